@@ -1,11 +1,11 @@
 //! A stream of this very process that has to be the kernel's from now on: the C library is about to read and write its
 //! descriptor by itself (POSIX AIO), or the kernel is, for a ring ([`crate::uring`]).
 //!
-//! It gets what a program without shunt gets, one end of a kernel connection whose other end a carrier holds, under its
+//! It gets what a program without shunt gets, one end of a kernel connection whose other end a relay holds, under its
 //! own numbers; its epoll sets go on watching it, and calls that sleep on it go on there ([`shunt_stream`]'s `carried`).
 
-use crate::carrier::Cargo;
-use crate::{carrier, plain, waiting};
+use crate::relay::Cargo;
+use crate::{plain, relay, waiting};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::exchange::{change_over, kernels_like, like, Unchanging, CARRYING};
@@ -44,7 +44,7 @@ pub fn to_kernel(fd: i32) -> Result<()> {
 /// Makes the stream at `fd` the kernel's, under all its numbers.
 ///
 /// # Errors
-/// EAGAIN: no carrier could be made; the stream is what it was.
+/// EAGAIN: no relay could be made; the stream is what it was.
 pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     let carrying = CARRYING.lock().ok_or(Errno(libc::EAGAIN))?;
     let unchanging = socket.has(flag::REMOTE).then(Unchanging::begin);
@@ -55,14 +55,14 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     let (program, far) = plain::pair(socket).map_err(unable)?;
     let (program, far) = (Pending(program), Pending(far));
     let next = kernels_like(socket).ok_or(Errno(libc::EAGAIN))?;
-    // The carrier alone owns the side, unless other processes do.
-    let item = Cargo { stream: fd, carrier: far.0, program: program.0, process: calls::getpid() };
-    let Ok(carrier) = carrier::fork(&[item]) else {
+    // The relay alone owns the side, unless other processes do.
+    let item = Cargo { stream: fd, relay: far.0, program: program.0, process: calls::getpid() };
+    let Ok(relay) = relay::fork(&[item]) else {
         shunt_stream::socket::free(next);
         return Err(Errno(libc::EAGAIN));
     };
     if holding::set_aside(socket, fd).is_err() {
-        carrier.give_up();
+        relay.give_up();
         shunt_stream::socket::free(next);
         return Err(Errno(libc::EAGAIN));
     }
@@ -74,7 +74,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     watchers::follow(socket, next);
     shunt_rendezvous::close::finish(socket, fd, false);
     holding::given_up(socket);
-    carrier.begin();
+    relay.begin();
     drop((unchanging, carrying));
     if readable {
         // What could be read before the call can be read after it.
@@ -83,7 +83,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     Ok(())
 }
 
-/// How long a carrier may take until the first bytes arrive, in ns.
+/// How long a relay may take until the first bytes arrive, in ns.
 const ARRIVAL: i64 = 100_000_000;
 
 /// Makes the listener at `fd` the kernel's, under all its numbers; clients that wait for it are carried to its queue.

@@ -1,9 +1,9 @@
 //! Before an exec into a program without shunt: each stream that stays open becomes, under its own numbers, an end of a kernel connection
-//! that a carrier has the other end of, and each listener the kernel's alone. If the exec fails, all is undone.
+//! that a relay has the other end of, and each listener the kernel's alone. If the exec fails, all is undone.
 
-use crate::carrier::{self, Cargo, Carrier};
 use crate::inherit::kept_over_exec;
 use crate::plain;
+use crate::relay::{self, Cargo, Relay};
 use crate::waiting::give_listener;
 use core::sync::atomic::Ordering;
 use shunt_rendezvous::exchange::like;
@@ -23,7 +23,7 @@ const MOST: usize = 4096;
 
 /// A hand-over that has been made; the exec follows.
 pub struct HandOver {
-    carrier: Option<Carrier>,
+    relay: Option<Relay>,
     /// The numbers under which the program finds the kernel's sockets. Their streams are set aside.
     moved: List<i32>,
 }
@@ -74,19 +74,19 @@ pub fn before_exec() -> Option<HandOver> {
             Kind::Listener => give_listener(fd, socket),
             _ if (0..fd).any(|earlier| ours(&earlier) && shunt_stream::socket::is_of(earlier, socket)) => {} // a duplicate goes with the first
             _ => {
-                if let Ok((program, carrier)) = plain::pair(socket) {
+                if let Ok((program, relay)) = plain::pair(socket) {
                     let program = private::keep(program).unwrap_or(-1);
-                    let item = Cargo { stream: fd, carrier, program, process };
-                    if program >= 0 && cargo.count < carrier::MOST && cargo.push(item) {
+                    let item = Cargo { stream: fd, relay, program, process };
+                    if program >= 0 && cargo.count < relay::MOST && cargo.push(item) {
                         continue;
                     }
                     private::close(program);
-                    let _ = calls::close(carrier);
+                    let _ = calls::close(relay);
                 }
             }
         }
     }
-    let forked = if cargo.count > 0 { carrier::fork(cargo.all()).ok() } else { None };
+    let forked = if cargo.count > 0 { relay::fork(cargo.all()).ok() } else { None };
     for fd in (0..table::high_water()).filter(ours) {
         if table::get(fd).kind() != Kind::Stream {
             continue;
@@ -96,10 +96,10 @@ pub fn before_exec() -> Option<HandOver> {
         replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
     }
     for item in cargo.all() {
-        let _ = calls::close(item.carrier);
+        let _ = calls::close(item.relay);
         private::close(item.program);
     }
-    Some(HandOver { carrier: forked, moved })
+    Some(HandOver { relay: forked, moved })
 }
 
 /// `program` (or, if there is none, a dead socket) takes the place of the companion at `number`.
@@ -137,8 +137,8 @@ impl HandOver {
                 let _ = calls::fcntl(fd, F_SETFL, (flags | libc::O_NONBLOCK) as usize);
             }
         }
-        if let Some(carrier) = self.carrier {
-            carrier.give_up();
+        if let Some(relay) = self.relay {
+            relay.give_up();
         }
     }
 }

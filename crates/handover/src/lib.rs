@@ -2,7 +2,7 @@
 //! the kernel without the C library.
 //!
 //! Each stream that stays open is replaced, under its own numbers, by an end of a kernel connection whose other end a
-//! carrier holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
+//! relay holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
 //! it, and clients that wait in it are carried to the kernel's queue. If the exec fails everything is as it was, but that
 //! such a listener stays the kernel's, and its clients are carried all the same.
 //!
@@ -10,7 +10,7 @@
 //! exec         before a program without shunt is executed
 //! inherit      what a program under shunt goes on with                rights: what a message to another process carries
 //! image        whether a program can take the library                 receiver: who will receive a message
-//! plain        what one that cannot gets    carrier: the process that carries a stream to it      settle: what it owes others
+//! plain        what one that cannot gets    relay: the process that carries a stream to it        settle: what it owes others
 //! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
 //! passing      descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's
 //! ```
@@ -19,11 +19,11 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod carried;
-pub mod carrier;
 mod exec;
 pub mod image;
 pub mod inherit;
 pub mod plain;
+pub mod relay;
 pub mod rights;
 pub mod uring;
 pub mod waiting;

@@ -1,5 +1,5 @@
 //! What a program without shunt gets in place of an accelerated descriptor: a TCP socket of the kernel, whose other end
-//! a carrier holds ([`crate::carrier`]).
+//! a relay holds ([`crate::relay`]).
 //!
 //! The pair is a real loopback connection, so the program's options, urgent bytes, masks and errors are Linux's own. Its
 //! addresses are those of the accelerated connection as far as this user may take them: with CAP_NET_ADMIN wholly
@@ -14,7 +14,7 @@ use shunt_table::diag;
 use shunt_table::private::Pending;
 use shunt_table::sockaddr::Encoded;
 
-/// A connected pair for the side of `socket`: (the program's end, the carrier's end), both closed on exec.
+/// A connected pair for the side of `socket`: (the program's end, the relay's end), both closed on exec.
 ///
 /// Errors: those of socket(2), bind(2) and connect(2), if even the loopback interface is of no use.
 pub fn pair(socket: &Socket) -> Result<(i32, i32)> {
@@ -29,7 +29,7 @@ pub fn pair(socket: &Socket) -> Result<(i32, i32)> {
 fn between(family: i32, near: &Address, far: &Address, remote: bool) -> Result<(i32, i32)> {
     let there = || repaired(family, near, far).or_else(|_| connected(family, near, far));
     let made = if remote { Err(Errno(libc::EADDRNOTAVAIL)) } else { there() }.or_else(|_| on_loopback(family, near))?;
-    // A carrier that is killed has bytes of both, and one that never began none: neither end may take what it has for all.
+    // A relay that is killed has bytes of both, and one that never began none: neither end may take what it has for all.
     shunt_table::process::helper::dies_by_reset(made.1, true);
     // What a program wrote is handed on at once; its own end is as it set it.
     let _ = calls::setsockopt_int(made.1, IPPROTO_TCP, libc::TCP_NODELAY, 1);
@@ -75,21 +75,21 @@ fn connected(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
     let listener = tcp(family)?;
     bind(listener.0, family, &Address { port: 0, ..*near })?;
     calls::listen(listener.0, 1)?;
-    let carrier = tcp(family)?;
-    bind(carrier.0, family, &Address { port: 0, ..*far })?;
+    let relay = tcp(family)?;
+    bind(relay.0, family, &Address { port: 0, ..*far })?;
     let mut name = [0u64; 4];
     let mut length = core::mem::size_of_val(&name) as socklen_t;
     calls::getsockname(listener.0, name.as_mut_ptr().cast(), &mut length)?;
-    calls::connect(carrier.0, name.as_ptr().cast::<sockaddr>(), length)?;
+    calls::connect(relay.0, name.as_ptr().cast::<sockaddr>(), length)?;
     // Anybody might have connected before us.
-    let mine = shunt_table::sockaddr::bound_address(carrier.0);
+    let mine = shunt_table::sockaddr::bound_address(relay.0);
     for _ in 0..8 {
         let mut peer = [0u64; 4];
         let mut length = core::mem::size_of_val(&peer) as socklen_t;
         let program = Pending(calls::accept4(listener.0, peer.as_mut_ptr().cast(), &mut length, SOCK_CLOEXEC)?);
         // SAFETY: the kernel filled `length` bytes.
         if unsafe { shunt_table::sockaddr::read(peer.as_ptr().cast(), length) }.is_some_and(|(_, address)| address == mine) {
-            return Ok((program.take(), carrier.take()));
+            return Ok((program.take(), relay.take()));
         }
     }
     Err(Errno(libc::ECONNREFUSED))
@@ -111,11 +111,11 @@ const OPTION_SACK: u32 = 4;
 fn repaired(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
     let program = tcp(family)?;
     calls::setsockopt_int(program.0, IPPROTO_TCP, TCP_REPAIR, 1)?;
-    let carrier = tcp(family)?;
-    calls::setsockopt_int(carrier.0, IPPROTO_TCP, TCP_REPAIR, 1)?;
+    let relay = tcp(family)?;
+    calls::setsockopt_int(relay.0, IPPROTO_TCP, TCP_REPAIR, 1)?;
     let mut seeds = [0u32; 2];
     let _ = calls::getrandom(seeds.as_mut_ptr().cast(), 8, libc::GRND_NONBLOCK);
-    let ends = [(program.0, near, far, seeds), (carrier.0, far, near, [seeds[1], seeds[0]])];
+    let ends = [(program.0, near, far, seeds), (relay.0, far, near, [seeds[1], seeds[0]])];
     for (fd, own, other, [sends, receives]) in ends {
         bind(fd, family, own)?;
         for (queue, position) in [(SEND_QUEUE, sends), (RECEIVE_QUEUE, receives)] {
@@ -129,15 +129,15 @@ fn repaired(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
         calls::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, options.as_ptr().cast(), length)?;
     }
     // The first to leave repair mode has no window yet; the probes of the two tell them.
-    for fd in [program.0, carrier.0] {
+    for fd in [program.0, relay.0] {
         calls::setsockopt_int(fd, IPPROTO_TCP, TCP_REPAIR, 0)?;
         // As connections of a listener with SO_REUSEADDR have it: the port can be bound again while they live.
         let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
     }
-    Ok((program.take(), carrier.take()))
+    Ok((program.take(), relay.take()))
 }
 
-/// A TCP socket that is connected to nothing: what a program gets when no carrier could be made. Every use is an error.
+/// A TCP socket that is connected to nothing: what a program gets when no relay could be made. Every use is an error.
 pub fn dead(family: i32) -> Result<i32> {
     calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)
 }
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn what_a_carrier_that_never_began_leaves_is_a_reset() {
-        let (mut program, carrier) = exchange(between(libc::AF_INET, &NEAR, &FAR, true).unwrap());
-        drop(carrier);
+        let (mut program, relay) = exchange(between(libc::AF_INET, &NEAR, &FAR, true).unwrap());
+        drop(relay);
         assert_eq!(program.read(&mut [0; 5]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
     }
 
@@ -211,13 +211,13 @@ mod tests {
     #[test]
     fn an_end_is_held_until_it_is_closed() {
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let (program, carrier) = exchange(between(family, &NEAR, &FAR, true).unwrap());
+            let (program, relay) = exchange(between(family, &NEAR, &FAR, true).unwrap());
             program.shutdown(std::net::Shutdown::Write).unwrap();
-            assert!(is_held(carrier.as_raw_fd()), "it is shut");
+            assert!(is_held(relay.as_raw_fd()), "it is shut");
             drop(program);
             // A child that another test has made has a copy until it execs or ends.
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-            while is_held(carrier.as_raw_fd()) {
+            while is_held(relay.as_raw_fd()) {
                 assert!(std::time::Instant::now() < deadline, "nobody has it");
                 std::thread::yield_now();
             }

@@ -3,11 +3,11 @@
 //! The companion passes by itself, being a descriptor. The receiver also needs the link's memfd (for a listener: the
 //! rendezvous); the sender appends those to the rights, and the receiver takes them out again before the program sees
 //! the message. A receiver that may be a program without shunt ([`shunt_table::receiver`]) gets a socket of the kernel in its
-//! place, which a carrier serves ([`crate::carrier`]).
+//! place, which a relay serves ([`crate::relay`]).
 
-use crate::carrier::{Cargo, Carrier};
 use crate::inherit::{Appended, Counted, Received};
-use crate::{carrier, plain};
+use crate::relay::{Cargo, Relay};
+use crate::{plain, relay};
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
@@ -36,18 +36,18 @@ pub struct Control {
     bytes: [u8; ROOM],
     /// Streams whose owners were counted up for this message.
     counted: Counted,
-    /// What carriers were given for this message.
+    /// What relays were given for this message.
     cargo: [Cargo; MOST],
     carried: usize,
-    carrier: Option<Carrier>,
+    relay: Option<Relay>,
 }
 
-const NO_CARGO: Cargo = Cargo { stream: -1, carrier: -1, program: -1, process: 0 };
+const NO_CARGO: Cargo = Cargo { stream: -1, relay: -1, program: -1, process: 0 };
 
 impl Control {
     /// Empty.
     pub const fn new() -> Control {
-        Control { bytes: [0; ROOM], counted: Counted::new(), cargo: [NO_CARGO; MOST], carried: 0, carrier: None }
+        Control { bytes: [0; ROOM], counted: Counted::new(), cargo: [NO_CARGO; MOST], carried: 0, relay: None }
     }
 }
 
@@ -197,11 +197,11 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             return false;
         }
         if control.carried > 0 {
-            control.carrier = carrier::fork(&control.cargo[..control.carried]).ok();
-            if control.carrier.is_none() {
+            control.relay = relay::fork(&control.cargo[..control.carried]).ok();
+            if control.relay.is_none() {
                 // A socket that is connected to nothing is better than one on which nothing comes.
                 for item in &control.cargo[..control.carried] {
-                    shunt_table::process::helper::dies_by_reset(item.carrier, false);
+                    shunt_table::process::helper::dies_by_reset(item.relay, false);
                     let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
                     report::count(Reason::NotCarried);
                 }
@@ -238,18 +238,18 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         return item.program;
     }
     let made = plain::pair(socket).or_else(|_| plain::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
-    let Ok((program, carrier)) = made else { return -1 };
+    let Ok((program, relay)) = made else { return -1 };
     like(socket, fd, program);
     let program = private::keep(program).unwrap_or(-1);
-    if carrier < 0 || control.carried == MOST || program < 0 {
-        if carrier >= 0 {
-            shunt_table::process::helper::dies_by_reset(carrier, false);
-            let _ = calls::close(carrier);
+    if relay < 0 || control.carried == MOST || program < 0 {
+        if relay >= 0 {
+            shunt_table::process::helper::dies_by_reset(relay, false);
+            let _ = calls::close(relay);
         }
         report::count(Reason::NotCarried);
         return program;
     }
-    control.cargo[control.carried] = Cargo { stream: fd, carrier, program, process: 0 };
+    control.cargo[control.carried] = Cargo { stream: fd, relay, program, process: 0 };
     control.carried += 1;
     report::count(Reason::Carried);
     program
@@ -260,13 +260,13 @@ pub fn sent(control: &mut Control, delivered: bool) {
     if !delivered {
         control.counted.take_back();
     }
-    match control.carrier.take() {
-        Some(carrier) if delivered => carrier.begin(),
-        Some(carrier) => carrier.give_up(),
+    match control.relay.take() {
+        Some(relay) if delivered => relay.begin(),
+        Some(relay) => relay.give_up(),
         None => {}
     }
     for item in &control.cargo[..control.carried] {
-        let _ = calls::close(item.carrier);
+        let _ = calls::close(item.relay);
         private::close(item.program);
     }
 }

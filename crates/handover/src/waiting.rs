@@ -1,9 +1,9 @@
-//! Clients that wait in the rendezvous of a listener that becomes the kernel's: carriers take them to its queue.
+//! Clients that wait in the rendezvous of a listener that becomes the kernel's: relays take them to its queue.
 //!
-//! Each takes two numbers here until its carrier has it, so they go in batches: the numbers of one serve the next.
+//! Each takes two numbers here until its relay has it, so they go in batches: the numbers of one serve the next.
 
-use crate::carrier::Cargo;
-use crate::{carrier, plain};
+use crate::relay::Cargo;
+use crate::{plain, relay};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::{companion_cache, fd_reserve};
@@ -17,7 +17,7 @@ use shunt_table::process::helper::ALL_SIGNALS;
 use shunt_table::process::{helper, report, user};
 use shunt_table::upcalls::forks;
 
-/// Clients that one carrier takes.
+/// Clients that one relay takes.
 const AT_ONCE: usize = 256;
 
 /// As [`carry`], by a process of `user`'s, as whom this one may not see what the clients share with their server. It has nothing of
@@ -62,7 +62,7 @@ struct Batch {
 
 /// All of them. The rendezvous of `listener`, which is at `fd`, lets nobody in any more.
 pub(super) fn carry(fd: i32, listener: &Socket) {
-    let mut batch = Batch { cargo: [Cargo { stream: -1, carrier: -1, program: -1, process: 0 }; AT_ONCE], count: 0 };
+    let mut batch = Batch { cargo: [Cargo { stream: -1, relay: -1, program: -1, process: 0 }; AT_ONCE], count: 0 };
     loop {
         match accept::waiting(listener) {
             Some((stream, client)) => batch.add(fd, listener, stream, &client),
@@ -83,23 +83,23 @@ impl Batch {
             self.send(); // perhaps no number was left to connect
             join()
         });
-        let Ok(carrier) = joined else { return close(stream) };
-        self.cargo[self.count] = Cargo { stream, carrier, program: -1, process: 0 };
+        let Ok(relay) = joined else { return close(stream) };
+        self.cargo[self.count] = Cargo { stream, relay, program: -1, process: 0 };
         self.count += 1;
     }
 
-    /// To a carrier of their own. Where none can be made they see their connections end.
+    /// To a relay of their own. Where none can be made they see their connections end.
     fn send(&mut self) {
         let batch = &self.cargo[..core::mem::take(&mut self.count)];
         if batch.is_empty() {
             return;
         }
         fd_reserve::lend();
-        if let Ok(carrier) = carrier::fork(batch) {
-            carrier.begin();
+        if let Ok(relay) = relay::fork(batch) {
+            relay.begin();
         }
         for item in batch {
-            let _ = calls::close(item.carrier);
+            let _ = calls::close(item.relay);
             close(item.stream);
         }
         fd_reserve::fill();

@@ -142,7 +142,7 @@ pub fn forget_all(index: usize) {
     }
 }
 
-/// A carrier begins: it keeps nothing, and its copy of the memory goes.
+/// A relay begins: it keeps nothing, and its copy of the memory goes.
 pub fn none_any_more() {
     let table = table();
     table.rows = core::ptr::null_mut();

@@ -166,7 +166,7 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     let page = page(link.base, channel);
     page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
     for (side, carriage) in page.sides.iter().zip(&page.carriages) {
-        // Only a carrier that was killed leaves its name behind, and its entry among the owners with it.
+        // Only a relay that was killed leaves its name behind, and its entry among the owners with it.
         if side.family.iter().any(|place| place.load(Ordering::Relaxed) != 0) {
             carriage.clear();
         }

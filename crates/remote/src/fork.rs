@@ -1,4 +1,4 @@
-//! Forking the keeper: twice, as a carrier, so that it is nobody's child.
+//! Forking the keeper: twice, as a relay, so that it is nobody's child.
 
 use super::home::{self, Home};
 use super::keeper;

@@ -118,7 +118,7 @@ fn announce_end(socket: &Socket, ended: bool) {
     // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
     // Another owner may have asked for it.
     let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
-    // A carrier leaves before it ends: one that is there still was killed, with bytes that nobody can find.
+    // A relay leaves before it ends: one that is there still was killed, with bytes that nobody can find.
     let lost = || socket.has(flag::SHARED) && socket.carriage().any();
     let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED)) || lost();
     let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;

@@ -1,12 +1,12 @@
-//! The carrier: a process that stands between a side of a connection and a program without shunt.
+//! The relay: a process that stands between a side of a connection and a program without shunt.
 //!
 //! ```text
-//!   peer ══ rings ══ carrier ── loopback TCP ── program (the same descriptor number)
+//!   peer ══ rings ══ relay ── loopback TCP ── program (the same descriptor number)
 //! ```
 //!
-//! Whoever hands a stream to such a program forks a carrier first. It owns the ring side in the giver's place, holds one
+//! Whoever hands a stream to such a program forks a relay first. It owns the ring side in the giver's place, holds one
 //! end of a loopback connection whose other end the program gets, and moves bytes, ends, resets and urgent bytes between
-//! the two. The peer need not do anything, nor know. The carrier belongs to nobody (it is forked twice, in a session of its
+//! the two. The peer need not do anything, nor know. The relay belongs to nobody (it is forked twice, in a session of its
 //! own), blocks all signals, holds no descriptor but these, and ends with the last of its connections.
 //!
 //! While other processes own the side as well, it keeps a second descriptor of the program's end. Then it *lends* what it
@@ -31,21 +31,21 @@ use shunt_table::{private, sockaddr};
 
 pub use lane::Cargo;
 
-/// Connections that one carrier takes at most.
+/// Connections that one relay takes at most.
 pub const MOST: usize = 1024;
 
-/// A carrier that waits for the word to begin.
-pub struct Carrier {
+/// A relay that waits for the word to begin.
+pub struct Relay {
     /// Closed: it begins. A byte: it goes away and nothing has happened.
     gate: i32,
 }
 
-/// Forks a carrier for `cargo`. It waits until [`Carrier::begin`], or until this process is another program or gone.
+/// Forks a relay for `cargo`. It waits until [`Relay::begin`], or until this process is another program or gone.
 ///
-/// Other owners must find it from now on, so it is entered among the carriers, and can be knocked at, before it runs.
+/// Other owners must find it from now on, so it is entered among the relays, and can be knocked at, before it runs.
 ///
 /// Errors: EAGAIN (RLIMIT_NPROC), ENOMEM, EMFILE.
-pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
+pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
     let mut id = 0u64;
     let _ = calls::getrandom((&mut id as *mut u64).cast(), 8, libc::GRND_NONBLOCK);
     let id = id | 1;
@@ -89,10 +89,10 @@ pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
     if !born {
         streams().for_each(|socket| lane::take_out(socket, id));
         // One that was born all the same, by a child that was killed, must not take the closed gate for the word to begin.
-        Carrier { gate: ours }.give_up();
+        Relay { gate: ours }.give_up();
         return Err(Errno(libc::EAGAIN));
     }
-    Ok(Carrier { gate: ours })
+    Ok(Relay { gate: ours })
 }
 
 impl Post {
@@ -122,7 +122,7 @@ fn byte_from(fd: i32) -> Result<u8> {
     Ok(if got == 0 { 0 } else { byte })
 }
 
-impl Carrier {
+impl Relay {
     /// The descriptors have been handed over by other means than exec: begins, with this process as one owner among others.
     pub fn begin(self) {
         let byte = BEGIN_BESIDE;
@@ -145,7 +145,7 @@ const MANY: u32 = 1000;
 const BEGIN_BESIDE: u8 = 1;
 const GIVE_UP: u8 = 2;
 
-/// What the carrier waits on besides its lanes.
+/// What the relay waits on besides its lanes.
 struct Post {
     gate: i32,
     knocks: i32,
@@ -159,7 +159,7 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     shunt_stream::settle::OWN.store(post.id, Ordering::Relaxed);
     shunt_remote::forget();
     forks::child();
-    shunt_table::process::helper::name(c"shunt-carrier");
+    shunt_table::process::helper::name(c"shunt-relay");
     let mut room = [0; 512];
     let private = shed::private(&mut room);
     let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };
@@ -177,7 +177,7 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
 
 fn listen_for_knocks(id: u64) -> Result<Pending> {
     let fd = Pending(calls::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)?);
-    let (address, length) = sockaddr::abstract_name(name::carrier(id).as_slice());
+    let (address, length) = sockaddr::abstract_name(name::relay(id).as_slice());
     calls::bind(fd.0, (&address as *const libc::sockaddr_un).cast(), length)?;
     Ok(fd)
 }
@@ -214,7 +214,7 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
         entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };
         let _ = Query::new(&mut *entries, deadline, core::ptr::null(), usize::MAX).poll();
-        // A carrier has no program to stop it: whatever is ready again and again without getting on costs a processor little.
+        // A relay has no program to stop it: whatever is ready again and again without getting on costs a processor little.
         quick = if clock::monotonic_ns().saturating_sub(now) < QUICK { quick + 1 } else { 0 };
         if quick > MANY {
             let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };

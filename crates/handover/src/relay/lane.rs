@@ -1,4 +1,4 @@
-//! One connection that a carrier carries.
+//! One connection that a relay carries.
 //!
 //! ```text
 //! lane   what it knows, one look at everything, its end    pump: bytes that go on, each way
@@ -12,7 +12,7 @@ use super::{me, parting};
 use crate::plain;
 use core::sync::atomic::Ordering;
 use pump::Buffer;
-use shunt_segment::channel::{state, CARRIERS};
+use shunt_segment::channel::{state, RELAYS};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
@@ -22,14 +22,14 @@ use shunt_table::process::helper::dies_by_reset;
 use shunt_table::process::report;
 use shunt_table::receiver;
 
-/// What a carrier is given: a stream of the giver's, and the two ends of the program's connection.
+/// What a relay is given: a stream of the giver's, and the two ends of the program's connection.
 #[derive(Clone, Copy)]
 pub struct Cargo {
     /// A descriptor of the stream.
     pub stream: i32,
-    /// The carrier's end.
-    pub carrier: i32,
-    /// The program's end; -1: the carrier needs no copy of it, because it alone will own the stream.
+    /// The relay's end.
+    pub relay: i32,
+    /// The program's end; -1: the relay needs no copy of it, because it alone will own the stream.
     pub program: i32,
     /// The process that becomes the program; 0: not known.
     pub process: u32,
@@ -82,7 +82,7 @@ pub struct Lane {
     sole: bool,
     /// When to ask whether anybody has the program's end yet, which has ended; 0: not yet.
     forget_at: u64,
-    /// The side is marked as one that ends with a reset, because the carrier may be killed.
+    /// The side is marked as one that ends with a reset, because the relay may be killed.
     marked: bool,
     /// `outbound` found no room, and the side's other owners are told.
     owing: bool,
@@ -112,7 +112,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
             lanes.add(count).write(Lane {
                 socket,
                 stream: item.stream,
-                program: item.carrier,
+                program: item.relay,
                 twin: item.program,
                 parting: -1,
                 process: item.process,
@@ -143,10 +143,10 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
     Ok(unsafe { core::slice::from_raw_parts_mut(lanes, count) })
 }
 
-/// Enters carrier `id` among those that owe the side's other owners; false: there are too many.
+/// Enters relay `id` among those that owe the side's other owners; false: there are too many.
 pub fn enter(socket: &Socket, id: u64) -> bool {
     let carriage = socket.carriage();
-    carriage.carriers.iter().zip(&carriage.settled).any(|(place, settled)| {
+    carriage.relays.iter().zip(&carriage.settled).any(|(place, settled)| {
         let free = place.load(Ordering::Acquire) == 0;
         if free {
             settled.store(carriage.asked.load(Ordering::Acquire), Ordering::Release);
@@ -155,17 +155,17 @@ pub fn enter(socket: &Socket, id: u64) -> bool {
     })
 }
 
-/// Takes carrier `id` out.
+/// Takes relay `id` out.
 pub fn take_out(socket: &Socket, id: u64) {
     let carriage = socket.carriage();
     let _ = carriage.lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
-    for place in &carriage.carriers {
+    for place in &carriage.relays {
         let _ = place.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
 fn place_of(socket: &Socket, id: u64) -> usize {
-    socket.carriage().carriers.iter().position(|place| place.load(Ordering::Relaxed) == id).unwrap_or(CARRIERS)
+    socket.carriage().relays.iter().position(|place| place.load(Ordering::Relaxed) == id).unwrap_or(RELAYS)
 }
 
 impl Lane {
@@ -207,7 +207,7 @@ impl Lane {
         }
     }
 
-    /// Takes this carrier out again, if the lane has not ended by itself.
+    /// Takes this relay out again, if the lane has not ended by itself.
     pub fn leave(&mut self, id: u64) {
         if self.over {
             return;
@@ -254,8 +254,8 @@ impl Lane {
                 self.stop_lending(others == Others::None, id);
             }
             self.pump_outbound();
-            // Among carriers alone, bytes whose program may be anywhere go to whoever is first.
-            let mut pumps = others == Others::None || (others == Others::Carriers && self.twin < 0);
+            // Among relays alone, bytes whose program may be anywhere go to whoever is first.
+            let mut pumps = others == Others::None || (others == Others::Relays && self.twin < 0);
             if !self.over && recalled {
                 let _ = carriage.recalled.compare_exchange(id as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
                 self.take_back(id);
@@ -293,7 +293,7 @@ impl Lane {
         wishes
     }
 
-    /// The side ends with a reset if the carrier is killed while it has it alone.
+    /// The side ends with a reset if the relay is killed while it has it alone.
     fn mark(&mut self, sole: bool) {
         if core::mem::replace(&mut self.sole, sole) == sole {
             return;
@@ -369,14 +369,14 @@ impl Lane {
         }
         let living =
             own.family.iter().filter(|place| matches!(place.load(Ordering::Acquire), pid if pid != 0 && alive(pid))).count();
-        let carriers = self.socket.carriage().carriers.iter().filter(|place| place.load(Ordering::Acquire) != 0).count();
+        let relays = self.socket.carriage().relays.iter().filter(|place| place.load(Ordering::Acquire) != 0).count();
         // Those that were killed are still counted.
         let dead = own
             .family
             .iter()
             .filter(|place| matches!(place.load(Ordering::Acquire), pid if pid != 0 && pid != mine && !alive(pid)));
-        if living < carriers && (owners as usize).saturating_sub(dead.count()) <= carriers {
-            return Others::Carriers;
+        if living < relays && (owners as usize).saturating_sub(dead.count()) <= relays {
+            return Others::Relays;
         }
         Others::Some
     }
@@ -386,7 +386,7 @@ impl Lane {
             return true; // nothing hangs on it any more
         }
         if self.process == 0 {
-            return others != Others::Carriers;
+            return others != Others::Relays;
         }
         let ended = match self.life {
             -1 => process::has_ended(self.process),
@@ -416,7 +416,7 @@ impl Lane {
         self.over = true;
     }
 
-    /// The program reset its end, or closed it with bytes unread: so does the carrier.
+    /// The program reset its end, or closed it with bytes unread: so does the relay.
     fn reset_peer(&mut self) {
         self.socket.set(flag::LINGER_RESET);
         self.over = true;
@@ -444,8 +444,8 @@ impl Lane {
 enum Others {
     /// Nobody.
     None,
-    /// Carriers, and nobody else.
-    Carriers,
+    /// Relays, and nobody else.
+    Relays,
     /// Processes under shunt.
     Some,
 }

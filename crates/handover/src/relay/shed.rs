@@ -1,4 +1,4 @@
-//! What a carrier lets go of: it must keep nobody's files, pipes, terminals or memory.
+//! What a relay lets go of: it must keep nobody's files, pipes, terminals or memory.
 
 use super::lane::Lane;
 use core::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ pub fn links(lanes: &[Lane]) {
     link::forget_all_but(|base| lanes.iter().any(|lane| lane.socket.link() == base));
 }
 
-/// Unmaps what the giver shared with others, and its large private memory: the carrier may live longer than all of it. What it may
+/// Unmaps what the giver shared with others, and its large private memory: the relay may live longer than all of it. What it may
 /// have to say of those that are `left` goes when it has ([`links`]).
 pub fn memory(lanes: &[Lane], left: &Left) {
     companion_cache::none_any_more();
@@ -142,7 +142,7 @@ pub fn memory(lanes: &[Lane], left: &Left) {
     }
 }
 
-/// The range of a mapping that a carrier can do without, as a line of /proc/PID/maps tells it (proc(5)).
+/// The range of a mapping that a relay can do without, as a line of /proc/PID/maps tells it (proc(5)).
 fn dispensable(line: &[u8]) -> Option<(usize, usize)> {
     let text = core::str::from_utf8(line).ok()?;
     let mut fields = text.split_ascii_whitespace();

@@ -1,9 +1,9 @@
-//! The carrier's copies of programs' ends are closed without a sleep.
+//! The relay's copies of programs' ends are closed without a sleep.
 //!
 //! Where a program has set SO_LINGER, whoever closes the last copy of its end sleeps until the other end has acknowledged
-//! everything: the carrier, for bytes that nobody but itself would take. Whether its copy is the last nobody tells. But only the last
+//! everything: the relay, for bytes that nobody but itself would take. Whether its copy is the last nobody tells. But only the last
 //! close lingers, and a process that ends never does (`inet_release` in the kernel). So a child has copies of its own until the
-//! carrier's are closed, and then ends.
+//! relay's are closed, and then ends.
 
 use super::lane::Lane;
 use super::{copy, exit};
@@ -57,7 +57,7 @@ impl Witness {
         if child == 0 {
             let _ = calls::close(gate[0]);
             let mut byte = 0u8;
-            // Ends when the carrier has closed its end of the gate, or is gone.
+            // Ends when the relay has closed its end of the gate, or is gone.
             let _ = calls::recvfrom(gate[1], (&raw mut byte).cast(), 1, 0, core::ptr::null_mut(), core::ptr::null_mut());
             exit(0);
         }

@@ -11,7 +11,7 @@ use shunt_sys::libc::{self, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
 
 impl Lane {
-    /// Beside other carriers: makes this one the only one that takes from the ring. False: another has lent its program what waits
+    /// Beside other relays: makes this one the only one that takes from the ring. False: another has lent its program what waits
     /// there, and is asked to take it back.
     pub(super) fn claim(&self, id: u64) -> bool {
         let lender = &self.socket.carriage().lender;
@@ -169,7 +169,7 @@ impl Lane {
         self.disclaim(id);
     }
 
-    /// The carrier is the only owner, or the program's process is gone: its end tells from now on when nobody has it any
+    /// The relay is the only owner, or the program's process is gone: its end tells from now on when nobody has it any
     /// more.
     pub(super) fn stop_lending(&mut self, alone: bool, id: u64) {
         if self.twin < 0 {
