@@ -163,7 +163,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             let needed = match word.kind() {
                 Kind::Stream => {
                     let index = socket.connected.link_index.load(Ordering::Relaxed) as usize;
-                    let alone = || receiver == Receiver::Other && link::make_solitary(index);
+                    let alone = || receiver == Receiver::Other && link::make_dedicated(index);
                     SETUP.lock().filter(|_setup| direct || alone()).map_or(-1, |_setup| link::descriptor(index))
                 }
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),

@@ -11,7 +11,7 @@ use shunt_segment::area::{CLOSED_SIZE, LINK_SIZE};
 use shunt_sys::{calls, libc};
 
 /// Closes link `index` to all connections but its only one. False: it has, or had, others.
-pub fn make_solitary(index: usize) -> bool {
+pub fn make_dedicated(index: usize) -> bool {
     let link = *at(index);
     if link.base.is_null() || link.fd < 0 || link.is_of_a_station() {
         return false;
@@ -72,8 +72,8 @@ mod tests {
         let _setup = SETUP.lock().unwrap();
         let index = make(0x7fff_0001).unwrap();
         assert!(at(index).count());
-        assert!(make_solitary(index));
-        assert!(make_solitary(index), "by whoever has it next");
+        assert!(make_dedicated(index));
+        assert!(make_dedicated(index), "by whoever has it next");
         let head = header(at(index).base);
         head.retired.store(0, Ordering::Relaxed);
         head.lent.store(0, Ordering::Relaxed);
@@ -98,9 +98,9 @@ mod tests {
         let _setup = SETUP.lock().unwrap();
         let index = make(0x7fff_0002).unwrap();
         assert!(at(index).count() && at(index).count());
-        assert!(!make_solitary(index));
+        assert!(!make_dedicated(index));
         at(index).lent = 0; // as another process of the same end knows it
-        assert!(!make_solitary(index));
+        assert!(!make_dedicated(index));
         assert!(!at(index).is_retired() && !is_closed(at(index)));
         drop_link(index);
     }

@@ -31,7 +31,7 @@ pub use adopt::{adopt, by_name, is_named, is_segment, is_segment_of, known, name
 pub use bell::{bell_known, end_offers, for_offers};
 pub use channels::{clear_for_next, lends, lent_pages, note, reusable};
 pub use companion_cache::forget_idle_pairs;
-pub use dedicated::make_solitary;
+pub use dedicated::make_dedicated;
 pub use drop::{client_left, drop_lasting, drop_owed, drop_unused, part_with, sweep};
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{offer, Offer};
