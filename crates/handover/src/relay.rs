@@ -13,12 +13,12 @@
 //! gives to the program: the bytes stay in the ring until the program has read them, and can be taken back; see
 //! [`shunt_stream::settle`].
 
-mod lane;
+mod connection;
 mod parting;
 pub mod shed;
 
+use connection::RelayedConnection;
 use core::sync::atomic::Ordering;
-use lane::Lane;
 use shunt_poll::poll::Query;
 use shunt_segment::name;
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
@@ -29,7 +29,7 @@ use shunt_table::process::report;
 use shunt_table::upcalls::forks;
 use shunt_table::{private, sockaddr};
 
-pub use lane::Cargo;
+pub use connection::Cargo;
 
 /// Connections that one relay takes at most.
 pub const MOST: usize = 1024;
@@ -61,7 +61,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
         }
     };
     let streams = || cargo.iter().filter_map(|item| shunt_stream::socket::stream(item.stream));
-    let entered = streams().all(|socket| lane::enter(socket, id));
+    let entered = streams().all(|socket| connection::enter(socket, id));
     // A handler in the copy would be the program's code.
     let mut mask = 0u64;
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
@@ -87,7 +87,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
     }
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
     if !born {
-        streams().for_each(|socket| lane::take_out(socket, id));
+        streams().for_each(|socket| connection::take_out(socket, id));
         // One that was born all the same, by a child that was killed, must not take the closed gate for the word to begin.
         Relay { gate: ours }.give_up();
         return Err(Errno(libc::EAGAIN));
@@ -97,7 +97,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
 
 impl Post {
     /// Takes knocks, and looks at the gate; false: nothing was handed over.
-    fn look(&mut self, lanes: &[Lane], left: &shed::Left) -> bool {
+    fn look(&mut self, connections: &[RelayedConnection], left: &shed::Left) -> bool {
         while byte_from(self.knocks).is_ok() {}
         if self.gate < 0 {
             return true;
@@ -106,9 +106,9 @@ impl Post {
             Ok(GIVE_UP) => return false,
             Ok(BEGIN_BESIDE) => {}
             Err(Errno(libc::EAGAIN | libc::EINTR)) => return true,
-            _ => stand_for(self.giver, lanes, left),
+            _ => stand_for(self.giver, connections, left),
         }
-        shed::links(lanes);
+        shed::links(connections);
         let _ = calls::close(core::mem::replace(&mut self.gate, -1));
         true
     }
@@ -145,7 +145,7 @@ const MANY: u32 = 1000;
 const BEGIN_BESIDE: u8 = 1;
 const GIVE_UP: u8 = 2;
 
-/// What the relay waits on besides its lanes.
+/// What the relay waits on besides its connections.
 struct Post {
     gate: i32,
     knocks: i32,
@@ -162,15 +162,15 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     shunt_table::process::helper::name(c"shunt-relay");
     let mut room = [0; 512];
     let private = shed::private(&mut room);
-    let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };
-    let Ok(left) = shed::table(lanes) else { exit(1) };
+    let Ok(connections) = connection::all(cargo, post.id) else { exit(1) };
+    let Ok(left) = shed::table(connections) else { exit(1) };
     report::begin_anew();
-    shed::descriptors(lanes, [post.gate, post.knocks, report::descriptor()], private);
-    shed::memory(lanes, &left);
-    lanes.iter_mut().for_each(Lane::watch);
-    run(&mut post, lanes, &left);
-    for lane in lanes.iter_mut() {
-        lane.leave(post.id);
+    shed::descriptors(connections, [post.gate, post.knocks, report::descriptor()], private);
+    shed::memory(connections, &left);
+    connections.iter_mut().for_each(RelayedConnection::watch);
+    run(&mut post, connections, &left);
+    for connection in connections.iter_mut() {
+        connection.leave(post.id);
     }
     exit(0)
 }
@@ -182,8 +182,8 @@ fn listen_for_knocks(id: u64) -> Result<Pending> {
     Ok(fd)
 }
 
-fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
-    let room = lanes.len() * 3 + 2;
+fn run(post: &mut Post, connections: &mut [RelayedConnection], left: &shed::Left) {
+    let room = connections.len() * 3 + 2;
     let Ok(memory) = mapping::reserve(room * core::mem::size_of::<pollfd>()) else { return };
     // SAFETY: `room` zeroed entries.
     let entries = unsafe { core::slice::from_raw_parts_mut(memory.cast::<pollfd>(), room) };
@@ -191,25 +191,26 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
     let mut pause = 0;
     loop {
         // In this order: a request that came before the gate was found closed came before the program could write.
-        lanes.iter_mut().for_each(Lane::note_requests);
-        if !post.look(lanes, left) {
+        connections.iter_mut().for_each(RelayedConnection::note_requests);
+        if !post.look(connections, left) {
             return;
         }
         let mut next = u64::MAX;
         let mut open = post.gate >= 0;
         let now = clock::monotonic_ns();
-        for (lane, place) in lanes.iter_mut().zip(entries.chunks_exact_mut(3)) {
-            let wishes = if lane.is_over() { lane::NOTHING } else { lane.work(post.gate < 0, post.id, now) };
-            open |= !lane.is_over();
+        for (connection, place) in connections.iter_mut().zip(entries.chunks_exact_mut(3)) {
+            let wishes = if connection.is_over() { connection::NOTHING } else { connection.work(post.gate < 0, post.id, now) };
+            open |= !connection.is_over();
             next = next.min(wishes.look_again);
-            place[0] = pollfd { fd: if wishes.stream == 0 { -1 } else { lane.stream }, events: wishes.stream, revents: 0 };
-            place[1] = pollfd { fd: if wishes.program == 0 { -1 } else { lane.program }, events: wishes.program, revents: 0 };
-            place[2] = pollfd { fd: lane.life, events: POLLIN, revents: 0 };
+            place[0] = pollfd { fd: if wishes.stream == 0 { -1 } else { connection.stream }, events: wishes.stream, revents: 0 };
+            place[1] =
+                pollfd { fd: if wishes.program == 0 { -1 } else { connection.program }, events: wishes.program, revents: 0 };
+            place[2] = pollfd { fd: connection.life, events: POLLIN, revents: 0 };
         }
         if !open {
             return;
         }
-        next = next.min(parting::part(lanes, now, &mut pause));
+        next = next.min(parting::part(connections, now, &mut pause));
         entries[room - 2] = pollfd { fd: post.knocks, events: POLLIN, revents: 0 };
         entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };
@@ -225,15 +226,15 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
 
 /// The giver is another program now, or gone: it owns none of its streams any more, those that it did not hand over
 /// included.
-fn stand_for(giver: u32, lanes: &[Lane], left: &shed::Left) {
-    let handed = lanes.iter().filter(|lane| !lane.is_over()).map(|lane| lane.socket);
+fn stand_for(giver: u32, connections: &[RelayedConnection], left: &shed::Left) {
+    let handed = connections.iter().filter(|connection| !connection.is_over()).map(|connection| connection.socket);
     for socket in handed.chain(left.all().iter().copied()) {
         socket.own().owners.fetch_sub(1, Ordering::AcqRel);
         socket.own().part(giver);
     }
 }
 
-/// The calling thread's process, for lanes.
+/// The calling thread's process, for connections.
 fn me() -> u32 {
     thread::process()
 }

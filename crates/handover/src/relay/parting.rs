@@ -5,7 +5,7 @@
 //! close lingers, and a process that ends never does (`inet_release` in the kernel). So a child has copies of its own until the
 //! relay's are closed, and then ends.
 
-use super::lane::Lane;
+use super::connection::RelayedConnection;
 use super::{copy, exit};
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, process};
@@ -14,20 +14,20 @@ use shunt_sys::{calls, process};
 const AGAIN: u64 = 500_000;
 const SELDOM: u64 = 32_000_000;
 
-/// Closes the copies that lanes are done with. When to look again, in CLOCK_MONOTONIC ns; `pause` is for the next call.
-pub fn part(lanes: &mut [Lane], now: u64, pause: &mut u64) -> u64 {
-    if !lanes.iter().any(Lane::parts) {
+/// Closes the copies that connections are done with. When to look again, in CLOCK_MONOTONIC ns; `pause` is for the next call.
+pub fn part(connections: &mut [RelayedConnection], now: u64, pause: &mut u64) -> u64 {
+    if !connections.iter().any(RelayedConnection::parts) {
         *pause = 0;
         return u64::MAX;
     }
     if let Some(witness) = Witness::new() {
-        lanes.iter_mut().for_each(Lane::let_go);
+        connections.iter_mut().for_each(RelayedConnection::let_go);
         witness.dismiss();
         return u64::MAX;
     }
     // No process and no descriptor is left: those go whose close does not sleep, unless bytes are written at this very moment.
-    lanes.iter_mut().filter(|lane| lane.parts_at_once()).for_each(Lane::let_go);
-    if lanes.iter().any(Lane::parts) {
+    connections.iter_mut().filter(|connection| connection.parts_at_once()).for_each(RelayedConnection::let_go);
+    if connections.iter().any(RelayedConnection::parts) {
         *pause = (*pause * 2).clamp(AGAIN, SELDOM);
         now + *pause
     } else {

@@ -1,6 +1,6 @@
 //! What a relay lets go of: it must keep nobody's files, pipes, terminals or memory.
 
-use super::lane::Lane;
+use super::connection::RelayedConnection;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::companion_cache;
@@ -28,15 +28,17 @@ impl Left {
     }
 }
 
-/// Empties the table but for the lanes' streams. This process is no owner of the others, which the fork had counted.
-pub fn table(lanes: &[Lane]) -> Result<Left> {
+/// Empties the table but for the connections' streams. This process is no owner of the others, which the fork had counted.
+pub fn table(connections: &[RelayedConnection]) -> Result<Left> {
     let most = table::high_water();
     let mut left = Left { sockets: mapping::reserve((most as usize + 1) * 8)?.cast(), count: 0 };
     for fd in 0..most {
-        let carried = lanes.iter().any(|lane| lane.stream == fd);
+        let carried = connections.iter().any(|connection| connection.stream == fd);
         let word = if carried { continue } else { table::take(fd) };
         let (Kind::Stream, Some(socket)) = (word.kind(), word.object::<Socket>()) else { continue };
-        if lanes.iter().any(|lane| core::ptr::eq(lane.socket, socket)) || left.all().iter().any(|s| core::ptr::eq(*s, socket)) {
+        if connections.iter().any(|connection| core::ptr::eq(connection.socket, socket))
+            || left.all().iter().any(|s| core::ptr::eq(*s, socket))
+        {
             continue;
         }
         socket.own().owners.fetch_sub(1, Ordering::AcqRel);
@@ -48,17 +50,19 @@ pub fn table(lanes: &[Lane]) -> Result<Left> {
     Ok(left)
 }
 
-/// Closes every descriptor but those of the lanes, `more`, and the sockets that hold local ports.
-pub fn descriptors(lanes: &[Lane], more: [i32; 3], private: &[i32]) {
+/// Closes every descriptor but those of the connections, `more`, and the sockets that hold local ports.
+pub fn descriptors(connections: &[RelayedConnection], more: [i32; 3], private: &[i32]) {
     // Windows of the link are mapped when a stream grows into them.
-    let of_link = |lane: &Lane| link::descriptor_unlocked(lane.socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    let of_link = |connection: &RelayedConnection| {
+        link::descriptor_unlocked(connection.socket.connected.link_index.load(Ordering::Relaxed) as usize)
+    };
     let needed = |fd: i32| {
         more.contains(&fd)
-            || lanes.iter().any(|lane| lane.holds(fd) || of_link(lane) == fd)
+            || connections.iter().any(|connection| connection.holds(fd) || of_link(connection) == fd)
             || (private.contains(&fd) && holds_ports(fd))
     };
     let mut start = 0;
-    let highest = lanes.iter().map(|lane| lane.highest().max(of_link(lane))).max().unwrap_or(0);
+    let highest = connections.iter().map(|connection| connection.highest().max(of_link(connection))).max().unwrap_or(0);
     let most = highest.max(more[0]).max(more[1]).max(more[2]).max(private.iter().copied().max().unwrap_or(0)) + 1;
     for fd in 0..most {
         if needed(fd) {
@@ -95,19 +99,19 @@ fn holds_ports(fd: i32) -> bool {
 /// and the thread pointer need.
 const LITTLE: usize = 256 << 10;
 
-/// Unmaps the links that no lane needs.
-pub fn links(lanes: &[Lane]) {
-    link::forget_all_but(|base| lanes.iter().any(|lane| lane.socket.link() == base));
+/// Unmaps the links that no connection needs.
+pub fn links(connections: &[RelayedConnection]) {
+    link::forget_all_but(|base| connections.iter().any(|connection| connection.socket.link() == base));
 }
 
 /// Unmaps what the giver shared with others, and its large private memory: the relay may live longer than all of it. What it may
 /// have to say of those that are `left` goes when it has ([`links`]).
-pub fn memory(lanes: &[Lane], left: &Left) {
+pub fn memory(connections: &[RelayedConnection], left: &Left) {
     companion_cache::none_any_more();
-    let sockets = || lanes.iter().map(|lane| lane.socket).chain(left.all().iter().copied());
+    let sockets = || connections.iter().map(|connection| connection.socket).chain(left.all().iter().copied());
     link::forget_all_but(|base| sockets().any(|socket| socket.link() == base));
     let Ok(maps) = calls::openat(libc::AT_FDCWD, c"/proc/self/maps".as_ptr().cast(), O_RDONLY | O_CLOEXEC, 0) else { return };
-    let needed = needed_addresses(lanes, left);
+    let needed = needed_addresses(connections, left);
     let mut regions = [(0usize, 0usize); 256];
     let mut count = 0;
     let mut text = [0u8; 4096];
@@ -159,16 +163,16 @@ fn dispensable(line: &[u8]) -> Option<(usize, usize)> {
     (shared || (anonymous && stop - start >= LITTLE)).then_some((start, stop))
 }
 
-fn needed_addresses(lanes: &[Lane], left: &Left) -> [usize; 9] {
+fn needed_addresses(connections: &[RelayedConnection], left: &Left) -> [usize; 9] {
     let here = 0u8;
     [
         &raw const here as usize,
         shunt_sys::thread::block() as usize,
         table::address(),
-        lanes.as_ptr() as usize,
+        connections.as_ptr() as usize,
         left.sockets as usize,
         shunt_table::process::report::address(),
-        lanes.first().map_or(0, Lane::memory),
+        connections.first().map_or(0, RelayedConnection::memory),
         link::entries_address(),
         shunt_link::window::rows_address(),
     ]

@@ -1,6 +1,6 @@
 //! Bytes from the ring to the program's connection, and from there to the ring.
 
-use super::{to, Lane, Others, PIECE};
+use super::{to, Others, RelayedConnection, PIECE};
 use core::sync::atomic::Ordering;
 use shunt_stream as stream;
 use shunt_stream::socket::flag;
@@ -44,7 +44,7 @@ impl Buffer {
     }
 }
 
-impl Lane {
+impl RelayedConnection {
     /// Changes when an urgent byte of the peer's is received in line.
     fn marks_passed(&self) -> u64 {
         self.socket.own().urgent_taken.load(Ordering::Relaxed)

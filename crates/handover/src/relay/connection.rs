@@ -1,7 +1,7 @@
 //! One connection that a relay carries.
 //!
 //! ```text
-//! lane   what it knows, one look at everything, its end    pump: bytes that go on, each way
+//! connection   what it knows, one look at everything, its end    pump: bytes that go on, each way
 //! lend   bytes that the program sees and the ring keeps
 //! ```
 
@@ -35,7 +35,7 @@ pub struct Cargo {
     pub process: u32,
 }
 
-/// What a lane waits for.
+/// What a connection waits for.
 #[derive(Clone, Copy)]
 pub struct Wishes {
     pub stream: i16,
@@ -50,7 +50,7 @@ const PIECE: usize = 64 << 10;
 /// How long bytes may wait for owners with shunt before the program is lent them, at first and at most, in ns.
 const FIRST_DELAY: u64 = 2_000_000;
 const LONGEST_DELAY: u64 = 256_000_000;
-/// How often a lane beside other owners is looked at, at first and at last, in ns.
+/// How often a connection beside other owners is looked at, at first and at last, in ns.
 const FIRST_LOOK: u64 = 500_000;
 const LAST_LOOK: u64 = 32_000_000;
 
@@ -58,7 +58,7 @@ const LAST_LOOK: u64 = 32_000_000;
 const FORGET: u64 = 60_000_000_000;
 
 /// One connection.
-pub struct Lane {
+pub struct RelayedConnection {
     pub socket: &'static Socket,
     pub stream: i32,
     pub program: i32,
@@ -96,9 +96,9 @@ pub struct Lane {
     look: u64,
 }
 
-/// The lanes for `cargo`, in memory of their own.
-pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
-    let lanes = mapping::reserve(cargo.len() * core::mem::size_of::<Lane>())?.cast::<Lane>();
+/// The connections for `cargo`, in memory of their own.
+pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [RelayedConnection]> {
+    let connections = mapping::reserve(cargo.len() * core::mem::size_of::<RelayedConnection>())?.cast::<RelayedConnection>();
     let buffers = mapping::reserve(cargo.len() * 2 * PIECE)?;
     let mut count = 0;
     for (i, item) in cargo.iter().enumerate() {
@@ -109,7 +109,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
         // SAFETY: within the reserved memory.
         unsafe {
             let buffer = |k: usize| Buffer { data: buffers.add((i * 2 + k) * PIECE), start: 0, end: 0, urgent: false };
-            lanes.add(count).write(Lane {
+            connections.add(count).write(RelayedConnection {
                 socket,
                 stream: item.stream,
                 program: item.relay,
@@ -139,8 +139,8 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
         count += 1;
         report::note(item.stream, kind::STREAM, Reason::Carried, Some(socket.channel()));
     }
-    // SAFETY: `count` initialised lanes.
-    Ok(unsafe { core::slice::from_raw_parts_mut(lanes, count) })
+    // SAFETY: `count` initialised connections.
+    Ok(unsafe { core::slice::from_raw_parts_mut(connections, count) })
 }
 
 /// Enters relay `id` among those that owe the side's other owners; false: there are too many.
@@ -168,7 +168,7 @@ fn place_of(socket: &Socket, id: u64) -> usize {
     socket.carriage().relays.iter().position(|place| place.load(Ordering::Relaxed) == id).unwrap_or(RELAYS)
 }
 
-impl Lane {
+impl RelayedConnection {
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -207,7 +207,7 @@ impl Lane {
         }
     }
 
-    /// Takes this relay out again, if the lane has not ended by itself.
+    /// Takes this relay out again, if the connection has not ended by itself.
     pub fn leave(&mut self, id: u64) {
         if self.over {
             return;

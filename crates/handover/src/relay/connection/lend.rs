@@ -1,7 +1,7 @@
 //! Lending: where owners under shunt have the stream, too, the program is given a copy of what waits in the ring, and the ring
 //! keeps it until the program has read it; whoever wants to receive meanwhile has it taken back.
 
-use super::{to, Lane, FIRST_LOOK, LAST_LOOK, LONGEST_DELAY, PIECE};
+use super::{to, RelayedConnection, FIRST_LOOK, LAST_LOOK, LONGEST_DELAY, PIECE};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, word};
 use shunt_stream as stream;
@@ -10,7 +10,7 @@ use shunt_stream::waiting::foreign;
 use shunt_sys::libc::{self, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
 
-impl Lane {
+impl RelayedConnection {
     /// Beside other relays: makes this one the only one that takes from the ring. False: another has lent its program what waits
     /// there, and is asked to take it back.
     pub(super) fn claim(&self, id: u64) -> bool {
