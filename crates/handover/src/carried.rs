@@ -4,7 +4,7 @@
 //! It gets what a program without shunt gets, one end of a kernel connection whose other end a relay holds, under its
 //! own numbers; its epoll sets go on watching it, and calls that sleep on it go on there ([`shunt_stream`]'s `carried`).
 
-use crate::relay::Cargo;
+use crate::relay::RelayTask;
 use crate::{plain, relay, waiting};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
@@ -56,7 +56,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     let (program, far) = (Pending(program), Pending(far));
     let next = kernels_like(socket).ok_or(Errno(libc::EAGAIN))?;
     // The relay alone owns the side, unless other processes do.
-    let item = Cargo { stream: fd, relay: far.0, program: program.0, process: calls::getpid() };
+    let item = RelayTask { stream: fd, relay: far.0, program: program.0, process: calls::getpid() };
     let Ok(relay) = relay::fork(&[item]) else {
         shunt_stream::socket::free(next);
         return Err(Errno(libc::EAGAIN));

@@ -3,7 +3,7 @@
 
 use crate::inherit::kept_over_exec;
 use crate::plain;
-use crate::relay::{self, Cargo, Relay};
+use crate::relay::{self, Relay, RelayTask};
 use crate::waiting::give_listener;
 use core::sync::atomic::Ordering;
 use shunt_rendezvous::exchange::like;
@@ -64,7 +64,7 @@ pub fn before_exec() -> Option<HandOver> {
     let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
     (0..table::high_water()).find(ours)?;
     let _alone = shunt_rendezvous::exchange::alone();
-    let mut cargo = List::<Cargo>::new().ok()?;
+    let mut tasks = List::<RelayTask>::new().ok()?;
     let mut moved = List::<i32>::new().ok()?;
     let process = calls::getpid();
     for fd in (0..table::high_water()).filter(ours) {
@@ -76,8 +76,8 @@ pub fn before_exec() -> Option<HandOver> {
             _ => {
                 if let Ok((program, relay)) = plain::pair(socket) {
                     let program = private::keep(program).unwrap_or(-1);
-                    let item = Cargo { stream: fd, relay, program, process };
-                    if program >= 0 && cargo.count < relay::MOST && cargo.push(item) {
+                    let item = RelayTask { stream: fd, relay, program, process };
+                    if program >= 0 && tasks.count < relay::MOST && tasks.push(item) {
                         continue;
                     }
                     private::close(program);
@@ -86,16 +86,16 @@ pub fn before_exec() -> Option<HandOver> {
             }
         }
     }
-    let forked = if cargo.count > 0 { relay::fork(cargo.all()).ok() } else { None };
+    let forked = if tasks.count > 0 { relay::fork(tasks.all()).ok() } else { None };
     for fd in (0..table::high_water()).filter(ours) {
         if table::get(fd).kind() != Kind::Stream {
             continue;
         }
         let Some(socket) = shunt_stream::socket::stream(fd) else { continue };
-        let item = cargo.all().iter().find(|item| shunt_stream::socket::is_of(item.stream, socket)).filter(|_| forked.is_some());
+        let item = tasks.all().iter().find(|item| shunt_stream::socket::is_of(item.stream, socket)).filter(|_| forked.is_some());
         replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
     }
-    for item in cargo.all() {
+    for item in tasks.all() {
         let _ = calls::close(item.relay);
         private::close(item.program);
     }

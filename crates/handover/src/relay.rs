@@ -29,7 +29,7 @@ use shunt_table::process::report;
 use shunt_table::upcalls::forks;
 use shunt_table::{private, sockaddr};
 
-pub use connection::Cargo;
+pub use connection::RelayTask;
 
 /// Connections that one relay takes at most.
 pub const MOST: usize = 1024;
@@ -40,12 +40,12 @@ pub struct Relay {
     gate: i32,
 }
 
-/// Forks a relay for `cargo`. It waits until [`Relay::begin`], or until this process is another program or gone.
+/// Forks a relay for `tasks`. It waits until [`Relay::begin`], or until this process is another program or gone.
 ///
 /// Other owners must find it from now on, so it is entered among the relays, and can be knocked at, before it runs.
 ///
 /// Errors: EAGAIN (RLIMIT_NPROC), ENOMEM, EMFILE.
-pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
+pub fn fork(tasks: &[RelayTask]) -> Result<Relay> {
     let mut id = 0u64;
     let _ = calls::getrandom((&mut id as *mut u64).cast(), 8, libc::GRND_NONBLOCK);
     let id = id | 1;
@@ -60,7 +60,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
             return Err(error);
         }
     };
-    let streams = || cargo.iter().filter_map(|item| shunt_stream::socket::stream(item.stream));
+    let streams = || tasks.iter().filter_map(|item| shunt_stream::socket::stream(item.stream));
     let entered = streams().all(|socket| connection::enter(socket, id));
     // A handler in the copy would be the program's code.
     let mut mask = 0u64;
@@ -74,7 +74,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Relay> {
             let grandchild = copy();
             if grandchild == 0 {
                 let _ = calls::close(ours);
-                work(cargo, Post { gate: theirs.0, knocks: knocks.0, id, giver });
+                work(tasks, Post { gate: theirs.0, knocks: knocks.0, id, giver });
             }
             exit(i32::from(grandchild < 0));
         }
@@ -153,7 +153,7 @@ struct Post {
     giver: u32,
 }
 
-fn work(cargo: &[Cargo], mut post: Post) -> ! {
+fn work(tasks: &[RelayTask], mut post: Post) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     shunt_stream::settle::OWN.store(post.id, Ordering::Relaxed);
@@ -162,7 +162,7 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     shunt_table::process::helper::name(c"shunt-relay");
     let mut room = [0; 512];
     let private = shed::private(&mut room);
-    let Ok(connections) = connection::all(cargo, post.id) else { exit(1) };
+    let Ok(connections) = connection::all(tasks, post.id) else { exit(1) };
     let Ok(left) = shed::table(connections) else { exit(1) };
     report::begin_anew();
     shed::descriptors(connections, [post.gate, post.knocks, report::descriptor()], private);

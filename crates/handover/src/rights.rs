@@ -6,7 +6,7 @@
 //! place, which a relay serves ([`crate::relay`]).
 
 use crate::inherit::{Appended, Counted, Received};
-use crate::relay::{Cargo, Relay};
+use crate::relay::{Relay, RelayTask};
 use crate::{plain, relay};
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
@@ -37,17 +37,17 @@ pub struct Control {
     /// Streams whose owners were counted up for this message.
     counted: Counted,
     /// What relays were given for this message.
-    cargo: [Cargo; MOST],
+    tasks: [RelayTask; MOST],
     carried: usize,
     relay: Option<Relay>,
 }
 
-const NO_CARGO: Cargo = Cargo { stream: -1, relay: -1, program: -1, process: 0 };
+const NO_TASK: RelayTask = RelayTask { stream: -1, relay: -1, program: -1, process: 0 };
 
 impl Control {
     /// Empty.
     pub const fn new() -> Control {
-        Control { bytes: [0; ROOM], counted: Counted::new(), cargo: [NO_CARGO; MOST], carried: 0, relay: None }
+        Control { bytes: [0; ROOM], counted: Counted::new(), tasks: [NO_TASK; MOST], carried: 0, relay: None }
     }
 }
 
@@ -197,10 +197,10 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             return false;
         }
         if control.carried > 0 {
-            control.relay = relay::fork(&control.cargo[..control.carried]).ok();
+            control.relay = relay::fork(&control.tasks[..control.carried]).ok();
             if control.relay.is_none() {
                 // A socket that is connected to nothing is better than one on which nothing comes.
-                for item in &control.cargo[..control.carried] {
+                for item in &control.tasks[..control.carried] {
                     shunt_table::process::helper::dies_by_reset(item.relay, false);
                     let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
                     report::count(Reason::NotCarried);
@@ -233,8 +233,8 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         return fd;
     }
     // A descriptor that is passed twice is the same connection twice.
-    let same = |item: &&Cargo| shunt_stream::socket::is_of(item.stream, socket);
-    if let Some(item) = control.cargo[..control.carried].iter().find(same) {
+    let same = |item: &&RelayTask| shunt_stream::socket::is_of(item.stream, socket);
+    if let Some(item) = control.tasks[..control.carried].iter().find(same) {
         return item.program;
     }
     let made = plain::pair(socket).or_else(|_| plain::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
@@ -249,7 +249,7 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         report::count(Reason::NotCarried);
         return program;
     }
-    control.cargo[control.carried] = Cargo { stream: fd, relay, program, process: 0 };
+    control.tasks[control.carried] = RelayTask { stream: fd, relay, program, process: 0 };
     control.carried += 1;
     report::count(Reason::Carried);
     program
@@ -265,7 +265,7 @@ pub fn sent(control: &mut Control, delivered: bool) {
         Some(relay) => relay.give_up(),
         None => {}
     }
-    for item in &control.cargo[..control.carried] {
+    for item in &control.tasks[..control.carried] {
         let _ = calls::close(item.relay);
         private::close(item.program);
     }

@@ -2,7 +2,7 @@
 //!
 //! Each takes two numbers here until its relay has it, so they go in batches: the numbers of one serve the next.
 
-use crate::relay::Cargo;
+use crate::relay::RelayTask;
 use crate::{plain, relay};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -56,13 +56,13 @@ pub fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
 }
 
 struct Batch {
-    cargo: [Cargo; AT_ONCE],
+    tasks: [RelayTask; AT_ONCE],
     count: usize,
 }
 
 /// All of them. The rendezvous of `listener`, which is at `fd`, lets nobody in any more.
 pub(super) fn carry(fd: i32, listener: &Socket) {
-    let mut batch = Batch { cargo: [Cargo { stream: -1, relay: -1, program: -1, process: 0 }; AT_ONCE], count: 0 };
+    let mut batch = Batch { tasks: [RelayTask { stream: -1, relay: -1, program: -1, process: 0 }; AT_ONCE], count: 0 };
     loop {
         match accept::waiting(listener) {
             Some((stream, client)) => batch.add(fd, listener, stream, &client),
@@ -84,13 +84,13 @@ impl Batch {
             join()
         });
         let Ok(relay) = joined else { return close(stream) };
-        self.cargo[self.count] = Cargo { stream, relay, program: -1, process: 0 };
+        self.tasks[self.count] = RelayTask { stream, relay, program: -1, process: 0 };
         self.count += 1;
     }
 
     /// To a relay of their own. Where none can be made they see their connections end.
     fn send(&mut self) {
-        let batch = &self.cargo[..core::mem::take(&mut self.count)];
+        let batch = &self.tasks[..core::mem::take(&mut self.count)];
         if batch.is_empty() {
             return;
         }

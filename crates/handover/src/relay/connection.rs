@@ -24,7 +24,7 @@ use shunt_table::receiver;
 
 /// What a relay is given: a stream of the giver's, and the two ends of the program's connection.
 #[derive(Clone, Copy)]
-pub struct Cargo {
+pub struct RelayTask {
     /// A descriptor of the stream.
     pub stream: i32,
     /// The relay's end.
@@ -96,12 +96,12 @@ pub struct RelayedConnection {
     look: u64,
 }
 
-/// The connections for `cargo`, in memory of their own.
-pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [RelayedConnection]> {
-    let connections = mapping::reserve(cargo.len() * core::mem::size_of::<RelayedConnection>())?.cast::<RelayedConnection>();
-    let buffers = mapping::reserve(cargo.len() * 2 * PIECE)?;
+/// The connections for `tasks`, in memory of their own.
+pub fn all(tasks: &[RelayTask], id: u64) -> Result<&'static mut [RelayedConnection]> {
+    let connections = mapping::reserve(tasks.len() * core::mem::size_of::<RelayedConnection>())?.cast::<RelayedConnection>();
+    let buffers = mapping::reserve(tasks.len() * 2 * PIECE)?;
     let mut count = 0;
-    for (i, item) in cargo.iter().enumerate() {
+    for (i, item) in tasks.iter().enumerate() {
         let Some(socket) = shunt_stream::socket::stream(item.stream) else { continue };
         // Other descriptors of the giver's, and its epoll sets, are not this process's.
         socket.references.store(1, Ordering::Relaxed);
