@@ -14,8 +14,8 @@
 //! [`shunt_stream::settle`].
 
 mod connection;
+pub mod drop_inherited;
 mod parting;
-pub mod shed;
 
 use connection::RelayedConnection;
 use core::sync::atomic::Ordering;
@@ -97,7 +97,7 @@ pub fn fork(tasks: &[RelayTask]) -> Result<Relay> {
 
 impl Post {
     /// Takes knocks, and looks at the gate; false: nothing was handed over.
-    fn look(&mut self, connections: &[RelayedConnection], left: &shed::Left) -> bool {
+    fn look(&mut self, connections: &[RelayedConnection], left: &drop_inherited::Left) -> bool {
         while byte_from(self.knocks).is_ok() {}
         if self.gate < 0 {
             return true;
@@ -108,7 +108,7 @@ impl Post {
             Err(Errno(libc::EAGAIN | libc::EINTR)) => return true,
             _ => stand_for(self.giver, connections, left),
         }
-        shed::links(connections);
+        drop_inherited::links(connections);
         let _ = calls::close(core::mem::replace(&mut self.gate, -1));
         true
     }
@@ -161,12 +161,12 @@ fn work(tasks: &[RelayTask], mut post: Post) -> ! {
     forks::child();
     shunt_table::process::helper::name(c"shunt-relay");
     let mut room = [0; 512];
-    let private = shed::private(&mut room);
+    let private = drop_inherited::private(&mut room);
     let Ok(connections) = connection::all(tasks, post.id) else { exit(1) };
-    let Ok(left) = shed::table(connections) else { exit(1) };
+    let Ok(left) = drop_inherited::table(connections) else { exit(1) };
     report::begin_anew();
-    shed::descriptors(connections, [post.gate, post.knocks, report::descriptor()], private);
-    shed::memory(connections, &left);
+    drop_inherited::descriptors(connections, [post.gate, post.knocks, report::descriptor()], private);
+    drop_inherited::memory(connections, &left);
     connections.iter_mut().for_each(RelayedConnection::watch);
     run(&mut post, connections, &left);
     for connection in connections.iter_mut() {
@@ -182,7 +182,7 @@ fn listen_for_knocks(id: u64) -> Result<Pending> {
     Ok(fd)
 }
 
-fn run(post: &mut Post, connections: &mut [RelayedConnection], left: &shed::Left) {
+fn run(post: &mut Post, connections: &mut [RelayedConnection], left: &drop_inherited::Left) {
     let room = connections.len() * 3 + 2;
     let Ok(memory) = mapping::reserve(room * core::mem::size_of::<pollfd>()) else { return };
     // SAFETY: `room` zeroed entries.
@@ -226,7 +226,7 @@ fn run(post: &mut Post, connections: &mut [RelayedConnection], left: &shed::Left
 
 /// The giver is another program now, or gone: it owns none of its streams any more, those that it did not hand over
 /// included.
-fn stand_for(giver: u32, connections: &[RelayedConnection], left: &shed::Left) {
+fn stand_for(giver: u32, connections: &[RelayedConnection], left: &drop_inherited::Left) {
     let handed = connections.iter().filter(|connection| !connection.is_over()).map(|connection| connection.socket);
     for socket in handed.chain(left.all().iter().copied()) {
         socket.own().owners.fetch_sub(1, Ordering::AcqRel);
