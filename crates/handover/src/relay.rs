@@ -14,8 +14,8 @@
 //! [`shunt_stream::settle`].
 
 mod connection;
+mod deferred_close;
 pub mod drop_inherited;
-mod parting;
 
 use connection::RelayedConnection;
 use core::sync::atomic::Ordering;
@@ -210,7 +210,7 @@ fn run(post: &mut Post, connections: &mut [RelayedConnection], left: &drop_inher
         if !open {
             return;
         }
-        next = next.min(parting::part(connections, now, &mut pause));
+        next = next.min(deferred_close::part(connections, now, &mut pause));
         entries[room - 2] = pollfd { fd: post.knocks, events: POLLIN, revents: 0 };
         entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };

@@ -8,7 +8,7 @@
 mod lend;
 mod pump;
 
-use super::{me, parting};
+use super::{deferred_close, me};
 use crate::plain;
 use core::sync::atomic::Ordering;
 use pump::Buffer;
@@ -187,7 +187,7 @@ impl RelayedConnection {
     }
 
     pub fn parts_at_once(&self) -> bool {
-        self.parts() && !parting::would_sleep(self.parting)
+        self.parts() && !deferred_close::would_sleep(self.parting)
     }
 
     pub fn let_go(&mut self) {
