@@ -8,7 +8,7 @@ use crate::{datagrams, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc;
-use shunt_handover::{carried, uring};
+use shunt_handover::{convert_to_kernel, uring};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_sys::{calls, mapping, syscall, user};
@@ -75,7 +75,7 @@ unsafe fn prepare(request: *mut c_void, reads: bool) -> Fate {
         return if reads && unsafe { read_now(fd, socket, request.cast()) } { Fate::Done } else { Fate::Theirs };
     }
     let Some(socket) = shunt_stream::socket::stream(fd) else { return Fate::Theirs };
-    match carried::carry(fd, socket) {
+    match convert_to_kernel::carry(fd, socket) {
         Ok(()) => Fate::Theirs,
         Err(error) => {
             set_errno(error.0);

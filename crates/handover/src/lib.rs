@@ -18,7 +18,7 @@
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
-pub mod carried;
+pub mod convert_to_kernel;
 mod exec;
 pub mod image;
 pub mod inherit;

@@ -6,7 +6,7 @@
 //! another origin is noticed by its descriptor at the first connections and at each `listen`; what is accelerated by then
 //! stays so.
 
-use crate::carried;
+use crate::convert_to_kernel;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_stream::socket::Socket;
@@ -33,7 +33,7 @@ pub fn settle(fd: i32) -> Result<()> {
     if word.object::<Socket>().is_some() {
         note_used();
     }
-    carried::to_kernel(fd)
+    convert_to_kernel::to_kernel(fd)
 }
 
 /// As [`settle`], of all that the process has: what a ring is given cannot be told.

@@ -2,7 +2,7 @@
 
 use crate::process::user_change;
 use crate::{descriptor, process};
-use shunt_handover::{carried, waiting};
+use shunt_handover::{convert_to_kernel, waiting};
 use shunt_inbox::datagram;
 use shunt_link::users;
 use shunt_link::users::Users;
@@ -32,7 +32,7 @@ struct Upcalls {
 static UPCALLS: Upcalls = Upcalls {
     operations: Operations {
         release: descriptor::release,
-        to_kernel: carried::to_kernel,
+        to_kernel: convert_to_kernel::to_kernel,
         to_kernel_as,
         user_changed: user_change::changed,
     },

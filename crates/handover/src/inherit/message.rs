@@ -120,7 +120,7 @@ impl Appended {
         }
         if shunt_table::process::apart::apart() {
             if let Some(socket) = shunt_stream::socket::stream(fd) {
-                let _ = crate::carried::carry(fd, socket);
+                let _ = crate::convert_to_kernel::carry(fd, socket);
             }
             shunt_table::process::apart::withdraw(fd);
         }

@@ -9,7 +9,7 @@
 
 use super::message::{Appended, Received};
 use super::unix_name;
-use crate::carried;
+use crate::convert_to_kernel;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_segment::channel::state;
@@ -144,7 +144,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
     table::take(rendezvous);
     super::take_up_listener(rendezvous);
     match (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
-        (Kind::Listener, Some(listener)) => carried::leave_listener(fd, listener),
+        (Kind::Listener, Some(listener)) => convert_to_kernel::leave_listener(fd, listener),
         _ => Err(Errno(EPERM)),
     }
 }

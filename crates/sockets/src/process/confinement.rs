@@ -10,7 +10,7 @@
 //! Filters are asked before they are installed, call by call, what they answer to those that the library makes and the program
 //! perhaps does not: streams and listeners that could not go on are the kernel's by then.
 
-use shunt_handover::carried;
+use shunt_handover::convert_to_kernel;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_segment::reason::Reason;
@@ -57,7 +57,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
     }
     for fd in 0..table::high_water() {
         if let Some(socket) = shunt_stream::socket::stream(fd) {
-            let _ = carried::carry(fd, socket);
+            let _ = convert_to_kernel::carry(fd, socket);
         }
     }
 }
@@ -66,7 +66,7 @@ fn leave_listeners() {
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         if let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) {
-            let _ = carried::leave_listener(fd, listener);
+            let _ = convert_to_kernel::leave_listener(fd, listener);
         }
     }
 }
