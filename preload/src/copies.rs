@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
 use shunt_sockets::process;
 use shunt_sys::{calls, raw, Errno, Result};
-use shunt_table::process::apart;
+use shunt_table::process::split_fd_tables;
 use shunt_table::{global, private};
 
 /// fork(3).
@@ -179,7 +179,7 @@ pub unsafe fn clone(
     let shares = flags & libc::CLONE_VM != 0;
     let splits = shares && flags & (libc::CLONE_FILES | libc::CLONE_THREAD) == 0;
     let waits = flags & libc::CLONE_VFORK != 0;
-    let parting = if global::ready() && splits && !waits { apart::part() } else { None };
+    let parting = if global::ready() && splits && !waits { split_fd_tables::begin() } else { None };
     let copied = global::ready() && (!shares || (splits && parting.is_none()));
     // SAFETY: passed on.
     unsafe {

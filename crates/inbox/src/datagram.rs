@@ -46,7 +46,7 @@ use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock};
 use shunt_table::global::Shared;
 use shunt_table::memory::slab::Slab;
-use shunt_table::process::{apart, kernel_only, report};
+use shunt_table::process::{kernel_only, report, split_fd_tables};
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 use watchers::Watchers;
@@ -149,7 +149,7 @@ pub fn created(fd: i32, family: i32, nonblocking: bool) {
 
 /// Enters a fresh socket that may have an inbox.
 pub fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagram> {
-    if !table::fits(fd) || apart::apart() || kernel_only::confined() {
+    if !table::fits(fd) || split_fd_tables::are_split() || kernel_only::confined() {
         return None;
     }
     let socket = slab::allocate(family)?;
@@ -157,7 +157,7 @@ pub fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagra
         socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
     }
     shunt_table::table::enter(fd, Kind::Datagram, socket);
-    if apart::withdraw(fd) {
+    if split_fd_tables::withdraw(fd) {
         return None;
     }
     let (kind, reason) = socket.row();

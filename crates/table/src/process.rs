@@ -1,11 +1,11 @@
 //! What this process is, and what it may accelerate.
 
-pub mod apart;
 pub mod filtered;
 pub mod helper;
 pub mod identity;
 pub mod kernel_only;
 pub mod report;
+pub mod split_fd_tables;
 pub mod uring;
 pub mod user;
 pub mod users;

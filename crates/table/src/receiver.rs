@@ -14,7 +14,7 @@
 use crate::diag;
 use crate::global::Shared;
 use crate::process::identity::numbers_are_strange;
-use crate::process::{apart, report, user, users};
+use crate::process::{report, split_fd_tables, user, users};
 use crate::procfs::{numbers, started, target, text, Path};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use shunt_segment::process::{self as state, MAGIC};
@@ -76,7 +76,7 @@ fn family() -> &'static [AtomicU64] {
 
 /// This process is about to receive on the socket `fd` by our hooks: whoever passes it a descriptor must know.
 pub fn declare(fd: i32) {
-    if apart::apart() {
+    if split_fd_tables::are_split() {
         return;
     }
     let Ok(status) = calls::status_of(fd) else { return };

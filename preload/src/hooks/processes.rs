@@ -7,7 +7,7 @@ use shunt_sockets::process::user_change::Call;
 use shunt_sockets::process::{namespace, user_change};
 use shunt_sys::{calls, user as memory};
 use shunt_table::limits;
-use shunt_table::process::apart;
+use shunt_table::process::split_fd_tables;
 use shunt_table::table::Kind;
 use shunt_table::upcalls::operations;
 use shunt_table::{global, table};
@@ -61,7 +61,7 @@ pub fn with_own_descriptors(part: impl FnOnce() -> c_int) -> c_int {
     if !global::ready() || global::single_threaded() || threads() == Some(1) {
         return part();
     }
-    let Some(parting) = apart::part() else {
+    let Some(parting) = split_fd_tables::begin() else {
         crate::set_errno(libc::ENOMEM);
         return -1;
     };

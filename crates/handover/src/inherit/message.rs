@@ -118,11 +118,11 @@ impl Appended {
                 take_up_listener(rendezvous);
             }
         }
-        if shunt_table::process::apart::apart() {
+        if shunt_table::process::split_fd_tables::are_split() {
             if let Some(socket) = shunt_stream::socket::stream(fd) {
                 let _ = crate::convert_to_kernel::carry(fd, socket);
             }
-            shunt_table::process::apart::withdraw(fd);
+            shunt_table::process::split_fd_tables::withdraw(fd);
         }
         crate::uring::received(fd);
         true

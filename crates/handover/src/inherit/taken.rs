@@ -22,7 +22,7 @@ use shunt_sys::libc::{self, sockaddr_un, EPERM, ESRCH, SOL_SOCKET};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::SETUP;
 use shunt_table::private::Pending;
-use shunt_table::process::{apart, report};
+use shunt_table::process::{report, split_fd_tables};
 use shunt_table::procfs::Path;
 use shunt_table::table::Kind;
 use shunt_table::{private, procfs, table};
@@ -36,7 +36,7 @@ pub fn take(process: i32, number: i32, flags: u32) -> Result<i32> {
     table::take(fd);
     match serve(process, fd) {
         Ok(()) => {
-            apart::withdraw(fd);
+            split_fd_tables::withdraw(fd);
             Ok(fd)
         }
         Err(error) => {

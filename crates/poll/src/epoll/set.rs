@@ -12,7 +12,7 @@ use shunt_stream::waiting::holding::{Hold, SetHead};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{clock, mapping};
 use shunt_table::global::Mutex;
-use shunt_table::process::{apart, kernel_only};
+use shunt_table::process::{kernel_only, split_fd_tables};
 use shunt_table::table;
 use shunt_table::table::{Kind, Object};
 
@@ -114,7 +114,7 @@ fn begin() -> Option<&'static Set> {
 
 /// The program made an epoll descriptor.
 pub fn created(fd: i32) {
-    if !table::fits(fd) || apart::apart() || kernel_only::confined() {
+    if !table::fits(fd) || split_fd_tables::are_split() || kernel_only::confined() {
         return;
     }
     let Some(slabs) = SLABS.lock() else { return };
@@ -151,7 +151,7 @@ pub fn created(fd: i32) {
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     shunt_table::table::enter(fd, Kind::Epoll, set);
     drop(slabs);
-    apart::withdraw(fd);
+    split_fd_tables::withdraw(fd);
 }
 
 /// A duplicate of the set's descriptor appeared.

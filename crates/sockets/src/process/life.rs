@@ -7,7 +7,7 @@ use shunt_poll::epoll;
 use shunt_rendezvous::{accept, claimed, deferred, exchange, offered, relatives, spare, taking};
 use shunt_stream::waiting::{holding, nudge, signals};
 use shunt_sys::{section, thread};
-use shunt_table::process::{apart, identity, report};
+use shunt_table::process::{identity, report, split_fd_tables};
 use shunt_table::{diag, route};
 
 /// What is done.
@@ -63,7 +63,7 @@ pub(super) const CHILD: [Step; 32] = [
     || shunt_remote::forked(identity::numbers_are_strange()), // which the station's lock does
     fork::join_streams,                                       // the child is an owner before it could close any
     fork::uncount,                                            // its own forks count anew
-    apart::forked,                                            // no thread with other descriptors exists here
+    split_fd_tables::forked,                                  // no thread with other descriptors exists here
     holding::forked,                                          // nobody waits here, so what lingers ends
     claimed::forked,                                          // nor sleeps in accept
     nudge::forked,                                            // nor in poll

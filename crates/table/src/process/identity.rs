@@ -17,8 +17,8 @@ pub(super) struct Identity {
     pub(super) user: AtomicU32,
     /// The effective user, under whom connections are made.
     pub(super) effective: AtomicU32,
-    /// Partings of descriptor tables that have happened, or are tried just now ([`super::apart`]).
-    pub(super) partings: AtomicU32,
+    /// Splits of the descriptor table that have happened, or are tried just now ([`super::split_fd_tables`]).
+    pub(super) splits: AtomicU32,
     /// What the processes of a family tell each other of their users ([`super::users`]); null: nothing any more.
     pub(super) told: AtomicPtr<Told>,
     /// Changes of the user since which this process cannot read what others tell.
@@ -33,7 +33,7 @@ impl Identity {
             overflow: AtomicU32::new(0),
             user: AtomicU32::new(0),
             effective: AtomicU32::new(0),
-            partings: AtomicU32::new(0),
+            splits: AtomicU32::new(0),
             told: AtomicPtr::new(core::ptr::null_mut()),
             own_changes: AtomicU64::new(0),
         }
