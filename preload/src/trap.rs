@@ -33,7 +33,7 @@ use shunt_segment::reason::Reason;
 use shunt_sockets::process::confinement;
 use shunt_sys::filter::Filter;
 use shunt_sys::{calls, cancel, dispatch, raw, syscall};
-use shunt_table::process::{kernel_only, report};
+use shunt_table::process::{kernel_only, status_page};
 use shunt_table::{global, table};
 
 pub use code::{after_fork_child, before_fork};
@@ -64,9 +64,9 @@ fn begin(range: Option<Range<usize>>) -> bool {
     let begun = range.is_some_and(|range| dispatch::begin(range.start, range.len()).is_ok());
     if begun {
         signals::take(libc::SIGSYS);
-        report::count(Reason::RawTrapped);
+        status_page::count(Reason::RawTrapped);
     } else {
-        report::count(Reason::RawNotTrapped);
+        status_page::count(Reason::RawNotTrapped);
     }
     begun
 }

@@ -14,7 +14,7 @@ use shunt_stream::waiting::holding;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFL, F_SETFL};
 use shunt_sys::{calls, mapping, Result};
 use shunt_table::private::Pending;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{private, table};
 
@@ -117,7 +117,7 @@ fn replace(number: i32, socket: &'static Socket, program: i32, moved: &mut List<
     like(socket, socket.hold.number(number), new);
     let _ = calls::dup3(new, number, 0);
     moved.push(number);
-    report::note(number, kind::TCP, if program >= 0 { Reason::Carried } else { Reason::NotCarried }, None);
+    status_page::note(number, kind::TCP, if program >= 0 { Reason::Carried } else { Reason::NotCarried }, None);
 }
 
 impl HandOver {
@@ -126,7 +126,7 @@ impl HandOver {
         for &number in self.moved.all() {
             if let Some(socket) = shunt_stream::socket::stream(number) {
                 let _ = calls::dup3(socket.hold.number(number), number, 0);
-                report::note(number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
+                status_page::note(number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
             }
         }
         (0..table::high_water()).filter_map(shunt_stream::socket::stream).for_each(holding::put_back);

@@ -38,7 +38,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, socklen_t, FD_CLOEXEC, F_SETFD};
 use shunt_sys::{calls, Result};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{global, passing, procfs, table};
 use text::Item;
@@ -142,7 +142,7 @@ fn take_up_listener(rendezvous: i32) {
             }
         };
         shunt_table::table::enter(fd, Kind::Listener, listener);
-        report::note(fd, kind::LISTENER, Reason::Listening, None);
+        status_page::note(fd, kind::LISTENER, Reason::Listening, None);
     }
     if owner.is_none() && found.starts_with(b"shunt1-listen-") {
         let _ = calls::close(rendezvous);
@@ -209,7 +209,7 @@ fn take_up_stream(fd: i32, came: Came) -> Option<()> {
         shunt_table::table::enter(fd, Kind::Stream, socket);
     }
     own.join(shunt_sys::thread::process());
-    report::note(fd, kind::STREAM, Reason::Accelerated, Some(hello.channel as usize));
+    status_page::note(fd, kind::STREAM, Reason::Accelerated, Some(hello.channel as usize));
     Some(())
 }
 

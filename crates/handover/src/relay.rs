@@ -25,7 +25,7 @@ use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC,
 use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 use shunt_table::private::Pending;
 use shunt_table::process::helper::{copy, exit, waited, ALL_SIGNALS};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::upcalls::forks;
 use shunt_table::{private, sockaddr};
 
@@ -164,8 +164,8 @@ fn work(tasks: &[RelayTask], mut post: Post) -> ! {
     let private = drop_inherited::private(&mut room);
     let Ok(connections) = connection::all(tasks, post.id) else { exit(1) };
     let Ok(left) = drop_inherited::table(connections) else { exit(1) };
-    report::begin_anew();
-    drop_inherited::descriptors(connections, [post.gate, post.knocks, report::descriptor()], private);
+    status_page::begin_anew();
+    drop_inherited::descriptors(connections, [post.gate, post.knocks, status_page::descriptor()], private);
     drop_inherited::memory(connections, &left);
     connections.iter_mut().for_each(RelayedConnection::watch);
     run(&mut post, connections, &left);

@@ -17,7 +17,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, cmsghdr, msghdr};
 use shunt_sys::{calls, user};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::receiver::Receiver;
 use shunt_table::table::Kind;
 use shunt_table::{private, receiver, table};
@@ -203,7 +203,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 for item in &control.tasks[..control.carried] {
                     shunt_table::process::helper::dies_by_reset(item.relay, false);
                     let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
-                    report::count(Reason::NotCarried);
+                    status_page::count(Reason::NotCarried);
                 }
             }
         }
@@ -246,12 +246,12 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
             shunt_table::process::helper::dies_by_reset(relay, false);
             let _ = calls::close(relay);
         }
-        report::count(Reason::NotCarried);
+        status_page::count(Reason::NotCarried);
         return program;
     }
     control.tasks[control.carried] = RelayTask { stream: fd, relay, program, process: 0 };
     control.carried += 1;
-    report::count(Reason::Carried);
+    status_page::count(Reason::Carried);
     program
 }
 

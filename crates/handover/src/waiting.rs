@@ -14,7 +14,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::{calls, libc};
 use shunt_table::global::SETUP;
 use shunt_table::process::helper::ALL_SIGNALS;
-use shunt_table::process::{helper, report, user};
+use shunt_table::process::{helper, status_page, user};
 use shunt_table::upcalls::forks;
 
 /// Clients that one relay takes.
@@ -123,7 +123,7 @@ pub fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {
     }
     let _ = calls::shutdown(listener.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
     if !carry_as(whose, fd, listener) {
-        report::count(Reason::NotCarried); // no process could be made: they see their connections end
+        status_page::count(Reason::NotCarried); // no process could be made: they see their connections end
     }
     listen::retire(listener, Reason::UserChanged);
 }
@@ -139,7 +139,7 @@ pub fn give_listener(fd: i32, listener: &'static Socket) {
         let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
         // The kernel refuses new connections now, and gives those that it had taken.
         carry(fd, listener);
-        report::count(Reason::ListenerHandedOver);
+        status_page::count(Reason::ListenerHandedOver);
     }
     if !listen::nonblocking(listener) {
         let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);

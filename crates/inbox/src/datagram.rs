@@ -46,7 +46,7 @@ use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock};
 use shunt_table::global::Shared;
 use shunt_table::memory::slab::Slab;
-use shunt_table::process::{kernel_only, report, split_fd_tables};
+use shunt_table::process::{kernel_only, split_fd_tables, status_page};
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 use watchers::Watchers;
@@ -161,7 +161,7 @@ pub fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagra
         return None;
     }
     let (kind, reason) = socket.row();
-    report::note(fd, kind, reason, None);
+    status_page::note(fd, kind, reason, None);
     if kernel_only::keeps() {
         options::plain(socket, pin::ELSEWHERE);
     }

@@ -11,7 +11,7 @@ use shunt_segment::channel::release;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock, libc, process, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 
 /// A channel for a new connection to the listener with inode `listener`.
 pub struct Offer {
@@ -48,7 +48,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
     }
     let index = make(listener)?;
     if retired::makes_up(listener) {
-        report::count(Reason::UserChanged);
+        status_page::count(Reason::UserChanged);
     }
     try_offer(at(index), index).ok_or(Errno(libc::ENOMEM))
 }

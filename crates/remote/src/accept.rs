@@ -15,7 +15,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, sleeping, Errno, Result};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -47,14 +47,14 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
         return;
     }
     if area::is_homeless() {
-        return report::count(Reason::NoStation);
+        return status_page::count(Reason::NoStation);
     }
     let Some(device) = area::device_for_listener(fd, address, patience) else { return };
     let home = match home::settle(&device, false) {
         Ok(home) => home,
         Err(reason) => {
             area::note_homeless();
-            return report::count(reason);
+            return status_page::count(reason);
         }
     };
     open_gates(home);
@@ -234,7 +234,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     shunt_rendezvous::options::connected(socket, fd, true);
     shunt_table::table::enter(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);
-    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     begin(home, stream, far, shadow, Start::Claimed);
     true
 }

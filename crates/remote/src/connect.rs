@@ -19,7 +19,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{global, sockaddr};
 
@@ -361,7 +361,7 @@ fn connect_by_tcp(
     let (_, _, channel) = home.place(stream);
     local::replace(fd, near_fd, socket, channel);
     shunt_rendezvous::options::connected(socket, fd, true);
-    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     let _ = calls::close(near_fd);
     begin(home, stream, far_fd, shadow, start);
     Outcome::Connected

@@ -60,9 +60,9 @@ fn begin(home: &'static Home, control: i32) -> ! {
     forks::child_of_own();
     helper::name(c"shunt-keeper");
     allow_descriptors();
-    shunt_table::process::report::begin_anew();
+    shunt_table::process::status_page::begin_anew();
     let descriptors = home.station.descriptors();
-    let kept = |fd: i32| fd == control || fd == shunt_table::process::report::descriptor() || descriptors.contains(&fd);
+    let kept = |fd: i32| fd == control || fd == shunt_table::process::status_page::descriptor() || descriptors.contains(&fd);
     helper::all_but(kept);
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);

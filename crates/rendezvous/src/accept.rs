@@ -24,7 +24,7 @@ use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, socklen_t};
 use shunt_sys::{calls, processor, thread, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
@@ -34,7 +34,7 @@ static SENT_AWAY: AtomicU32 = AtomicU32::new(0);
 
 /// A client is not taken: it sees its connection end.
 pub fn send_away(companion: i32, why: Reason) {
-    report::count(why);
+    status_page::count(why);
     SENT_AWAY.fetch_add(1, Ordering::Relaxed);
     let _ = calls::close(companion);
 }
@@ -171,7 +171,7 @@ unsafe fn from_kernel(
     if crate::other_hosts::accepted(accepted, listener.hold.number(fd), listener, flags) {
         return Ok(accepted as isize);
     }
-    report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
+    status_page::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
     Ok(accepted as isize)
 }
 
@@ -341,6 +341,6 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     crate::options::inherit(listener, socket, began);
     crate::options::connected(socket, accepted.companion, true);
     shunt_table::table::enter(accepted.companion, Kind::Stream, socket);
-    report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
+    status_page::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
     Ok(())
 }

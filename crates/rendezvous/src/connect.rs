@@ -19,7 +19,7 @@ use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, processor, thread, Errno};
 use shunt_table::global::{Shared, SETUP};
-use shunt_table::process::{identity, report};
+use shunt_table::process::{identity, status_page};
 use shunt_table::table::Kind;
 use shunt_table::{diag, global, passing, private, route, sockaddr, table};
 
@@ -510,7 +510,7 @@ pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize)
         let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
         let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
         shunt_table::table::enter(number, Kind::Stream, socket);
-        report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
+        status_page::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
     }
     if let Some(owner) = owner {
         owner.give(socket, fd);

@@ -15,7 +15,7 @@ use shunt_sys::section::{self, Section};
 use shunt_sys::{calls, clock, libc};
 use shunt_table::global::{Guard, Mutex, SETUP};
 use shunt_table::private::Pending;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -93,12 +93,12 @@ pub fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, rea
                 let close_on_exec = crate::connect::closes_on_exec(number);
                 let _ = calls::dup3(end, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
                 if shunt_stream::socket::replace(number, socket, Kind::Tcp, next) {
-                    report::show(number, kind::TCP, reason);
+                    status_page::show(number, kind::TCP, reason);
                 }
             });
         }
     }
-    report::count(reason);
+    status_page::count(reason);
 }
 
 /// No number is left of a socket of the kernel's that was a stream, perhaps: nobody looks at that any more.

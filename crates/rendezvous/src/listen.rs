@@ -16,7 +16,7 @@ use shunt_stream::waiting::watchers;
 use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{private, receiver, sockaddr, table};
 
@@ -127,7 +127,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     for other in 0..table::high_water() {
         if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             shunt_table::table::enter(other, Kind::Listener, socket);
-            report::note(other, kind::LISTENER, Reason::Listening, None);
+            status_page::note(other, kind::LISTENER, Reason::Listening, None);
         }
     }
     watchers::changed(socket, Change::BecameListener);
@@ -204,7 +204,7 @@ pub fn retire(socket: &Socket, why: Reason) {
     accept::forget_set(socket);
     set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
-    report::count(why);
+    status_page::count(why);
 }
 
 /// The kernel refused to listen.
@@ -251,7 +251,7 @@ pub fn left(fd: i32, socket: &'static Socket) {
     for other in 0..table::high_water() {
         if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             shunt_table::table::enter(other, Kind::Tcp, socket);
-            report::note(other, kind::TCP, Reason::Unconnected, None);
+            status_page::note(other, kind::TCP, Reason::Unconnected, None);
         }
     }
     if !nonblocking {

@@ -330,7 +330,7 @@ pub fn honest(index: usize, page: &ChannelPage, channel: usize, listener: &Socke
     };
     let (client, server) = shunt_stream::socket::of_channel(page);
     if accept::plausible(&client, &server, listener).is_err() {
-        shunt_table::process::report::count(Reason::NotLocal);
+        shunt_table::process::status_page::count(Reason::NotLocal);
         refuse(page);
         companion_cache::forget(index, channel);
         return None;
@@ -362,7 +362,7 @@ pub fn take(
     match accept::seat(&accepted, base, listener, nonblocking) {
         Ok(()) => Ok(accepted),
         Err(reason) => {
-            shunt_table::process::report::count(reason);
+            shunt_table::process::status_page::count(reason);
             let _ = calls::close(companion);
             refuse(page);
             companion_cache::forget(index, channel);

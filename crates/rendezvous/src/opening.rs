@@ -8,7 +8,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream::socket::{self, flag, Socket};
 use shunt_sys::calls;
 use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_table::process::{kernel_only, report, split_fd_tables};
+use shunt_table::process::{kernel_only, split_fd_tables, status_page};
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 
@@ -77,6 +77,6 @@ fn enter(fd: i32, domain: i32, flags: i32, protocol: i32, spare: u32) -> bool {
     if split_fd_tables::withdraw(fd) {
         return false;
     }
-    report::note(fd, kind::TCP, Reason::Unconnected, None);
+    status_page::note(fd, kind::TCP, Reason::Unconnected, None);
     true
 }

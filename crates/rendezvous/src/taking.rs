@@ -296,7 +296,7 @@ fn take(
     kept.set_nonblocking(nonblocking);
     let accepted = Accepted { companion, client, server, index, channel };
     accept::seat(&accepted, base, listener, nonblocking).map(|()| accepted).map_err(|reason| {
-        shunt_table::process::report::count(reason);
+        shunt_table::process::status_page::count(reason);
         let _ = calls::close(companion);
         offered::refuse(page);
         companion_cache::forget(index, channel);

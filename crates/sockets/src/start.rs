@@ -5,7 +5,7 @@ use crate::{process, wiring};
 use shunt_options::Options;
 use shunt_sys::clock;
 use shunt_table::global;
-use shunt_table::process::{report, user, users};
+use shunt_table::process::{status_page, user, users};
 use shunt_table::receiver;
 
 /// The start-up ladder, called once by the preload library's constructor. Until it is done, calls go to the kernel.
@@ -22,7 +22,7 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     process::register_barriers(); // before peers rely on them
     user::start(); // before anything is shared under it
     if global::options().accelerate {
-        report::start(); // before reasons are counted
+        status_page::start(); // before reasons are counted
         receiver::start(); // before this process receives descriptors
         users::start(); // before it listens
         if let Some(list) = inherited {

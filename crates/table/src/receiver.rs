@@ -14,7 +14,7 @@
 use crate::diag;
 use crate::global::Shared;
 use crate::process::identity::numbers_are_strange;
-use crate::process::{report, split_fd_tables, user, users};
+use crate::process::{split_fd_tables, status_page, user, users};
 use crate::procfs::{numbers, started, target, text, Path};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use shunt_segment::process::{self as state, MAGIC};
@@ -82,7 +82,7 @@ pub fn declare(fd: i32) {
     let Ok(status) = calls::status_of(fd) else { return };
     let entry = state::receiver(thread::process(), status.st_ino as u32);
     enter(family(), if numbers_are_strange() { entry | STRANGE } else { entry });
-    enter(report::receivers(), entry);
+    enter(status_page::receivers(), entry);
 }
 
 fn enter(places: &[AtomicU64], entry: u64) {

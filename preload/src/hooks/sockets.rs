@@ -13,7 +13,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream as stream;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::{check, syscall, user};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{global, sockaddr as addresses, table};
 
@@ -128,7 +128,7 @@ hook! {
                 let result = real::listen(fd, backlog);
                 match (result, prepared) {
                     (0, Ok(())) => listening::opened(fd, socket),
-                    (0, Err(reason)) => report::note(fd, row_kind::TCP, reason, None),
+                    (0, Err(reason)) => status_page::note(fd, row_kind::TCP, reason, None),
                     _ => listening::withdraw(fd, socket),
                 }
                 result
@@ -325,7 +325,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                         let errno = result.map_or_else(|error| error.0, |_| 0);
                         if errno == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
                             socket.set(flag::KERNEL);
-                            report::note(fd, row_kind::TCP, reason, None);
+                            status_page::note(fd, row_kind::TCP, reason, None);
                             crate::start::explain(fd, reason);
                         }
                         return answer(result) as c_int;
@@ -339,7 +339,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         let errno = if result < 0 { *crate::__errno_location() } else { 0 };
         if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
             socket.set(flag::KERNEL);
-            report::note(fd, row_kind::TCP, reason, None);
+            status_page::note(fd, row_kind::TCP, reason, None);
             crate::start::explain(fd, reason);
             set_errno(errno);
         }

@@ -16,7 +16,7 @@ use shunt_segment::process::found;
 use shunt_segment::reason::Reason;
 use shunt_sys::{dispatch, user};
 use shunt_table::global::{Mutex, Shared};
-use shunt_table::process::{kernel_only, report};
+use shunt_table::process::{kernel_only, status_page};
 use shunt_table::{global, table};
 
 /// There may be objects that were not looked at.
@@ -103,7 +103,7 @@ pub fn after_fork_child() {
 /// Threads and children that come are not told of. So a process that needs that keeps to the kernel from here on.
 pub fn freeze() {
     if dispatch::begun() {
-        report::count(Reason::RawNotTrapped);
+        status_page::count(Reason::RawNotTrapped);
         kernel_only::keep();
         kernel_only::carry();
     }
@@ -154,7 +154,7 @@ fn look_now() {
     if look.told && !begun {
         if super::begin(range.clone()) {
             if let Some((name, call)) = &look.first {
-                report::found(name, *call, found::TRAPPED);
+                status_page::found(name, *call, found::TRAPPED);
             }
         } else {
             look.range = None;
@@ -164,7 +164,7 @@ fn look_now() {
         }
     }
     if look.kernel_only {
-        report::count(Reason::RawNotTrapped);
+        status_page::count(Reason::RawNotTrapped);
         kernel_only::keep();
     }
     if !LOADS.load(Ordering::Relaxed) {
@@ -278,7 +278,7 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
             look.told = true;
         } else {
             look.kernel_only = true;
-            report::found(name, call, found::UNTOLD);
+            status_page::found(name, call, found::UNTOLD);
         }
     }
 }

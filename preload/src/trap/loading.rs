@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_options::Raw;
 use shunt_segment::process::found;
 use shunt_table::global;
-use shunt_table::process::{kernel_only, report};
+use shunt_table::process::{kernel_only, status_page};
 
 /// dlopen(3).
 ///
@@ -79,7 +79,7 @@ unsafe extern "C" fn before_in_space(space: c_long, name: *const c_char, _flags:
     code::loading();
     if space != BASE && global::ready() && global::options().raw != Raw::Off && !kernel_only::keeps() {
         // SAFETY: the program's argument, null or a string.
-        report::found(unsafe { objects::file_name(name) }, None, found::UNTOLD);
+        status_page::found(unsafe { objects::file_name(name) }, None, found::UNTOLD);
         kernel_only::keep();
         kernel_only::carry();
     }

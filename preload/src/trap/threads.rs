@@ -10,7 +10,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use shunt_segment::reason::Reason;
 use shunt_sys::{calls, dispatch, mapping};
-use shunt_table::process::{kernel_only, report};
+use shunt_table::process::{kernel_only, status_page};
 
 /// What a thread is to do. It lies in memory of its own until the thread has read it.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub fn with(function: *mut c_void, argument: *mut c_void, begin: impl FnOnce(*mu
     }
     if objects::is_go(function as usize) {
         dispatch::stop();
-        report::count(Reason::RawNotTrapped);
+        status_page::count(Reason::RawNotTrapped);
         kernel_only::keep();
         kernel_only::carry();
         return begin(function, argument);

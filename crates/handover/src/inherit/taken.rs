@@ -22,7 +22,7 @@ use shunt_sys::libc::{self, sockaddr_un, EPERM, ESRCH, SOL_SOCKET};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::SETUP;
 use shunt_table::private::Pending;
-use shunt_table::process::{report, split_fd_tables};
+use shunt_table::process::{split_fd_tables, status_page};
 use shunt_table::procfs::Path;
 use shunt_table::table::Kind;
 use shunt_table::{private, procfs, table};
@@ -75,7 +75,7 @@ fn own(fd: i32, hello: &Hello, side: usize) -> Option<&'static Socket> {
 fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> {
     if let Some(socket) = own(fd, hello, side) {
         shunt_table::table::enter(fd, Kind::Stream, socket);
-        report::note(fd, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
+        status_page::note(fd, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
         return Ok(());
     }
     let mut appended = Appended::new();
@@ -124,7 +124,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
     let status = calls::status_of(fd)?;
     if let Some(listener) = own_listener(status.st_ino) {
         shunt_table::table::enter(fd, Kind::Listener, listener);
-        report::note(fd, kind::LISTENER, Reason::Listening, None);
+        status_page::note(fd, kind::LISTENER, Reason::Listening, None);
         return Ok(());
     }
     let wanted = name::listener(status.st_ino);

@@ -19,7 +19,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
 use shunt_sys::{calls, mapping, process, Result};
 use shunt_table::process::helper::dies_by_reset;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::receiver;
 
 /// What a relay is given: a stream of the giver's, and the two ends of the program's connection.
@@ -137,7 +137,7 @@ pub fn all(tasks: &[RelayTask], id: u64) -> Result<&'static mut [RelayedConnecti
             });
         }
         count += 1;
-        report::note(item.stream, kind::STREAM, Reason::Carried, Some(socket.channel()));
+        status_page::note(item.stream, kind::STREAM, Reason::Carried, Some(socket.channel()));
     }
     // SAFETY: `count` initialised connections.
     Ok(unsafe { core::slice::from_raw_parts_mut(connections, count) })

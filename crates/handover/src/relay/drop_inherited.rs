@@ -171,7 +171,7 @@ fn needed_addresses(connections: &[RelayedConnection], left: &Left) -> [usize; 9
         table::address(),
         connections.as_ptr() as usize,
         left.sockets as usize,
-        shunt_table::process::report::address(),
+        shunt_table::process::status_page::address(),
         connections.first().map_or(0, RelayedConnection::memory),
         link::entries_address(),
         shunt_link::window::rows_address(),

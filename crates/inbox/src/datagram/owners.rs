@@ -6,7 +6,7 @@ use super::{adopt, all, flag, fork_sharing, inbox_table, options, pin, slab, Dat
 use crate::local::requeue;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 
 /// A descriptor of the socket is closed.
@@ -170,7 +170,7 @@ pub fn let_go(fd: i32, socket: &'static Datagram) {
     }
     if !socket.has_waiting() && super::watchers::leave(socket) {
         table::take(fd);
-        report::forget(fd);
+        status_page::forget(fd);
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{flag, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 
 /// An option that asks for more than bytes and addresses.
@@ -39,7 +39,7 @@ impl Datagram {
     pub(super) fn note(&'static self, reason: Reason) {
         for fd in 0..table::high_water() {
             if shunt_table::table::find::<Datagram>(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
-                report::note(fd, self.row().0, reason, None);
+                status_page::note(fd, self.row().0, reason, None);
             }
         }
     }

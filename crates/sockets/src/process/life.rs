@@ -7,7 +7,7 @@ use shunt_poll::epoll;
 use shunt_rendezvous::{accept, claimed, deferred, exchange, offered, relatives, spare, taking};
 use shunt_stream::waiting::{holding, nudge, signals};
 use shunt_sys::{section, thread};
-use shunt_table::process::{identity, report, split_fd_tables};
+use shunt_table::process::{identity, split_fd_tables, status_page};
 use shunt_table::{diag, route};
 
 /// What is done.
@@ -81,7 +81,7 @@ pub(super) const CHILD: [Step; 32] = [
     diag::forked,                                             // and what the kernel was asked on shared sockets
     route::forked,                                            // of addresses as well
     datagram::forked,                                         // inboxes of others are looked for anew
-    report::forked,                                           // the first note makes a page of the child's own
+    status_page::forked,                                      // the first note makes a page of the child's own
     section::forked,                                          // signals that waited are the parent's
     fork::arm_dispatch,                                       // calls past the library are seen again
     signals::after_fork,                                      // the table of handlers is whole
@@ -102,6 +102,6 @@ pub(super) const PARENT_OF_OWN: [Step; 2] = [
 
 /// After it, in the child, before what each child does ([`CHILD`]).
 pub(super) const CHILD_OF_OWN: [Step; 2] = [
-    report::forked,    // what tools see of the parent is mapped here still, and stays as it is
-    fork::empty_table, // so that no step of `CHILD` finds anything of the program's
+    status_page::forked, // what tools see of the parent is mapped here still, and stays as it is
+    fork::empty_table,   // so that no step of `CHILD` finds anything of the program's
 ];

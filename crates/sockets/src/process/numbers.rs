@@ -42,7 +42,7 @@ pub fn moved(from: i32, to: i32) {
     diag::moved(from, to);
     route::moved(from, to);
     shunt_remote::moved(from, to);
-    shunt_table::process::report::moved(from, to);
+    shunt_table::process::status_page::moved(from, to);
     shunt_link::fd_reserve::moved(from, to);
     shunt_rendezvous::claimed::moved(from, to);
     shunt_rendezvous::relatives::moved(from, to);

@@ -4,7 +4,7 @@
 //! The first is found where a socket is entered, under any lock, or a library's constructor runs; what the process has by then is handed
 //! over where no lock is held ([`carry`]): before it connects, listens or makes a thread, and when it has accepted.
 
-use crate::process::{report, PROCESS};
+use crate::process::{status_page, PROCESS};
 use crate::table;
 use crate::upcalls::operations;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -37,7 +37,7 @@ pub fn keep() {
 pub fn begin(reason: Reason) -> bool {
     let first = PROCESS.kernel_only.keeps.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     if first {
-        report::count(reason);
+        status_page::count(reason);
     }
     first
 }
@@ -83,7 +83,7 @@ fn carry_older() {
 /// Makes the kernel's what `fd` is.
 pub fn settle(fd: i32) {
     if operations::to_kernel(fd).is_err() {
-        report::count(Reason::NotCarried);
+        status_page::count(Reason::NotCarried);
     }
 }
 
