@@ -10,7 +10,7 @@ use shunt_handover::image::Start;
 use shunt_handover::inherit::{Text, Way, VARIABLE};
 use shunt_handover::{image, inherit, HandOver};
 use shunt_sys::{calls, check, mapping, syscall, user, Errno, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -20,7 +20,7 @@ extern "C" {
 
 /// The value of LD_PRELOAD with which this program was started: given on to programs whose environment was cleaned
 /// while they inherit descriptors that only this library can serve.
-static PRELOAD: Shared<[u8; 4096]> = Shared::new([0; 4096]);
+static PRELOAD: LockedCell<[u8; 4096]> = LockedCell::new([0; 4096]);
 static PRELOAD_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// Remembers how this library came in.

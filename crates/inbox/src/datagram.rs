@@ -44,7 +44,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream::waiting::watchers::Head;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 use shunt_table::memory::slab::Slab;
 use shunt_table::process::{kernel_only, split_fd_tables, status_page};
 use shunt_table::table::Kind;
@@ -125,7 +125,7 @@ pub struct Datagram {
     pub local: Local,
     /// The connected peer.
     pub peer: send::Peer,
-    routes: Shared<Routes>,
+    routes: LockedCell<Routes>,
     next_free: AtomicPtr<Datagram>,
 }
 

@@ -28,7 +28,7 @@ use shunt_stream::options::limits;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
 use shunt_table::global;
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 
 /// Values of [`Local::shape`].
 pub mod shape {
@@ -55,7 +55,7 @@ pub struct Local {
     /// How many processes own it, in memory that children share; null: this one.
     card: AtomicPtr<AtomicU32>,
     /// The peer's inbox. Under the lock for sending.
-    line: Shared<Line>,
+    line: LockedCell<Line>,
 }
 
 impl Local {

@@ -13,7 +13,7 @@ use shunt_segment::channel::release;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, RLIMIT_NOFILE};
 use shunt_sys::{calls, mapping};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 use shunt_table::private;
 
 /// Pairs that one process keeps at most; a sixteenth of its descriptors if that is less.
@@ -55,7 +55,7 @@ struct Table {
     count: u64,
 }
 
-static KEPT: Shared<Table> = Shared::new(Table { rows: core::ptr::null_mut(), count: 0 });
+static KEPT: LockedCell<Table> = LockedCell::new(Table { rows: core::ptr::null_mut(), count: 0 });
 
 fn table() -> &'static mut Table {
     // SAFETY: the set-up lock is held.

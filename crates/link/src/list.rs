@@ -9,7 +9,7 @@ use shunt_segment::channel::ChannelPage;
 use shunt_segment::link::{LinkHeader, STATIONS};
 use shunt_segment::CHANNELS;
 use shunt_sys::{libc, mapping, Errno, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 /// Links that a process can have.
 pub const MOST: usize = 4096;
@@ -148,16 +148,16 @@ pub(crate) struct Spare {
 #[repr(C)]
 pub(crate) struct State {
     /// Under the set-up lock.
-    pub(crate) spare: Shared<Spare>,
+    pub(crate) spare: LockedCell<Spare>,
     /// Under the set-up lock.
-    list: Shared<Links>,
+    list: LockedCell<Links>,
     /// Whether a link would have been dropped, had there not been connections that wait to be accepted: perhaps through it.
     pub(crate) drop_owed: AtomicBool,
 }
 
 pub(crate) static LINKS: State = State {
-    spare: Shared::new(Spare { _words: [0; PAGE / 8] }),
-    list: Shared::new(Links {
+    spare: LockedCell::new(Spare { _words: [0; PAGE / 8] }),
+    list: LockedCell::new(Links {
         entries: core::ptr::null_mut(),
         count: 0,
         sequence: 0,

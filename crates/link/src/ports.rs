@@ -17,7 +17,7 @@ pub mod shared;
 
 use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 use shunt_table::{passing, private};
 
 const MOST: usize = 1 << 16;
@@ -38,12 +38,12 @@ struct Reserve {
 /// Local ports, as the process has them.
 struct Ports {
     /// Under the set-up lock.
-    reserve: Shared<Reserve>,
+    reserve: LockedCell<Reserve>,
     shared: shared::Shared,
 }
 
 static PORTS: Ports = Ports {
-    reserve: Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: None, held: 0 }),
+    reserve: LockedCell::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: None, held: 0 }),
     shared: shared::Shared::new(),
 };
 

@@ -7,7 +7,7 @@ use shunt_segment::reason::Reason;
 use shunt_station::Choice;
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET};
 use shunt_sys::{calls, clock, Errno};
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::route::Way;
 use shunt_table::{global, interfaces, route};
 use shunt_xdp::protocol::{self, Connection};
@@ -56,13 +56,13 @@ impl Device {
 const BELIEVE: u64 = 1_000_000_000;
 
 /// Interfaces that are remembered: number, whether an agent runs, until when.
-static AGENTS: Shared<[(u32, bool, u64); 8]> = Shared::new([(0, false, 0); 8]);
+static AGENTS: LockedCell<[(u32, bool, u64); 8]> = LockedCell::new([(0, false, 0); 8]);
 
 /// Whether there are agents in this network namespace at all, until when that is believed.
-static BEACON: Shared<(bool, u64)> = Shared::new((false, 0));
+static BEACON: LockedCell<(bool, u64)> = LockedCell::new((false, 0));
 
 /// Hosts of which an agent has said whether they run shunt, or has not, until when that is believed.
-static HOSTS: Shared<[Host; 16]> = Shared::new([([0; 16], Ok(()), 0); 16]);
+static HOSTS: LockedCell<[Host; 16]> = LockedCell::new([([0; 16], Ok(()), 0); 16]);
 type Host = ([u8; 16], Result<(), Reason>, u64);
 
 /// How long a blocking connect waits for the agent's word of a host, and any other (ms). The agent itself asks a host that it does not
@@ -73,7 +73,7 @@ const WORD_WITHIN: [i64; 2] = [30, 2];
 const AWAKE_WITHIN: i64 = 100;
 
 /// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
-static HOMELESS: Shared<(u64, u64)> = Shared::new((0, 0));
+static HOMELESS: LockedCell<(u64, u64)> = LockedCell::new((0, 0));
 const HOMELESS_MOST: u64 = 30_000_000_000;
 
 /// The process has left its network namespace. Under the set-up lock.
@@ -161,7 +161,7 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
 }
 
 /// Servers whose hosts did not answer in time: each is asked again when this is over.
-static SLOW: Shared<[(Address, u64); 16]> = Shared::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]);
+static SLOW: LockedCell<[(Address, u64); 16]> = LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]);
 
 /// Whether the server's host did not answer in time a moment ago.
 pub fn was_slow(server: &Address, now: u64) -> bool {
@@ -252,7 +252,7 @@ fn outside() -> Reason {
 }
 
 /// The interface by which listeners at any address are reached (0: none has an agent), until when that is believed.
-static LISTED: Shared<(u32, u64)> = Shared::new((0, 0));
+static LISTED: LockedCell<(u32, u64)> = LockedCell::new((0, 0));
 
 /// The first interface with an agent; a host may have thousands, so they are looked through once in [`BELIEVE`], and not under the set-up
 /// lock.

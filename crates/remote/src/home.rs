@@ -14,7 +14,7 @@ use shunt_stream::progress;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET};
 use shunt_sys::{calls, clock, mapping, sleeping, Errno, Result};
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::{private, table};
 
 /// Links of a station: all are made with it, so that every process that is forked has all of them.
@@ -43,7 +43,7 @@ pub struct Home {
     /// The near sockets that this process has, one for each stream; it may be another stream's by now.
     near: *mut AtomicPtr<Socket>,
     /// In the keeper: the far companions of streams; -1 elsewhere.
-    pub far_fds: Shared<[i32; words::STREAMS as usize]>,
+    pub far_fds: LockedCell<[i32; words::STREAMS as usize]>,
 }
 
 static HOME: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
@@ -273,7 +273,7 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             descriptors: limit(),
             far,
             near,
-            far_fds: Shared::new([-1; words::STREAMS as usize]),
+            far_fds: LockedCell::new([-1; words::STREAMS as usize]),
         });
         Ok(&*home)
     }

@@ -18,7 +18,7 @@ use shunt_stream::waiting::watchers;
 use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, processor, thread, Errno};
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::process::{identity, status_page};
 use shunt_table::table::Kind;
 use shunt_table::{diag, global, passing, private, route, sockaddr, table};
@@ -76,7 +76,7 @@ const NO_ANSWER: Answer = Answer {
     until: 0,
 };
 
-static ANSWERED: Shared<[Answer; ANSWERS]> = Shared::new([NO_ANSWER; ANSWERS]);
+static ANSWERED: LockedCell<[Answer; ANSWERS]> = LockedCell::new([NO_ANSWER; ANSWERS]);
 
 fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
     // SAFETY: the set-up lock is held.

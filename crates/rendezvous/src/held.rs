@@ -12,7 +12,7 @@ use shunt_segment::address::Address;
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_sys::libc::{POLLRDHUP, SHUT_RD, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
 use shunt_sys::{calls, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 use shunt_table::private;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::table::{self, Kind};
@@ -31,7 +31,7 @@ struct Held {
 
 const NOTHING: Held = Held { fd: -1, address: Address { ip: [0; 16], port: 0, scope: 0 }, left: 0 };
 
-static HELD: Shared<[Held; MOST]> = Shared::new([NOTHING; MOST]);
+static HELD: LockedCell<[Held; MOST]> = LockedCell::new([NOTHING; MOST]);
 
 /// Whether anything is held: a connection that ends asks no more than this.
 static ANY: AtomicBool = AtomicBool::new(false);

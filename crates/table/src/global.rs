@@ -8,15 +8,15 @@ use shunt_sys::section::Section;
 use shunt_sys::{calls, thread};
 
 /// A value that is written once at start-up, or only under a lock that its user names.
-pub struct Shared<T>(UnsafeCell<T>);
+pub struct LockedCell<T>(UnsafeCell<T>);
 
 // SAFETY: users uphold the rule above.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for LockedCell<T> {}
 
-impl<T> Shared<T> {
+impl<T> LockedCell<T> {
     /// Wraps a value.
-    pub const fn new(value: T) -> Shared<T> {
-        Shared(UnsafeCell::new(value))
+    pub const fn new(value: T) -> LockedCell<T> {
+        LockedCell(UnsafeCell::new(value))
     }
     /// The value's address.
     pub const fn get(&self) -> *mut T {
@@ -27,7 +27,7 @@ impl<T> Shared<T> {
 /// What the process knows from its start on, and the lock of slow paths.
 #[repr(C, align(64))]
 struct Global {
-    options: Shared<Options>,
+    options: LockedCell<Options>,
     ready: AtomicBool,
     /// 1 if membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
     barriers: AtomicU32,
@@ -44,7 +44,7 @@ struct SlowPaths {
 }
 
 static GLOBAL: Global = Global {
-    options: Shared::new(Options::default_const()),
+    options: LockedCell::new(Options::default_const()),
     ready: AtomicBool::new(false),
     barriers: AtomicU32::new(0),
     single_threaded: AtomicPtr::new(core::ptr::null_mut()),

@@ -12,7 +12,7 @@
 //! processes that could have the socket must be seen.
 
 use crate::diag;
-use crate::global::Shared;
+use crate::global::LockedCell;
 use crate::process::identity::numbers_are_strange;
 use crate::process::{split_fd_tables, status_page, user, users};
 use crate::procfs::{numbers, started, target, text, Path};
@@ -34,13 +34,13 @@ struct Answer {
 /// What is known of receivers.
 struct Receivers {
     /// The last socket of another user's. Under the set-up lock.
-    last: Shared<Answer>,
+    last: LockedCell<Answer>,
     /// A page that forks share, with receivers of the whole family.
     family: AtomicPtr<AtomicU64>,
 }
 
 static RECEIVERS: Receivers =
-    Receivers { last: Shared::new(Answer { inode: 0, until: 0 }), family: AtomicPtr::new(core::ptr::null_mut()) };
+    Receivers { last: LockedCell::new(Answer { inode: 0, until: 0 }), family: AtomicPtr::new(core::ptr::null_mut()) };
 
 /// Who can receive from a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,7 +15,7 @@ use shunt_options::Raw;
 use shunt_segment::process::found;
 use shunt_segment::reason::Reason;
 use shunt_sys::{dispatch, user};
-use shunt_table::global::{Mutex, Shared};
+use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::process::{kernel_only, status_page};
 use shunt_table::{global, table};
 
@@ -32,7 +32,8 @@ struct Work {
     seen: Seen,
 }
 
-static WORK: Shared<Work> = Shared::new(Work { room: Room::new(), seen: Seen { changes: (0, 0), marks: [0; SEEN], count: 0 } });
+static WORK: LockedCell<Work> =
+    LockedCell::new(Work { room: Room::new(), seen: Seen { changes: (0, 0), marks: [0; SEEN], count: 0 } });
 
 /// Where liburing's text lies.
 static RINGS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];

@@ -13,7 +13,7 @@ use shunt_sys::libc::{
     self, AF_UNIX, F_ADD_SEALS, F_GET_SEALS, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM,
 };
 use shunt_sys::{calls, mapping, Errno, Result};
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::process::identity;
 use shunt_table::{diag, passing, private, sockaddr};
 
@@ -188,16 +188,16 @@ const NOTHING: Known =
 /// Inboxes, as the process has them.
 struct Boxes {
     /// Under the set-up lock.
-    known: Shared<[Known; MOST]>,
+    known: LockedCell<[Known; MOST]>,
     /// Ranges that an inbox lay in; late readers see zeros there. Under the set-up lock.
-    blanks: Shared<[(usize, usize); 64]>,
+    blanks: LockedCell<[(usize, usize); 64]>,
     /// Ports of inboxes that routes have led to, by their lower bits.
     ports: [AtomicU64; 16],
 }
 
 static BOXES: Boxes = Boxes {
-    known: Shared::new([const { NOTHING }; MOST]),
-    blanks: Shared::new([(0, 0); 64]),
+    known: LockedCell::new([const { NOTHING }; MOST]),
+    blanks: LockedCell::new([(0, 0); 64]),
     ports: [const { AtomicU64::new(0) }; 16],
 };
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 use shunt_inbox::datagram::Datagram;
 use shunt_stream::socket::Socket;
 use shunt_sys::{clock, mapping};
-use shunt_table::global::{Mutex, Shared};
+use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::memory::joint::Joint;
 use shunt_table::{private, table};
 
@@ -109,7 +109,7 @@ static FREE_ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
 
 const CHUNK: usize = 256;
 const CHUNKS: usize = 4096;
-static CHUNK_TABLE: Shared<[*mut Entry; CHUNKS]> = Shared::new([core::ptr::null_mut(); CHUNKS]);
+static CHUNK_TABLE: LockedCell<[*mut Entry; CHUNKS]> = LockedCell::new([core::ptr::null_mut(); CHUNKS]);
 static CHUNK_COUNT: AtomicU32 = AtomicU32::new(0);
 /// Entries below have been given out. Those above are untouched, and a child may give them out as well.
 static BEGUN: AtomicU32 = AtomicU32::new(0);

@@ -13,7 +13,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wait;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
-use shunt_table::global::{Guard, Shared};
+use shunt_table::global::{Guard, LockedCell};
 use shunt_table::{private, table};
 
 /// Clients that a process defers at most, or an eighth of its descriptors, as each costs one; further ones are accepted as if
@@ -85,7 +85,7 @@ impl Waiting {
     }
 }
 
-static LIST: Shared<[Option<Waiting>; MOST]> = Shared::new([const { None }; MOST]);
+static LIST: LockedCell<[Option<Waiting>; MOST]> = LockedCell::new([const { None }; MOST]);
 
 /// No less than there are in the list, at every moment. Where it is 0 nobody looks at the list, whose many pages a process that forks
 /// would touch, and its child, for nothing.
