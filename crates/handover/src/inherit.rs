@@ -40,7 +40,7 @@ use shunt_sys::{calls, Result};
 use shunt_table::global::SETUP;
 use shunt_table::process::status_page;
 use shunt_table::table::Kind;
-use shunt_table::{global, passing, procfs, table};
+use shunt_table::{fd_passing, global, procfs, table};
 use text::Item;
 
 /// In the next image: takes up what the variable's value names. Whatever is not what it should be is left alone.
@@ -241,7 +241,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
 /// Programs decide by an address whom to trust. What the channel says may have been changed by whoever has the other end, since
 /// a process of ours accepted it: unless that is of our user, or root's, addresses that are not of this host are none.
 fn judge_names(fd: i32, socket: &Socket) {
-    if passing::creator(fd).is_ok_and(|creator| identity::is_same_user(creator.uid, calls::geteuid()) || creator.uid == 0) {
+    if fd_passing::creator(fd).is_ok_and(|creator| identity::is_same_user(creator.uid, calls::geteuid()) || creator.uid == 0) {
         return;
     }
     let (client, server) = socket.addresses();

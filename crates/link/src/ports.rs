@@ -18,7 +18,7 @@ pub mod shared;
 use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
 use shunt_table::global::LockedCell;
-use shunt_table::{passing, private};
+use shunt_table::{fd_passing, private};
 
 const MOST: usize = 1 << 16;
 /// Ports that rest, as long as the kernel has others.
@@ -163,7 +163,7 @@ fn park(reserve: &mut Reserve, fd: i32) -> Result<()> {
         Some([sending, _]) => sending,
         None => renew(reserve)?,
     };
-    passing::send(sending, &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
+    fd_passing::send(sending, &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
     reserve.held += 1;
     Ok(())
 }

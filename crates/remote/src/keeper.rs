@@ -22,7 +22,7 @@ use shunt_sys::libc::{
 };
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::process::helper;
-use shunt_table::{diag, passing};
+use shunt_table::{diag, fd_passing};
 
 const STREAMS: usize = words::STREAMS as usize;
 
@@ -381,7 +381,7 @@ impl Keeper {
         if self.verdicts[stream as usize] >= 0
             || !leave::is_marked(self.home, stream)
             || !shadow.may_be_left(self.home, stream)
-            || passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
+            || fd_passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
         {
             return false;
         }

@@ -31,7 +31,7 @@ use shunt_station::Stream;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SOCK_CLOEXEC, SOCK_SEQPACKET};
 use shunt_sys::{calls, clock, Errno};
-use shunt_table::passing;
+use shunt_table::fd_passing;
 
 /// How long the rings are kept short (ns).
 pub const PATIENCE: u64 = 50_000_000;
@@ -231,7 +231,7 @@ fn ask(home: &Home, stream: Stream) -> Option<Given> {
     asked.ok()?;
     let until = clock::monotonic_ns() + ANSWER;
     loop {
-        match passing::receive(given.over, MSG_DONTWAIT) {
+        match fd_passing::receive(given.over, MSG_DONTWAIT) {
             Ok([shadow, _]) if shadow >= 0 => {
                 SILENCE.answered();
                 given.shadow = shadow;

@@ -4,7 +4,7 @@ use shunt_segment::address::Address;
 use shunt_station::Stream;
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{Errno, Result};
-use shunt_table::passing;
+use shunt_table::fd_passing;
 
 const SIZE: usize = 40;
 
@@ -49,7 +49,7 @@ impl Message {
         let waits = !matches!(self, Message::Wake | Message::Leave(_));
         let flags = if waits { MSG_NOSIGNAL } else { MSG_DONTWAIT | MSG_NOSIGNAL };
         loop {
-            match passing::send_with(over, &bytes, descriptors, flags) {
+            match fd_passing::send_with(over, &bytes, descriptors, flags) {
                 Err(Errno(shunt_sys::libc::EINTR)) => {}
                 other => return other,
             }
@@ -57,9 +57,9 @@ impl Message {
     }
 
     /// The next one. Errors: EAGAIN; ECONNRESET: nobody can send any more; EPROTO: none of these.
-    pub fn receive(over: i32) -> Result<(Message, [i32; passing::MOST])> {
+    pub fn receive(over: i32) -> Result<(Message, [i32; fd_passing::MOST])> {
         let mut bytes = [0u8; SIZE];
-        let (got, descriptors) = passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
+        let (got, descriptors) = fd_passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let address = || Address::from_words([word(16), word(24)], word(32) as u16, (word(32) >> 32) as u32);
         let message = match (got, word(0)) {

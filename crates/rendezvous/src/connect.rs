@@ -21,7 +21,7 @@ use shunt_sys::{calls, clock, processor, thread, Errno};
 use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::process::{identity, status_page};
 use shunt_table::table::Kind;
-use shunt_table::{diag, global, passing, private, route, sockaddr, table};
+use shunt_table::{diag, fd_passing, global, private, route, sockaddr, table};
 
 /// What connect came to.
 pub enum Outcome {
@@ -390,8 +390,8 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
             let both = [offer.link.fd, offer.link.bell_for_server];
             let withheld = both[1] >= 0 && header.several.load(Ordering::Acquire) != 0;
             let sent = &both[..1 + (both[1] >= 0 && !withheld) as usize];
-            let byte = if withheld { passing::WITHOUT_BELL } else { passing::ALL };
-            passing::send_with(companion.0, &[byte], sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+            let byte = if withheld { fd_passing::WITHOUT_BELL } else { fd_passing::ALL };
+            fd_passing::send_with(companion.0, &[byte], sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
         } else if header.sole.load(Ordering::Acquire) == 1 {
             link::bell_known(offer.index);
         } else {
@@ -525,7 +525,7 @@ pub fn closes_on_exec(fd: i32) -> bool {
 
 /// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
 fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
-    let peer = passing::creator(companion).map_err(|_| Reason::Refused)?;
+    let peer = fd_passing::creator(companion).map_err(|_| Reason::Refused)?;
     if peer.uid != owner.uid {
         return Err(Reason::PeerNotOwner);
     }

@@ -8,8 +8,8 @@
 //! in the rendezvous, and that sent no link because this process has it, become parcels as well ([`before_handing`]). One that
 //! connects at that very moment sees that `sole` is no more, and connects again ([`crate::connect`]).
 
+use shunt_table::fd_passing;
 use shunt_table::global::SETUP;
-use shunt_table::passing;
 use shunt_table::process::identity;
 
 use crate::accept::Shipment;
@@ -118,7 +118,7 @@ pub fn post(index: usize, channel: usize, generation: u32, companion: i32, liste
         let (to, to_length) =
             sockaddr::abstract_name(name::listener(listener.listening.inode.load(Ordering::Relaxed)).as_slice());
         calls::connect(carrier, (&to as *const libc::sockaddr_un).cast(), to_length)?;
-        passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
+        fd_passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
     })();
     let _ = calls::close(carrier);
     sent
@@ -133,8 +133,8 @@ pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Ship
         return None;
     }
     // The sender connects first, and may have been preempted since.
-    let [segment, companion] = passing::receive(carrier, MSG_DONTWAIT)
-        .or_else(|_| calls::poll_one(carrier, libc::POLLIN, PATIENCE).and_then(|_| passing::receive(carrier, MSG_DONTWAIT)))
+    let [segment, companion] = fd_passing::receive(carrier, MSG_DONTWAIT)
+        .or_else(|_| calls::poll_one(carrier, libc::POLLIN, PATIENCE).and_then(|_| fd_passing::receive(carrier, MSG_DONTWAIT)))
         .ok()?;
     let discard = |fd: i32| {
         if fd >= 0 {
@@ -143,7 +143,7 @@ pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Ship
     };
     let close_on_exec = calls::fcntl(carrier, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
     let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
-    let creator = passing::creator(companion);
+    let creator = fd_passing::creator(companion);
     let moved = creator
         .and_then(|_| calls::fcntl(companion, libc::F_SETFL, flags as usize))
         .and_then(|_| calls::dup3(companion, carrier, if close_on_exec { libc::O_CLOEXEC } else { 0 }));

@@ -10,11 +10,11 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod diag;
+pub mod fd_passing;
 pub mod global;
 pub mod interfaces;
 pub mod limits;
 pub mod memory;
-pub mod passing;
 pub mod polled;
 pub mod private;
 pub mod process;

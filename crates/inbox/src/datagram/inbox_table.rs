@@ -15,7 +15,7 @@ use shunt_sys::libc::{
 use shunt_sys::{calls, mapping, Errno, Result};
 use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::process::identity;
-use shunt_table::{diag, passing, private, sockaddr};
+use shunt_table::{diag, fd_passing, private, sockaddr};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -144,7 +144,7 @@ fn welcome(socket: &Datagram, now: u64) {
         if is_ours(visitor).is_some() {
             let (memfd, pipe) = (socket.private[0].load(Ordering::Acquire), socket.private[2].load(Ordering::Acquire));
             if memfd >= 0 && pipe >= 0 {
-                let _ = passing::send(visitor, &[memfd, pipe], MSG_DONTWAIT | MSG_NOSIGNAL);
+                let _ = fd_passing::send(visitor, &[memfd, pipe], MSG_DONTWAIT | MSG_NOSIGNAL);
             }
         }
         let _ = calls::close(visitor);
@@ -395,7 +395,7 @@ fn received(entry: &mut Known) -> bool {
 
 fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
     let refused = Errno(libc::EPROTO);
-    let [memfd, pipe] = match passing::receive(fd, MSG_DONTWAIT) {
+    let [memfd, pipe] = match fd_passing::receive(fd, MSG_DONTWAIT) {
         Ok([memfd, pipe]) if memfd >= 0 => [memfd, pipe],
         Ok(_) => return Err(refused),
         Err(Errno(libc::EAGAIN | libc::EINTR)) => return Ok(None),

@@ -14,7 +14,7 @@ use shunt_sys::libc::{self, sockaddr_un, socklen_t};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::{Guard, SETUP};
 use shunt_table::process::identity;
-use shunt_table::{passing, route, table};
+use shunt_table::{fd_passing, route, table};
 
 /// A client that came through the rendezvous; its channel is still offered.
 pub struct Arrival {
@@ -104,13 +104,13 @@ fn introduce(
     };
     relatives::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
-    let sender = passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
+    let sender = fd_passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
     let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid)).filter(|_| !is_anonymous(&sender));
     let settled = hello.link_follows == 1 && link.is_some_and(|(_, link)| settled(&link, listener));
-    let known = settled && passing::discard(companion);
+    let known = settled && fd_passing::discard(companion);
     if let Some((_, link)) = link.filter(|_| known && listener.has(flag::LISTENER_SHARED)) {
         say_several(&link);
     }
@@ -138,7 +138,7 @@ pub struct Shipment {
     /// Who made the connection, as the kernel knows.
     pub client: libc::ucred,
     /// The link's descriptor and its bell's; -1: not sent.
-    pub sent: [i32; passing::MOST],
+    pub sent: [i32; fd_passing::MOST],
     /// The client has a bell, and kept it for a process that accepts alone.
     pub withheld: bool,
 }
@@ -156,7 +156,7 @@ fn receive(
     let shipment = match hello.link_follows {
         FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
         1 if !known => receive_link(companion, sender)?,
-        _ => Shipment { client: sender, sent: [-1; passing::MOST], withheld: false },
+        _ => Shipment { client: sender, sent: [-1; fd_passing::MOST], withheld: false },
     };
     let setup = match setup {
         Some(setup) => setup,
@@ -173,8 +173,8 @@ fn receive(
 fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shipment, Reason> {
     let receive = || {
         let mut byte = [0u8];
-        let (_, sent) = passing::receive_with(companion, &mut byte, libc::MSG_DONTWAIT)?;
-        Ok(Shipment { client, sent, withheld: byte[0] == passing::WITHOUT_BELL })
+        let (_, sent) = fd_passing::receive_with(companion, &mut byte, libc::MSG_DONTWAIT)?;
+        Ok(Shipment { client, sent, withheld: byte[0] == fd_passing::WITHOUT_BELL })
     };
     // The kernel may have no memory for the call at a moment: then nothing was taken off.
     let receive = || match receive() {
