@@ -12,7 +12,7 @@
 //! image        whether a program can take the library                 receiver: who will receive a message
 //! plain        what one that cannot gets    relay: the process that carries a stream to it        settle: what it owes others
 //! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
-//! passing      descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's
+//! fd_passing   descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's
 //! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.

@@ -15,7 +15,7 @@ pub mod global;
 pub mod interfaces;
 pub mod limits;
 pub mod memory;
-pub mod polled;
+pub mod poll_set;
 pub mod private;
 pub mod process;
 pub mod procfs;

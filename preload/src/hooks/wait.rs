@@ -10,7 +10,7 @@ use shunt_poll::poll::Query;
 use shunt_poll::{epoll, poll, select as selecting, swift};
 use shunt_sys::{thread, user};
 use shunt_table::limits;
-use shunt_table::polled::Entries;
+use shunt_table::poll_set::Entries;
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 
