@@ -238,7 +238,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     Some(socket)
 }
 
-/// Programs decide by an address whom to trust. What the channel says may have been changed by whoever has the other end, since
+/// Programs decide by an address whom to trust. What the channel says may have been changed by the process at the other end, since
 /// a process of ours accepted it: unless that is of our user, or root's, addresses that are not of this host are none.
 fn judge_names(fd: i32, socket: &Socket) {
     if fd_passing::creator(fd).is_ok_and(|creator| identity::is_same_user(creator.uid, calls::geteuid()) || creator.uid == 0) {

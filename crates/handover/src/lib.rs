@@ -9,7 +9,7 @@
 //! ```text
 //! exec         before a program without shunt is executed
 //! inherit      what a program under shunt goes on with                rights: what a message to another process carries
-//! image        whether a program can take the library                 receiver: who will receive a message
+//! image        whether a program can take the library                 receiver: which processes may receive one
 //! plain        what one that cannot gets    relay: the process that carries a stream to it        settle: what it owes others
 //! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
 //! fd_passing   descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's

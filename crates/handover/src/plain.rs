@@ -3,7 +3,7 @@
 //!
 //! The pair is a real loopback connection, so the program's options, urgent bytes, masks and errors are Linux's own. Its
 //! addresses are those of the accelerated connection as far as this user may take them: with CAP_NET_ADMIN wholly
-//! (TCP_REPAIR makes both ends without asking who listens), else the hosts are true and the ports are not.
+//! (TCP_REPAIR makes both ends without asking for a listener), else the hosts are true and the ports are not.
 
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
@@ -49,7 +49,7 @@ fn on_loopback(family: i32, like: &Address) -> Result<(i32, i32)> {
     connected(family, first, first).or_else(|_| connected(family, &v4, &v4)).or_else(|_| connected(libc::AF_INET, &v4, &v4))
 }
 
-/// Whether any process has the other end of `fd`, an end of a pair. Where the kernel does not tell, somebody has.
+/// Whether any process has the other end of `fd`, an end of a pair. Where the kernel does not tell, one has.
 pub fn is_held(fd: i32) -> bool {
     let Some(other) = shunt_table::sockaddr::peer_address(fd) else { return false };
     let mine = shunt_table::sockaddr::bound_address(fd);
@@ -106,7 +106,7 @@ const OPTION_MSS: u32 = 2;
 const OPTION_WINDOW: u32 = 3;
 const OPTION_SACK: u32 = 4;
 
-/// A pair with exactly these addresses, although somebody listens at one of them (tcp(7) does not tell of TCP_REPAIR; see
+/// A pair with exactly these addresses, although a socket listens at one of them (tcp(7) does not tell of TCP_REPAIR; see
 /// `tcp_repair_options_est` and `inet_csk_get_port` in the kernel). Errors: EPERM without CAP_NET_ADMIN.
 fn repaired(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
     let program = tcp(family)?;

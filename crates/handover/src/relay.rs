@@ -4,9 +4,9 @@
 //!   peer ══ rings ══ relay ── loopback TCP ── program (the same descriptor number)
 //! ```
 //!
-//! Whoever hands a stream to such a program forks a relay first. It owns the ring side in the giver's place, holds one
+//! A process that hands a stream to such a program forks a relay first. It owns the ring side in the giver's place, holds one
 //! end of a loopback connection whose other end the program gets, and moves bytes, ends, resets and urgent bytes between
-//! the two. The peer need not do anything, nor know. The relay belongs to nobody (it is forked twice, in a session of its
+//! the two. The peer need not do anything, nor know. The relay is no child of the giver (it is forked twice, in a session of its
 //! own), blocks all signals, holds no descriptor but these, and ends with the last of its connections.
 //!
 //! While other processes own the side as well, it keeps a second descriptor of the program's end. Then it *lends* what it

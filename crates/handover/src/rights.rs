@@ -169,7 +169,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
                 Kind::Tcp => {
                     shunt_rendezvous::spare::spoil(socket);
-                    // Whoever receives it may listen there, too, and would see the kernel's clients only.
+                    // The receiver may listen there, too, and would see the kernel's clients only.
                     socket.set(flag::PLAIN | flag::FILTERED);
                     continue;
                 }
@@ -255,7 +255,7 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
     program
 }
 
-/// The message was sent, or not: then nobody else owns the streams after all.
+/// The message was sent, or not: then no other process owns the streams after all.
 pub fn sent(control: &mut Control, delivered: bool) {
     if !delivered {
         control.counted.take_back();

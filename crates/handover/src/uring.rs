@@ -26,7 +26,7 @@ pub fn settle(fd: i32) -> Result<()> {
         datagram::options::plain(socket, datagram::pin::ELSEWHERE);
     }
     if word.kind() == Kind::Epoll {
-        // Whoever polls a set asks the kernel for all that is in it.
+        // A ring that polls a set asks the kernel for all that is in it.
         note_set();
         return everything();
     }
@@ -58,7 +58,7 @@ pub fn received(fd: i32) {
     }
 }
 
-/// As [`settle`], before the ring closes `fd`: the number is nobody's from now on.
+/// As [`settle`], before the ring closes `fd`: the number is free from now on.
 ///
 /// # Errors
 /// As [`settle`]; EBADF: the program has no such descriptor.

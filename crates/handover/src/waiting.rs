@@ -21,8 +21,8 @@ use shunt_table::upcalls::forks;
 const AT_ONCE: usize = 256;
 
 /// As [`carry`], by a process of `user`'s, as whom this one may not see what the clients share with their server. It has nothing of
-/// this process's memory of connections, and the user, should he not be this one's, cannot look into it (it is not dumpable,
-/// prctl(2)). True: nobody waits any more.
+/// this process's memory of connections, and a user other than this one's cannot look into it (it is not dumpable,
+/// prctl(2)). True: no client waits any more.
 pub fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
     if user::is_own(user) {
         carry(fd, listener);
@@ -60,7 +60,7 @@ struct Batch {
     count: usize,
 }
 
-/// All of them. The rendezvous of `listener`, which is at `fd`, lets nobody in any more.
+/// All of them. The rendezvous of `listener`, which is at `fd`, lets no client in any more.
 pub(super) fn carry(fd: i32, listener: &Socket) {
     let mut batch = Batch { tasks: [RelayTask { stream: -1, relay: -1, program: -1, process: 0 }; AT_ONCE], count: 0 };
     loop {
@@ -112,7 +112,7 @@ fn close(stream: i32) {
 }
 
 /// The listener, of which two users' processes have the rendezvous, becomes the kernel's. Clients that wait there are carried to the
-/// kernel's queue by processes of the user whose they are, who may have other connections in their links; and this process has the
+/// kernel's queue by processes of the user whose they are, which may have other connections in their links; and this process has the
 /// rendezvous no more.
 #[cold]
 pub fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {

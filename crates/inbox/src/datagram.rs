@@ -200,7 +200,7 @@ impl Datagram {
         self.is_local() && self.local.packets()
     }
 
-    /// Whether its inbox exists from the beginning, and is open whenever nobody sleeps.
+    /// Whether its inbox exists from the beginning, and is open whenever no receiver sleeps.
     pub fn is_eager(&self) -> bool {
         if self.is_local() {
             global::options().unix == Unix::Eager
@@ -233,7 +233,7 @@ impl Datagram {
         }
     }
 
-    /// The kernel may from now on decide otherwise who gets a datagram: senders shall ask it.
+    /// The kernel may from now on choose another receiver for a datagram: senders shall ask it.
     pub fn changed(&self) {
         COMMON.changes.fetch_add(1, Ordering::SeqCst);
         if let Some(inbox) = self.inbox() {
@@ -310,7 +310,7 @@ pub fn moved(from: i32, to: i32) {
     fork_sharing::moved(from, to);
 }
 
-/// What a descriptor is, for those who look at kinds.
+/// What a descriptor is, where kinds are told apart.
 pub fn is(fd: i32) -> bool {
     table::get(fd).kind() == Kind::Datagram
 }

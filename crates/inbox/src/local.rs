@@ -66,7 +66,7 @@ impl Local {
         }
         self.seen.store(0, Ordering::Relaxed);
         self.card.store(core::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: nobody else uses the object.
+        // SAFETY: no other thread uses the object.
         unsafe { *self.line.get() = Line::new() };
     }
 
@@ -214,7 +214,7 @@ pub fn option_set(socket: &'static Datagram, level: c_int, name: c_int, value: c
     }
 }
 
-/// From now on others may send on the socket, who say nothing of it in the peer's inbox. Callers may hold the set-up lock,
+/// From now on other processes may send on the socket, which say nothing of it in the peer's inbox. Callers may hold the set-up lock,
 /// for which a thread may wait that holds the one for sending: then the peer looks at the kernel's queue less often than it could.
 pub fn apart(socket: &'static Datagram) {
     if let Some(_held) = socket.try_lock_send() {

@@ -54,7 +54,7 @@ pub(crate) fn return_port(link: &mut Link, channel: usize) {
     }
 }
 
-/// Notes the reserved port of a connection, and who listens (from SO_PEERCRED).
+/// Notes the reserved port of a connection, and the listening process (from SO_PEERCRED).
 pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
     if let Some(link) = links().all().get_mut(index) {
         link.ports[channel] = port;

@@ -107,7 +107,7 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
 }
 
 /// Room for another pair: those of links that no connection uses now go. A client may be about to offer one, or its offer
-/// may wait: such a pair is the one whose side here is not released. Whoever changes that word first has the pair.
+/// may wait: such a pair is the one whose side here is not released. The process that changes that word first has the pair.
 pub fn forget_idle_pairs() {
     for index in 0..count() {
         let link = at(index);

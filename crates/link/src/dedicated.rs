@@ -1,9 +1,9 @@
 //! Links that hold one connection for ever, so that a process of another user may have the whole of one.
 //!
-//! Such a link's maker gives out no further channel, and its server accepts none. A word in the link could not keep it so, because who
-//! has the link can write there. The kernel can: the file grows by a page, which everybody may do and nobody undoes. Who grows it
-//! then reads how many connections were made; who makes the second one says so first and then asks for the size. So one of the two
-//! sees the other, and the size is asked for once in the life of a link.
+//! Such a link's maker gives out no further channel, and its server accepts none. A word in the link could not keep it so, because every
+//! process with the link can write there. The kernel can: the file grows by a page, which any of them may do and none undoes. The one that
+//! grows it then reads how many connections were made; the maker of the second one says so first and then asks for the size. So one of the
+//! two sees the other, and the size is asked for once in the life of a link.
 
 use crate::list::{at, header, Link};
 use core::sync::atomic::{fence, Ordering};
@@ -43,7 +43,7 @@ fn is_closed(link: &Link) -> bool {
 }
 
 impl Link {
-    /// Counts a connection that is made in the link, by its maker or by who accepts. False: it is closed to further ones.
+    /// Counts a connection that is made in the link, by its maker or by the acceptor. False: it is closed to further ones.
     pub fn count(&mut self) -> bool {
         if self.closed {
             return false;

@@ -53,7 +53,7 @@ pub fn fill() {
     }
 }
 
-/// One of them, for who needs any open file.
+/// One of them, where any open file does.
 pub fn any() -> Option<i32> {
     NUMBERS.held.iter().map(|place| place.load(Ordering::Relaxed)).find(|fd| *fd >= 0)
 }

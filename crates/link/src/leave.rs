@@ -83,7 +83,7 @@ fn client_ended(link: &mut Link) -> bool {
     said || process::has_ended(link.other.0)
 }
 
-/// This process ends, in good order: those who serve it keep its links no longer than its connections. Said before the
+/// This process ends, in good order: its servers keep its links no longer than its connections. Said before the
 /// connections' own ends, which make servers look.
 pub fn ending() {
     let Some(_setup) = global::SETUP.try_lock() else { return };

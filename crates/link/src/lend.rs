@@ -68,8 +68,8 @@ fn try_offer(link: &mut Link, index: usize) -> Option<Offer> {
 /// here, and taken in there. It comes to that once in [`CHANNELS`] connections.
 const AHEAD: u64 = 50_000;
 
-/// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages nobody
-/// has touched, a client lets its server catch up, on one processor by letting it run.
+/// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages are
+/// untouched, a client lets its server catch up, on one processor by letting it run.
 fn await_server(listener: u32, user: u32) -> Option<Offer> {
     let ahead = |index: &usize| {
         let link = at(*index);
@@ -87,7 +87,7 @@ fn await_server(listener: u32, user: u32) -> Option<Offer> {
     None
 }
 
-/// Channels that we closed, and whose server's end nobody will: processes that share a connection after a fork may exit
+/// Channels that we closed, and whose server's end will not be closed: processes that share a connection after a fork may exit
 /// without a word. True: some were found.
 fn reclaim(link: &mut Link, index: usize) -> bool {
     let abandoned = forget_abandoned(link, index);
@@ -156,7 +156,7 @@ fn take_channel(link: &mut Link, index: usize) -> Option<usize> {
     Some(lend(link, index, idle))
 }
 
-/// Makes a channel that nobody uses ready for a connection with a companion of its own.
+/// Makes an unused channel ready for a connection with a companion of its own.
 fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     let (word, bit) = (channel / 64, 1u64 << (channel % 64));
     link.waiting[word] &= !bit;

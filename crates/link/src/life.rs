@@ -20,7 +20,7 @@ pub fn end_offers_to(index: usize, server: u32) {
     }
 }
 
-/// The process is in another network namespace: it connects to nobody through links that it made in the old one. Its clients go on.
+/// The process is in another network namespace: it makes no connections through links that it made in the old one. Its clients go on.
 pub fn namespace_changed() {
     for index in 0..count() {
         let link = at(index);

@@ -40,10 +40,10 @@ pub struct Link {
     pub nonce: u64,
     /// Name of the link.
     pub sequence: u32,
-    /// The other process and its user, as the kernel told: the client's for theirs, for ours whoever listens. A process
+    /// The other process and its user, as the kernel told: the client's for theirs, for ours the listener's. A process
     /// id of 0: one that this PID namespace does not see.
     pub other: (u32, u32),
-    /// The effective user who made it (for ours), as the kernel tells others.
+    /// The effective user under whom it was made (for ours), as the kernel tells others.
     pub(crate) user: u32,
     /// Reserved local ports of connections, by channel, 0: none (for ours). Given back when both sides have let go.
     pub(crate) ports: [u16; CHANNELS],
@@ -301,7 +301,7 @@ pub fn descriptor_unlocked(index: usize) -> i32 {
     }
 }
 
-/// Whether this process has a link of somebody else's.
+/// Whether this process has a link that another process made.
 pub fn any_guest() -> bool {
     links().all().iter().any(|link| !link.base.is_null() && !link.ours)
 }
@@ -311,7 +311,7 @@ pub fn entries_address() -> usize {
     links().entries as usize
 }
 
-/// The process at the other end of a link of somebody else's is no longer the only one that accepts: clients are to come through the
+/// The process at the server's end of a link that another process made is no longer the only one that accepts: clients are to come through the
 /// rendezvous, or the kernel.
 pub(crate) fn end_sole(link: &Link) {
     header(link.base).sole.store(0, Ordering::Release);

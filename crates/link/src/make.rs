@@ -72,7 +72,7 @@ pub(super) fn introduce(party: &Party, user: u32) {
     party.barrier.store(global::barriers().into(), Ordering::Release);
 }
 
-/// A link's name. It is drawn for each, so that nobody who sees one, which the names of its connections show, can have the next one's.
+/// A link's name. It is drawn for each, so that a process that sees one, which the names of its connections show, cannot guess the next one's.
 fn drawn() -> u64 {
     let mut nonce = 0u64;
     match calls::getrandom((&raw mut nonce).cast(), 8, libc::GRND_NONBLOCK) {
@@ -111,7 +111,7 @@ fn make_segment() -> Result<(i32, *mut u8, u64)> {
     Ok((fd, base, nonce))
 }
 
-/// A link for streams to other hosts: this program has one side of its channels, and its station the other. Whoever has the
+/// A link for streams to other hosts: this program has one side of its channels, and its station the other. The process that has the
 /// station gives the channels out.
 pub fn make_lasting() -> Result<usize> {
     let (fd, base, nonce) = make_segment()?;

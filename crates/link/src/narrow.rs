@@ -2,7 +2,7 @@
 //!
 //! Everything else that it has mapped of the link becomes memory of its own: the channels of others, and the header, of
 //! which it keeps a copy. The memfd, with which all could be mapped again, is closed. Its own channels it can write
-//! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
+//! for as long as it likes, also what says that they are free, so the link is *retired* before: the process that lends the channels lends none
 //! of them again, and makes another link. (Of a station's links, which are few, the channels are retired that this process keeps.)
 
 use crate::bell::end_offers;
@@ -92,7 +92,7 @@ fn blank_channels(link: &Link, first: usize, count: usize) {
     }
 }
 
-/// The header becomes a copy that nobody shares.
+/// The header becomes a private copy.
 ///
 /// Errors: ENOMEM, EAGAIN where nothing can be mapped; then it still is what all share.
 fn own_header(link: &Link) -> Result<()> {

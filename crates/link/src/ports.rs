@@ -7,7 +7,7 @@
 //! The kernel gives hardly ever the port again that it gave last, and a socket that was dissolved goes on telling the one it
 //! had (`connect` to AF_UNSPEC). So a port rests before it is lent again.
 //!
-//! A reservation outlasts the connections that use it, and must not keep servers away. It is therefore no obstacle for who binds
+//! A reservation outlasts the connections that use it, and must not keep servers away. It is therefore no obstacle for a socket that binds
 //! with SO_REUSEADDR, as on Linux a connection is none whose client has set that too. What is lent is chosen without a bind, so it
 //! may be a server's meanwhile, but is never lent for connections to that port: both ends would have one name.
 //!

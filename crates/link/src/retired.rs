@@ -5,7 +5,7 @@ use crate::companion_cache;
 use crate::list::{at, header, links};
 use shunt_ring::offers;
 
-/// Notes once of a link of ours that it was retired. Its bell and the pairs that were kept go, as nobody will use them, unless the
+/// Notes once of a link of ours that it was retired. Its bell and the pairs that were kept go, as they will not be used, unless the
 /// server has yet to accept what was made in memory.
 pub(super) fn note(index: usize) {
     let link = at(index);

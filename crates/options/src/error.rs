@@ -29,7 +29,7 @@ pub struct OptionError<'a> {
     pub problem: Problem,
 }
 
-/// Longer values are cut in the message; nobody needs the rest to find the mistake.
+/// Longer values are cut in the message; the rest is not needed to find the mistake.
 const SHOWN_BYTES: usize = 80;
 
 impl fmt::Display for OptionError<'_> {

@@ -2,7 +2,7 @@
 //!
 //! This layer owns the names, units, ranges, defaults and texts of the options: [`TABLE`] has one row per option, and
 //! the flags of `shunt run`, the `SHUNT_*` variables, the help, the man page and the documentation are all made from
-//! those rows. It refuses to know who reads the options, where variables are kept or what a program does with them.
+//! those rows. It refuses to know what reads the options, where variables are kept or what a program does with them.
 //!
 //! The preload library reads its options inside someone else's process, before that program's `main`: so nothing here
 //! allocates, enters the kernel or needs the standard library, and every type is `Copy`.

@@ -3,7 +3,7 @@ use crate::options::Options;
 use crate::problem::Problem;
 use crate::setters;
 
-/// Who reads an option.
+/// What reads an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The preload library, inside the program.
@@ -27,7 +27,7 @@ pub struct Entry {
     pub form: &'static str,
     /// The unit of a bare number, or empty for values that are no numbers.
     pub unit: &'static str,
-    /// The value that holds when nobody says otherwise.
+    /// The value without a flag or a variable.
     pub default: &'static str,
     /// The values that are allowed.
     pub range: &'static str,
@@ -35,7 +35,7 @@ pub struct Entry {
     pub example: &'static str,
     /// What the option does: sentences.
     pub help: &'static str,
-    /// Who reads it.
+    /// What reads it.
     pub reader: Reader,
     pub(crate) set: fn(&mut Options, &[u8]) -> Result<(), Problem>,
 }

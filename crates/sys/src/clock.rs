@@ -127,7 +127,7 @@ fn since(ticks: u64, ns: u64) {
 /// [`Clock::start_ns`] while [`start_once`] looks at the clocks.
 const STARTING: u64 = 1;
 
-/// As [`start`], for libraries: whoever came first has started it.
+/// As [`start`], for libraries: the first call starts it.
 pub fn start_once() {
     if CLOCK.start_ns.compare_exchange(0, STARTING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         start();
@@ -232,7 +232,7 @@ fn renew(turn: u32) -> u64 {
     told
 }
 
-/// Runs `make` if the line is `turn`'s still and nobody else of this process makes the next one.
+/// Runs `make` if the line is `turn`'s still and no other thread of this process makes the next one.
 fn alone(turn: u32, make: impl FnOnce()) {
     // No handler leaves it by longjmp.
     let _section = Section::begin();

@@ -98,7 +98,7 @@ pub fn discard(over: i32) -> bool {
     calls::recvfrom(over, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT, none, core::ptr::null_mut()) == Ok(1)
 }
 
-/// Who made the AF_UNIX connection that `fd` is the accepted end of (SO_PEERCRED): process and user.
+/// The maker of the AF_UNIX connection that `fd` is the accepted end of (SO_PEERCRED): process and user.
 pub fn creator(fd: i32) -> Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;

@@ -118,14 +118,14 @@ impl Mutex {
         Some(Guard { _held: held, _section: section, _after: After })
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         let section = Section::begin();
         let held = lock::try_acquire(&self.0, thread::id())?;
         Some(Guard { _held: held, _section: section, _after: After })
     }
 
-    /// In the child after fork: no other thread exists, so whoever held it is gone.
+    /// In the child after fork: no other thread exists, so its holder is gone.
     pub fn reset(&self) {
         // After a fork the page is the parent's, too, and would be copied for nothing.
         if self.0.load(Ordering::Relaxed) != 0 {

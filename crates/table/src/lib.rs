@@ -1,7 +1,7 @@
 //! What one process knows of itself and of its descriptors, before there is any socket.
 //!
 //! One word a descriptor number ([`table`]), descriptors that the program does not see ([`private`]), the memory that objects live in
-//! ([`memory`]), options and locks of slow paths ([`global`]), who this process is and under which user ([`process`]), what the kernel says of
+//! ([`memory`]), options and locks of slow paths ([`global`]), what this process is and under which user ([`process`]), what the kernel says of
 //! addresses, routes and owners ([`route`], [`interfaces`], [`diag`]), and why a connection is not accelerated ([`process::status_page`]). It
 //! refuses to know what a socket is: an object is an address and a kind, and what is done with it is a row of [`upcalls::operations`] that
 //! the crates above fill in.

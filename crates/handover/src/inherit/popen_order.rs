@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::{calls, libc, thread};
 
-/// The thread whose turn it is; 0: nobody's.
+/// The thread whose turn it is; 0: none's.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
 /// Does `work`, which may sleep, when no other thread does. A handler that interrupted it in this thread goes on at once.

@@ -5,7 +5,7 @@
 //!
 //! - A *stream* is taken up if its owners know that they share it, which they do after any fork. One that a single process has had
 //!   to itself is used by it without the locks among processes, and it cannot be told: EPERM.
-//! - A *listener* is the kernel's alone from then on, for both; who waits in the rendezvous is carried to the kernel's queue.
+//! - A *listener* is the kernel's alone from then on, for both; clients that wait in the rendezvous are carried to the kernel's queue.
 
 use super::message::{Appended, Received};
 use super::unix_name;
@@ -150,7 +150,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
 }
 
 /// Clients of the process offer it nothing in memory any more; what they have offered is for it to accept. Gives its links, which
-/// those who wait in the rendezvous may have told of by name alone.
+/// clients that wait in the rendezvous may have told of by name alone.
 fn end_offers(process: i32) -> Result<Appended> {
     let mut links = Appended::new();
     search(process, LINK.as_bytes(), |copy| {

@@ -244,7 +244,7 @@ impl RelayedConnection {
         let recalled = carriage.recalled.load(Ordering::Acquire) == id as u32;
         let mut wishes = NOTHING;
         if begun {
-            // Once an end is gone nobody comes for what a killed process left counted; but where it is seen when the program
+            // Once an end is gone no reader comes for what a killed process left counted; but where it is seen when the program
             // ends, a descriptor may as well be in flight.
             let seen = self.others();
             self.mark(seen == Others::None);
@@ -254,7 +254,7 @@ impl RelayedConnection {
                 self.stop_lending(others == Others::None, id);
             }
             self.pump_outbound();
-            // Among relays alone, bytes whose program may be anywhere go to whoever is first.
+            // Among relays alone, bytes whose program may be anywhere go to the first one.
             let mut pumps = others == Others::None || (others == Others::Relays && self.twin < 0);
             if !self.over && recalled {
                 let _ = carriage.recalled.compare_exchange(id as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -307,7 +307,7 @@ impl RelayedConnection {
     }
 
     /// The program has sent its end: whether it has only shut its sending half shows nowhere until something comes for it. As the kernel
-    /// forgets an end that nobody has (tcp_fin_timeout), so does this side. When to look again.
+    /// forgets an end that no process has (tcp_fin_timeout), so does this side. When to look again.
     fn ask_for_program(&mut self, now: u64) -> u64 {
         if self.forget_at == 0 {
             self.forget_at = now + FORGET;
@@ -355,7 +355,7 @@ impl RelayedConnection {
         self.socket.has(flag::HUNG_UP) || state & state::PEER_GONE != 0
     }
 
-    /// Who else owns the side.
+    /// The other owners of the side.
     fn others(&self) -> Others {
         let own = self.socket.own();
         let owners = own.owners.load(Ordering::Acquire);
@@ -442,9 +442,9 @@ impl RelayedConnection {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// Nobody.
+    /// None.
     None,
-    /// Relays, and nobody else.
+    /// Relays alone.
     Relays,
     /// Processes under shunt.
     Some,

@@ -1,7 +1,7 @@
 //! The relay's copies of programs' ends are closed without a sleep.
 //!
-//! Where a program has set SO_LINGER, whoever closes the last copy of its end sleeps until the other end has acknowledged
-//! everything: the relay, for bytes that nobody but itself would take. Whether its copy is the last nobody tells. But only the last
+//! Where a program has set SO_LINGER, the process that closes the last copy of its end sleeps until the other end has acknowledged
+//! everything: the relay, for bytes that it alone would take. Whether its copy is the last the kernel does not tell. But only the last
 //! close lingers, and a process that ends never does (`inet_release` in the kernel). So a child has copies of its own until the
 //! relay's are closed, and then ends.
 

@@ -1,4 +1,4 @@
-//! What a relay lets go of: it must keep nobody's files, pipes, terminals or memory.
+//! What a relay lets go of: it must keep no other process's files, pipes, terminals or memory.
 
 use super::connection::RelayedConnection;
 use core::sync::atomic::Ordering;
@@ -157,7 +157,7 @@ fn dispensable(line: &[u8]) -> Option<(usize, usize)> {
     if name.starts_with("[v") || name.starts_with("[stack") {
         return None; // vdso, vvar, vsyscall
     }
-    // Links that nobody needs have been unmapped; windows belong to links.
+    // Links that are not needed have been unmapped; windows belong to links.
     let shared = rights.ends_with('s') && !name.starts_with(IN_PROC);
     let anonymous = (name.is_empty() || name == "[heap]") && rights.starts_with("rw");
     (shared || (anonymous && stop - start >= LITTLE)).then_some((start, stop))

@@ -12,7 +12,7 @@ use shunt_sys::{calls, libc};
 pub mod gate {
     /// Nothing.
     pub const WARM: u32 = 0;
-    /// It counts as somebody who sleeps; there was no inbox yet.
+    /// It counts as a sleeper; there was no inbox yet.
     pub const COUNTED: u32 = 1;
     /// And pinned the gate.
     pub const PINNED: u32 = 2;

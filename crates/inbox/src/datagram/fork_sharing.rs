@@ -2,7 +2,7 @@
 //!
 //! A fork makes two owners of each socket and set. Most children exec at once, and their copies are gone. A *witness* is
 //! a pipe made for a fork: the child and its children hold the write end, close-on-exec, and when the read end hangs up
-//! nobody has the descriptors any more, unless an exec took them along, which keeps the write end as well.
+//! no child has the descriptors any more, unless an exec took them along, which keeps the write end as well.
 
 use super::{all, flag, pin};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const MOST: usize = 16;
 /// Ticks between two looks (about a millisecond).
 const EVERY: u64 = 2_500_000;
 
-/// The bit of a fork that nobody watches.
+/// The bit of a fork that is not watched.
 pub const FOR_EVER: u32 = 1 << 31;
 
 /// Witnesses of this process's forks, and of those that it came from.
@@ -158,7 +158,7 @@ pub fn watching() -> bool {
     WITNESSES.watching.load(Ordering::Relaxed) != 0
 }
 
-/// Looks, at most once in a millisecond: when nobody has our descriptors any more, sockets and sets are ours alone again.
+/// Looks, at most once in a millisecond: when no other process has our descriptors any more, sockets and sets are ours alone again.
 #[cold]
 pub fn look() {
     let now = clock::ticks();

@@ -1,6 +1,6 @@
 //! Inboxes: making one's own, handing it to visitors, taking up those of others.
 //!
-//! A receiver listens at a name made of its socket's inode and sends whoever connects there two descriptors: the memfd,
+//! A receiver listens at a name made of its socket's inode and sends each process that connects there two descriptors: the memfd,
 //! and the read end of a pipe whose other end only the socket's owners hold.
 
 use super::{cmsg_recv, flag, Datagram};
@@ -80,14 +80,14 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     header.asks.store(cmsg_recv::asked(fd, socket), Ordering::Relaxed);
     header.magic.store(inbox::MAGIC, Ordering::Release);
     if socket.flags.load(Ordering::Relaxed) & flag::SHARED != 0 {
-        // Others own the socket, who know nothing of this inbox: if this process closes it, they go on.
+        // Other processes own the socket, which know nothing of this inbox: if this process closes it, they go on.
         header.gate.store(gate::PIN, Ordering::Relaxed);
     }
     socket.size.store(size as u32, Ordering::Relaxed);
     socket.flags.fetch_or(flag::BORN_SHUT, Ordering::SeqCst);
     header.gate.fetch_add(gate::PIN, Ordering::SeqCst);
     socket.base.store(base, Ordering::SeqCst);
-    socket.let_in(); // unless somebody sleeps who does not know: the gate stays shut until then
+    socket.let_in(); // unless a thread sleeps that does not know of it: the gate stays shut until then
     add_own(socket, status.st_ino, base, size as u32);
     Ok(())
 }
@@ -314,7 +314,7 @@ pub fn passed_by(port: u16) {
     }
 }
 
-/// The same, where nobody knows what port it went to.
+/// The same, where it is not known to which port it went.
 #[cold]
 pub fn all_passed_by() {
     mark(|_| true);
@@ -366,7 +366,7 @@ fn ask_for(inode: u64) -> bool {
     asked.is_ok()
 }
 
-/// Room for others: what nobody uses goes.
+/// Room for others: what is unused goes.
 fn sweep() {
     for entry in known().iter_mut() {
         if entry.inode != 0 && entry.users == 0 && !entry.own {
@@ -482,7 +482,7 @@ pub fn forked() {
         if entry.inode != 0 && (!entry.own || entry.gone) {
             clear(entry);
         } else if entry.users != 0 {
-            entry.users = 0; // a page that nobody used stays the parent's
+            entry.users = 0; // an unused page stays the parent's
         }
     }
 }

@@ -61,7 +61,7 @@ const OUTGOING: &[(c_int, c_int)] = &[
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
 ];
 
-/// Options that change who else may get the port's datagrams, or how many may wait.
+/// Options that change which other sockets may get the port's datagrams, or how many may wait.
 const REFRESHING: &[c_int] = &[libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, libc::SO_REUSEADDR, libc::SO_REUSEPORT];
 
 /// The kernel has set an option.
@@ -105,7 +105,7 @@ pub fn plain(socket: &'static Datagram, why: u32) {
     socket.pin(why);
 }
 
-/// Whoever writes to a ring at this moment has done so: those that come later see what [`plain`] said.
+/// A sender that writes to a ring at this moment has done so: those that come later see what [`plain`] said.
 pub fn settle_sends(socket: &'static Datagram) {
     drop(socket.lock_send());
 }

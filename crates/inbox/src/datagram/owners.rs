@@ -47,7 +47,7 @@ pub fn process_ends(socket: &'static Datagram) {
 /// Sockets that get an inbox at a fork: more would cost a server with thousands too much.
 const AT_FORK: usize = 16;
 
-/// Before a fork, without the set-up lock: a socket that may serve gets its inbox now, because later nobody could tell
+/// Before a fork, without the set-up lock: a socket that may serve gets its inbox now, because later the children could not be told
 /// its other owners of it. What lies in the ring of a pair goes to the kernel: the child may become another program, and by
 /// then the parent sends on.
 pub fn prepare_fork() {

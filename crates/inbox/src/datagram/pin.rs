@@ -1,4 +1,4 @@
-//! Why a socket's datagrams come through the kernel, whoever is awake: bits of [`Datagram::pins`]. As long as one is set the
+//! Why a socket's datagrams come through the kernel, even while the receiver is awake: bits of [`Datagram::pins`]. As long as one is set the
 //! gate of the inbox is shut.
 
 use super::{flag, Datagram};
@@ -60,12 +60,12 @@ impl Datagram {
         }
     }
 
-    /// Whether somebody began to sleep, or to pin, who knows nothing of the inbox: nobody who comes now does.
+    /// Whether a thread began to sleep, or to pin, that knows nothing of the inbox: none that comes now does.
     pub fn has_strangers(&self) -> bool {
         [&self.sleeping, &self.pins, &self.cold].iter().any(|count| count.load(Ordering::SeqCst) != 0)
     }
 
-    /// An inbox that was made while somebody slept opens when nobody does any more.
+    /// An inbox that was made while a thread slept opens when none does any more.
     #[inline]
     pub(super) fn let_in(&self) {
         if self.has(flag::BORN_SHUT) && !self.has_strangers() {

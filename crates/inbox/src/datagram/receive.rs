@@ -174,7 +174,7 @@ pub fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inb
     if !socket.worthwhile() || flags & libc::MSG_ERRQUEUE != 0 {
         return None;
     }
-    // Who asks without waiting, and sits in no set, asks again and again.
+    // A thread that asks without waiting, about a socket in no set, asks again and again.
     if !socket.is_eager() && !socket.nonblocking(fd, flags) && !spin::begin(0).more() {
         return None;
     }
@@ -326,7 +326,7 @@ unsafe fn take_from_kernel(
     }
 }
 
-/// Gives the datagram to the program; `None`: somebody else took it.
+/// Gives the datagram to the program; `None`: another receiver took it.
 #[inline(always)]
 unsafe fn deliver(
     fd: i32,

@@ -97,7 +97,7 @@ impl Routes {
         self.places = [NO_ROUTE; PLACES];
     }
 
-    /// Datagrams went through the kernel, nobody knows where to.
+    /// Datagrams went through the kernel, it is not known where to.
     pub fn after_kernel(&self) {
         self.inboxes().for_each(|inbox| inbox.after_kernel());
     }

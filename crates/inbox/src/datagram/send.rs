@@ -65,7 +65,7 @@ enum Missed {
     Inbox(Inbox),
     /// Whatever inboxes other sockets of the process know at this port.
     Port(u16),
-    /// Nobody knows: only the kernel understands where it goes.
+    /// Not known: only the kernel understands where it goes.
     Any,
 }
 
@@ -238,12 +238,12 @@ unsafe fn length(message: &msghdr) -> Option<usize> {
     (total <= LONGEST).then_some(total)
 }
 
-/// Bits of [`Datagram::through_kernel`]: some datagram went there, and since then nobody looked for errors it brought.
+/// Bits of [`Datagram::through_kernel`]: some datagram went there, and errors that it brought have not been looked for since.
 const USED: u32 = 1;
 const UNCHECKED: u32 = 2;
 
 impl Datagram {
-    /// Whether datagrams went through the kernel since somebody last looked for errors.
+    /// Whether datagrams went through the kernel since errors were last looked for.
     pub fn may_have_error(&self) -> bool {
         self.through_kernel.load(Ordering::Relaxed) & UNCHECKED != 0
     }
@@ -274,7 +274,7 @@ fn let_drain(inbox: &Inbox) {
 /// About 2 us in ticks.
 const LONGEST_DRAIN: u64 = 5_000;
 
-/// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that nobody uses again.
+/// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that is not used again.
 pub struct Patience {
     /// Whose lock is waited for.
     pub inbox: Inbox,
@@ -282,7 +282,7 @@ pub struct Patience {
     pub waited: Waited,
 }
 
-/// Holders never sleep: whoever holds the lock this long in ns is dead, whatever its number says.
+/// Holders never sleep: one that holds the lock this long, in ns, is dead, whatever its number says.
 const LONGEST_HOLD: u64 = 2_000_000_000;
 
 impl Patience {

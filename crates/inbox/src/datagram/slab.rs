@@ -51,7 +51,7 @@ pub fn allocate(family: i32) -> Option<&'static Datagram> {
     socket.watchers.clear();
     socket.peer.forget();
     socket.local.reset();
-    // SAFETY: nobody else uses the object.
+    // SAFETY: no other thread uses the object.
     unsafe { *socket.routes.get() = Routes::new() };
     Some(socket)
 }

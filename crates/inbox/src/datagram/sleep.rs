@@ -1,4 +1,4 @@
-//! Sleeping and spinning for datagrams: who sleeps shuts the gate, who spins opens it.
+//! Sleeping and spinning for datagrams: a thread that sleeps shuts the gate, one that spins opens it.
 
 use super::{flag, inbox_table, Datagram, ENOUGH};
 use core::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ pub fn before_sleep(socket: &Datagram) -> Sleeper {
     let inbox = socket.inbox();
     if let Some(inbox) = inbox {
         if socket.is_local() {
-            inbox_table::visitors(socket, clock::ticks()); // who comes to know it now finds it when the thread is awake
+            inbox_table::visitors(socket, clock::ticks()); // a sender that comes to know it now finds it when the thread is awake
         }
         inbox.enter();
     }
@@ -87,14 +87,14 @@ impl Datagram {
         if self.is_local() && !self.has(flag::CONNECTED) {
             return false;
         }
-        // Where others own the socket, who know nothing of an inbox, its gate would stay shut.
+        // Where other processes own the socket, which know nothing of an inbox, its gate would stay shut.
         (self.is_eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
             && self.pins.load(Ordering::Relaxed) == 0
             && !self.has(flag::SHARED)
     }
 }
 
-/// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever nobody sleeps.
+/// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever no receiver sleeps.
 pub fn begin_eagerly(fd: i32, socket: &'static Datagram) {
     if socket.is_eager() {
         if socket.inbox().is_none() && socket.pins.load(Ordering::Relaxed) == 0 {

@@ -65,7 +65,7 @@ pub fn only(socket: &Datagram) {
 /// This process has the end no longer.
 pub fn leave(socket: &'static Datagram) {
     if socket.is_local() {
-        // The gate counts a pin of this process, which nobody would take off.
+        // The gate counts a pin of this process, which would never be taken off.
         socket.take_off(flag::GATE_PINNED);
         uncount(socket);
     }

@@ -145,7 +145,7 @@ impl Line {
         let (found, waiting) = inbox_table::find(diag::Owner { inode, uid: calls::geteuid() }, 0);
         self.waiting = waiting;
         self.found = Some(found?);
-        // What went before went through the kernel, and nobody said so.
+        // What went before went through the kernel, and the peer was not told.
         socket.local.use_kernel();
         self.tell(true);
         let inbox = self.inbox()?;

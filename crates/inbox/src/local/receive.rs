@@ -361,7 +361,7 @@ impl Call {
             }
             let news = self.inbox.news();
             let fresh = news.is_some_and(|news| news != seen);
-            // Who is not attached says nothing.
+            // An end that is not attached says nothing.
             let every = if news.is_some() { 0x1ff } else { 0x3f };
             if fresh || spin.rounds() & every == every {
                 inbox_table::visitors(self.socket, clock::ticks());

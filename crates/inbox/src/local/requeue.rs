@@ -1,7 +1,7 @@
 //! What lies in a ring goes back to the kernel's queue when another program is about to get the end.
 //!
 //! Only the other end can write there, so this is for pairs of which this process has both: what it sent to itself before
-//! it made the child that reads. Whoever has the end next, with the library or without, then finds it where any program does.
+//! it made the child that reads. The next owner of the end, with the library or without, then finds it where any program does.
 
 use super::{peer_inbox, send};
 use crate::datagram::{all, Datagram};
@@ -74,7 +74,7 @@ impl Sender {
             return false;
         }
         self.limit = calls::getsockopt_int(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF).ok();
-        // The kernel takes of it what it allows everybody.
+        // The kernel takes of it what it allows any process.
         self.limit.is_some() && self.set(i32::MAX)
     }
 

@@ -5,7 +5,7 @@
 //! said in memory, just before the system call. Of a process that is killed the hang-up tells.
 //!
 //! Other threads still run. On Linux they would be gone before anything is closed; here they must not see their sockets
-//! ended under their feet, so the locks of each stream among threads are taken and kept: whoever wants one waits for the
+//! ended under their feet, so the locks of each stream among threads are taken and kept: a thread that wants one waits for the
 //! end of the process. No thread is waited for here beyond [`PATIENCE`]; a stream that cannot be locked is left to the
 //! kernel.
 
@@ -31,7 +31,7 @@ pub fn begin() {
     PROCESS.ending.store(false, Ordering::Relaxed);
 }
 
-/// Ends everything that nobody else owns. The caller ends the process next.
+/// Ends everything that no other process owns. The caller ends the process next.
 pub fn end() {
     // What a filter has left this process is the kernel's, or ends with the companion.
     if !shunt_table::global::ready() || kernel_only::confined() {

@@ -191,7 +191,7 @@ pub fn awaited() -> &'static AtomicI32 {
     &PROCESS.awaited
 }
 
-/// Nobody waits for the children of a child.
+/// The children of a child are not waited for.
 pub(super) fn forget_awaited() {
     private::close(PROCESS.awaited.swap(-1, Ordering::Relaxed));
 }

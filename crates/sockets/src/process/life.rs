@@ -45,7 +45,7 @@ pub(super) const PARENT: [Step; 6] = [
 /// After it, in the parent, where there is no child: there is no second owner after all.
 pub(super) const FAILED: [Step; 6] = [
     fork::take_owners_back,         // before the lock is free, as another fork counts anew
-    || datagram::after_fork(true),  // the witness has nobody to hang up
+    || datagram::after_fork(true),  // the witness has no child that could hang up
     || relatives::after_fork(None), // nor has the pair
     signals::after_fork,            // as behind a fork that was made
     exchange::after_fork,           // as there
@@ -64,7 +64,7 @@ pub(super) const CHILD: [Step; 32] = [
     fork::join_streams,                                       // the child is an owner before it could close any
     fork::uncount,                                            // its own forks count anew
     split_fd_tables::forked,                                  // no thread with other descriptors exists here
-    holding::forked,                                          // nobody waits here, so what lingers ends
+    holding::forked,                                          // no thread waits here, so what lingers ends
     claimed::forked,                                          // nor sleeps in accept
     nudge::forked,                                            // nor in poll
     exchange::forked,                                         // nor gives a stream away

@@ -1,4 +1,4 @@
-//! A private descriptor moves to another number: who keeps it hears of that.
+//! A private descriptor moves to another number: the place that keeps it is told.
 
 use super::PROCESS;
 use shunt_link::{self as link, ports};
@@ -9,7 +9,7 @@ use shunt_table::global::SETUP;
 use shunt_table::private::renumber;
 use shunt_table::{diag, route, table};
 
-/// A private descriptor got another number: whoever keeps it must know.
+/// A private descriptor got another number: the place that keeps it must know.
 pub fn moved(from: i32, to: i32) {
     shunt_stream::waiting::holding::moved(from, to);
     shunt_stream::waiting::nudge::moved(from, to);
@@ -47,6 +47,6 @@ pub fn moved(from: i32, to: i32) {
     shunt_rendezvous::claimed::moved(from, to);
     shunt_rendezvous::relatives::moved(from, to);
     renumber(&PROCESS.awaited, from, to);
-    // Who sleeps in poll does so by the old number, which is still ours at this moment.
+    // A thread that sleeps in poll does so by the old number, which is still ours at this moment.
     shunt_stream::waiting::nudge::all();
 }

@@ -9,7 +9,7 @@ use core::ops::RangeInclusive;
 /// How long a line is believed.
 pub(super) const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// More is not made good bit by bit, nor is what has come together while nobody asked: the machine was asleep, or its clock was
+/// More is not made good bit by bit, nor is what has come together between two readings that lie far apart: the machine was asleep, or its clock was
 /// not kept.
 const FAR_NS: u64 = 1_000_000;
 
@@ -62,7 +62,7 @@ impl Line {
     }
 
     /// The latest time that any thread may have been told by this line until `ticks`. None, 0, if it ended long ago: the kernel's
-    /// clock has passed its end since, or stood still, and then nobody was told it.
+    /// clock has passed its end since, or stood still, and then no thread was told it.
     pub(super) fn told_until(&self, ticks: u64) -> u64 {
         let passed = if self.gone(ticks) > 0 { self.passed(ticks) } else { 0 };
         if passed < 2 * INTERVAL_NS {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_asked_for_hours_tells_the_kernels_time() {
+    fn a_clock_that_was_not_read_for_hours_tells_the_kernels_time() {
         let line = Line { ticks: 0, told: 5_000, asked: 5_000, rate: rate(GHZ + GHZ / 50_000) };
         let hours = 3 * 3600;
         assert_eq!(line.at(hours * GHZ), None);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(next.told, 5_000 + 2_000_000_000);
         assert_eq!((next.rate, measured), (line.rate, Rate::Far));
         assert!(next.at(woken + GHZ / 2).is_some_and(|told| told.abs_diff(next.told + 500_000_000) < 10));
-        assert_eq!(line.told_until(woken), 0, "nobody was told the end of a line that was slept over");
+        assert_eq!(line.told_until(woken), 0, "no thread was told the end of a line that was slept over");
         // It fell asleep right after a reading.
         let (next, measured) = line.renewed(woken, 5_000 + 1_000_000);
         assert_eq!((next.told, next.rate, measured), (5_000 + 1_000_000, line.rate, Rate::Unknown));

@@ -5,7 +5,7 @@ use super::PROCESS;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{calls, libc};
 
-/// Who this process is.
+/// What the numbers of this process and its user are, and what they mean.
 pub(super) struct Identity {
     /// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
     strange: AtomicBool,
@@ -97,7 +97,7 @@ fn overflow_user() -> u32 {
 }
 
 /// Whether two user numbers from the kernel are for sure one user's. In a user namespace that does not map all users one number stands for
-/// all that are not mapped, and may be mapped to a user as well: it proves nothing, whoever asks.
+/// all that are not mapped, and may be mapped to a user as well: it proves nothing, to this process or to others.
 pub fn is_same_user(one: u32, other: u32) -> bool {
     one == other && !may_be_anybody(one)
 }

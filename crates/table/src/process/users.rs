@@ -1,9 +1,9 @@
 //! What the processes of a family tell each other about their users, in memory that forks share: that one has become another user, and
 //! whose connections each listener's rendezvous gives.
 //!
-//! Who becomes another user says so while it is trusted, and loses the memory with that: nothing of what is written here is a lie of
-//! his later. Programs that a process becomes by exec have memory of their own, so what a listener was claimed as also lies in its
-//! rendezvous: as SO_RCVLOWAT, which means nothing to a socket that listens, and which all who have it share.
+//! A process that becomes another user says so while it is trusted, and loses the memory with that: nothing of what is written here is
+//! a later lie of that user. Programs that a process becomes by exec have memory of their own, so what a listener was claimed as also lies in its
+//! rendezvous: as SO_RCVLOWAT, which means nothing to a socket that listens, and which all processes that have it share.
 
 use super::PROCESS;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ pub fn leave() {
     let Some(told) = told() else { return };
     told.changes.fetch_add(1, Ordering::SeqCst);
     PROCESS.identity.told.store(core::ptr::null_mut(), Ordering::Release);
-    // SAFETY: who reads it still finds zeros.
+    // SAFETY: a thread that reads it still finds zeros.
     unsafe { mapping::blank_at_any_price(core::ptr::from_ref(told).cast_mut().cast(), PAGE) };
 }
 

@@ -1,5 +1,5 @@
 //! Lending: where owners under shunt have the stream, too, the program is given a copy of what waits in the ring, and the ring
-//! keeps it until the program has read it; whoever wants to receive meanwhile has it taken back.
+//! keeps it until the program has read it; an owner that wants to receive meanwhile has it taken back.
 
 use super::{to, RelayedConnection, FIRST_LOOK, LAST_LOOK, LONGEST_DELAY, PIECE};
 use core::sync::atomic::Ordering;
@@ -169,7 +169,7 @@ impl RelayedConnection {
         self.disclaim(id);
     }
 
-    /// The relay is the only owner, or the program's process is gone: its end tells from now on when nobody has it any
+    /// The relay is the only owner, or the program's process is gone: its end tells from now on when no process has it any
     /// more.
     pub(super) fn stop_lending(&mut self, alone: bool, id: u64) {
         if self.twin < 0 {

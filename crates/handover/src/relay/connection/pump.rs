@@ -115,7 +115,7 @@ impl RelayedConnection {
         }
     }
 
-    /// The program has shut its sending half, or nobody has its end any more.
+    /// The program has shut its sending half, or no process has its end any more.
     fn program_ended(&mut self) {
         self.outbound_ended = true;
         if self.twin < 0 && self.others() != Others::None {
