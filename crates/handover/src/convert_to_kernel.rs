@@ -5,7 +5,7 @@
 //! own numbers; its epoll sets go on watching it, and calls that sleep on it go on there ([`shunt_stream`]'s `carried`).
 
 use crate::relay::RelayTask;
-use crate::{plain, relay, waiting};
+use crate::{kernel_pair, relay, waiting};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::exchange::{change_over, kernels_like, like, Unchanging, CARRYING};
@@ -52,7 +52,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         return Ok(()); // another thread was first
     }
     let unable = |_| Errno(libc::EAGAIN);
-    let (program, far) = plain::pair(socket).map_err(unable)?;
+    let (program, far) = kernel_pair::pair(socket).map_err(unable)?;
     let (program, far) = (Pending(program), Pending(far));
     let next = kernels_like(socket).ok_or(Errno(libc::EAGAIN))?;
     // The relay alone owns the side, unless other processes do.

@@ -2,7 +2,7 @@
 //! that a relay has the other end of, and each listener the kernel's alone. If the exec fails, all is undone.
 
 use crate::inherit::kept_over_exec;
-use crate::plain;
+use crate::kernel_pair;
 use crate::relay::{self, Relay, RelayTask};
 use crate::waiting::give_listener;
 use core::sync::atomic::Ordering;
@@ -74,7 +74,7 @@ pub fn before_exec() -> Option<HandOver> {
             Kind::Listener => give_listener(fd, socket),
             _ if (0..fd).any(|earlier| ours(&earlier) && shunt_stream::socket::is_of(earlier, socket)) => {} // a duplicate goes with the first
             _ => {
-                if let Ok((program, relay)) = plain::pair(socket) {
+                if let Ok((program, relay)) = kernel_pair::pair(socket) {
                     let program = private::keep(program).unwrap_or(-1);
                     let item = RelayTask { stream: fd, relay, program, process };
                     if program >= 0 && tasks.count < relay::MOST && tasks.push(item) {
@@ -108,7 +108,7 @@ fn replace(number: i32, socket: &'static Socket, program: i32, moved: &mut List<
         let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize); // better none than one that lies
         return;
     }
-    let fresh = if program >= 0 { None } else { plain::dead(socket.family.load(Ordering::Relaxed)).ok().map(Pending) };
+    let fresh = if program >= 0 { None } else { kernel_pair::dead(socket.family.load(Ordering::Relaxed)).ok().map(Pending) };
     let new = fresh.as_ref().map_or(program, |pending| pending.0);
     if new < 0 {
         let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize);

@@ -22,7 +22,7 @@ pub mod convert_to_kernel;
 mod exec;
 pub mod image;
 pub mod inherit;
-pub mod plain;
+pub mod kernel_pair;
 pub mod relay;
 pub mod rights;
 pub mod uring;

@@ -7,7 +7,7 @@
 
 use crate::inherit::{Appended, Counted, Received};
 use crate::relay::{Relay, RelayTask};
-use crate::{plain, relay};
+use crate::{kernel_pair, relay};
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
@@ -237,7 +237,8 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
     if let Some(item) = control.tasks[..control.carried].iter().find(same) {
         return item.program;
     }
-    let made = plain::pair(socket).or_else(|_| plain::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
+    let made =
+        kernel_pair::pair(socket).or_else(|_| kernel_pair::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
     let Ok((program, relay)) = made else { return -1 };
     like(socket, fd, program);
     let program = private::keep(program).unwrap_or(-1);

@@ -3,7 +3,7 @@
 //! Each takes two numbers here until its relay has it, so they go in batches: the numbers of one serve the next.
 
 use crate::relay::RelayTask;
-use crate::{plain, relay};
+use crate::{kernel_pair, relay};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::{companion_cache, fd_reserve};
@@ -78,7 +78,7 @@ impl Batch {
             self.send();
         }
         let family = listener.family.load(Ordering::Relaxed);
-        let join = || plain::to_listener(fd, family, client);
+        let join = || kernel_pair::to_listener(fd, family, client);
         let joined = join().or_else(|_| {
             self.send(); // perhaps no number was left to connect
             join()

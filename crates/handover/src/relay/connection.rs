@@ -9,7 +9,7 @@ mod lend;
 mod pump;
 
 use super::{deferred_close, me};
-use crate::plain;
+use crate::kernel_pair;
 use core::sync::atomic::Ordering;
 use pump::Buffer;
 use shunt_segment::channel::{state, RELAYS};
@@ -313,7 +313,7 @@ impl RelayedConnection {
             self.forget_at = now + FORGET;
         } else if now >= self.forget_at {
             self.forget_at = now + FORGET;
-            self.over = !plain::is_held(self.program);
+            self.over = !kernel_pair::is_held(self.program);
         }
         self.forget_at
     }
