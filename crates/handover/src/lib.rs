@@ -7,12 +7,12 @@
 //! such a listener stays the kernel's, and its clients are carried all the same.
 //!
 //! ```text
-//! exec         before a program without shunt is executed
-//! inherit      what a program under shunt goes on with                rights: what a message to another process carries
-//! image        whether a program can take the library                 receiver: which processes may receive one
-//! plain        what one that cannot gets    relay: the process that carries a stream to it        settle: what it owes others
-//! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
-//! fd_passing   descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's
+//! exec               before a program without shunt is executed
+//! inherit            what a program under shunt goes on with        rights: what a message to another process carries
+//! image              whether a program can take the library
+//! kernel_pair        what one that cannot gets                      relay: the process that carries a stream to it
+//! convert_to_kernel  a stream of this process that becomes the kernel's; uring: io_uring, which needs that
+//! waiting            clients of a listener that becomes the kernel's
 //! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.

@@ -1,8 +1,8 @@
 //! What one process knows of itself and of its descriptors, before there is any socket.
 //!
-//! One word a descriptor number ([`table`]), descriptors that the program does not see ([`private`]), the memory that objects live in
-//! ([`memory`]), options and locks of slow paths ([`global`]), what this process is and under which user ([`process`]), what the kernel says of
-//! addresses, routes and owners ([`route`], [`interfaces`], [`diag`]), and why a connection is not accelerated ([`process::status_page`]). It
+//! One word a descriptor number ([`table`]), descriptors that the program does not see ([`private`]) and the limit above them ([`limits`]), the memory that
+//! objects live in ([`memory`]), options and locks of slow paths ([`global`]), what this process is and under which user ([`process`]), what the kernel says of
+//! addresses, routes, owners and processes ([`route`], [`interfaces`], [`diag`], [`procfs`]), and why a connection is not accelerated ([`process::status_page`]). It
 //! refuses to know what a socket is: an object is an address and a kind, and what is done with it is a row of [`upcalls::operations`] that
 //! the crates above fill in.
 #![cfg_attr(not(test), no_std)]
