@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
-use shunt_options::Options;
+use shunt_config::Options;
 use shunt_sockets::process;
 use shunt_sys as sys;
 
@@ -103,7 +103,7 @@ impl Write for Line {
 
 /// Says why a connection goes through the kernel, if the option `log` asks for it.
 pub fn explain(fd: c_int, reason: shunt_segment::reason::Reason) {
-    if shunt_table::global::options().log == shunt_options::Log::Off {
+    if shunt_table::global::options().log == shunt_config::Log::Off {
         return;
     }
     let mut line = Line::new();
@@ -113,7 +113,7 @@ pub fn explain(fd: c_int, reason: shunt_segment::reason::Reason) {
 
 /// Says that a connection is accelerated, if the option `log` asks for all of them.
 pub fn announce(fd: c_int) {
-    if shunt_table::global::options().log == shunt_options::Log::All {
+    if shunt_table::global::options().log == shunt_config::Log::All {
         let mut line = Line::new();
         let _ = writeln!(line, "shunt: descriptor {fd} is accelerated");
         line.flush();

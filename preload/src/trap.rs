@@ -28,7 +28,7 @@ use crate::{direct, signals};
 use core::arch::naked_asm;
 use core::ops::Range;
 use shunt_calls::libc::{self, siginfo_t, ucontext_t};
-use shunt_options::Raw;
+use shunt_config::Raw;
 use shunt_segment::reason::Reason;
 use shunt_sockets::process::confinement;
 use shunt_sys::filter::Filter;

@@ -2,9 +2,9 @@
 //! stranger made, down to the size and the seals of the file; they are refused, or used without harm.
 
 use crate::input::Input;
+use shunt_config::Options;
 use shunt_handover::inherit;
 use shunt_link as link;
-use shunt_options::Options;
 use shunt_poll::poll;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
 use shunt_segment::name::Hello;

@@ -37,7 +37,7 @@ pub use sleep::{after_sleep, before_sleep, before_spin, begin_eagerly, reopen, S
 use crate::local::Local;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use route::Routes;
-use shunt_options::{Udp, Unix};
+use shunt_config::{Udp, Unix};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;

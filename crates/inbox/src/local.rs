@@ -23,7 +23,7 @@ use crate::datagram;
 use crate::datagram::{flag, options, pin, Datagram};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use peer_inbox::Line;
-use shunt_options::Unix;
+use shunt_config::Unix;
 use shunt_stream::options::limits;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};

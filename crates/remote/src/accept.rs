@@ -5,7 +5,7 @@ use super::home::{self, home, Home};
 use super::message::Message;
 use super::{area, near, shown, words};
 use core::sync::atomic::{AtomicU64, Ordering};
-use shunt_options::Hosts;
+use shunt_config::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;

@@ -1,6 +1,6 @@
 //! The area: which addresses of other hosts are reached past the kernel's TCP, and by which device.
 
-use shunt_options::{Hosts, Subnet};
+use shunt_config::{Hosts, Subnet};
 use shunt_rendezvous::connect::is_v6only;
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;

@@ -2,7 +2,7 @@
 //! streams to pump; so what the kernel says of one asker is believed of its subnet for a moment, and of strangers it is asked so often.
 
 use super::area;
-use shunt_options::Subnet;
+use shunt_config::Subnet;
 use shunt_segment::address::Address;
 use shunt_table::global::SETUP;
 use shunt_table::route;

@@ -43,7 +43,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Err(reason) => return Outcome::Kernel(reason),
     };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
-    let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
+    let listed = matches!(global::options().hosts, shunt_config::Hosts::Listed(_));
     let kind = if nonblocking { usize::from(listed) } else { 2 };
     if area::was_slow(server, clock::monotonic_ns()) {
         return Outcome::Kernel(Reason::TooSlow);

@@ -2,7 +2,7 @@
 
 use crate::process::ending;
 use crate::{process, wiring};
-use shunt_options::Options;
+use shunt_config::Options;
 use shunt_sys::clock;
 use shunt_table::global;
 use shunt_table::process::{status_page, user, users};

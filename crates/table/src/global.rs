@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use shunt_options::Options;
+use shunt_config::Options;
 use shunt_ring::lock;
 use shunt_sys::section::Section;
 use shunt_sys::{calls, thread};

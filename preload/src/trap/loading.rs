@@ -8,7 +8,7 @@ use crate::real;
 use crate::symbols::deep;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_long, c_void};
-use shunt_options::Raw;
+use shunt_config::Raw;
 use shunt_segment::process::found;
 use shunt_table::global;
 use shunt_table::process::{kernel_only, status_page};

@@ -8,7 +8,7 @@
 //! allocates, enters the kernel or needs the standard library, and every type is `Copy`.
 //!
 //! ```
-//! use shunt_options::Options;
+//! use shunt_config::Options;
 //!
 //! let options = Options::from_environment(|name| match name {
 //!     "SHUNT_RING" => Some(b"200K"),
