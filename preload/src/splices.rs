@@ -1,8 +1,9 @@
 //! Calls that move bytes inside the kernel, from or to sockets that have an inbox: what lies there comes first.
 
 use crate::datagrams::{header, settle};
+use crate::errno::answer;
 use crate::locals::receive_more;
-use crate::{answer, real};
+use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec};
 use shunt_inbox::datagram::Datagram;

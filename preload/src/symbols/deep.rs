@@ -1,8 +1,8 @@
 //! Libraries that are loaded with RTLD_DEEPBIND (PHP's extensions are): the loader looks for what they need in the libraries that they
 //! name before it looks in this one, so it binds them to the C library's functions. They are bound anew when they are loaded.
 
-use super::tables::{self, Table};
-use crate::trap::objects;
+use crate::loader::objects;
+use crate::loader::tables::{self, Table};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, dl_phdr_info};
 use shunt_sys::{check, syscall};
