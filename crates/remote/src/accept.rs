@@ -2,14 +2,14 @@
 
 use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
-use super::message::Message;
-use super::{area, near, shown, words};
+use super::message::{token_bytes, Message};
+use super::{area, near, settling, shown, words};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_options::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_station::{FourTuple, Gate, Station, Stream, Token, LISTENERS};
+use shunt_station::{FourTuple, Gate, Station, Stream, LISTENERS};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
@@ -27,14 +27,6 @@ const HEARD_WITHIN: u64 = 200_000_000;
 const MOVED_WITHIN: u64 = 20_000_000;
 const LOOK: i64 = 200_000;
 
-/// A token as it travels.
-pub fn token_bytes(token: &Token) -> [u8; 16] {
-    let mut bytes = [0u8; 16];
-    bytes[..8].copy_from_slice(&token[0].to_le_bytes());
-    bytes[8..].copy_from_slice(&token[1].to_le_bytes());
-    bytes
-}
-
 /// The socket `fd`, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a
 /// station that answers for it.
 pub fn listens(fd: i32, inode: u64, address: &Address) {
@@ -50,7 +42,7 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
         return report::count(Reason::NoStation);
     }
     let Some(device) = area::device_for_listener(fd, address, patience) else { return };
-    let home = match home::settle(&device, false) {
+    let home = match settling::settle(&device, false) {
         Ok(home) => home,
         Err(reason) => {
             area::note_homeless();

@@ -97,7 +97,7 @@ impl Alone {
 
     /// The token's bytes, in which a peer that was accepted is believed.
     pub fn token(&self) -> [u8; 16] {
-        super::accept::token_bytes(&self.home.station.token(STREAM))
+        super::message::token_bytes(&self.home.station.token(STREAM))
     }
 
     /// The program sends; gives how much of it.

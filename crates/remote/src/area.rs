@@ -55,16 +55,6 @@ impl Device {
 /// How long it is believed that an agent runs for an interface, or does not, in ns.
 const BELIEVE: u64 = 1_000_000_000;
 
-/// Interfaces that are remembered: number, whether an agent runs, until when.
-static AGENTS: Shared<[(u32, bool, u64); 8]> = Shared::new([(0, false, 0); 8]);
-
-/// Whether there are agents in this network namespace at all, until when that is believed.
-static BEACON: Shared<(bool, u64)> = Shared::new((false, 0));
-
-/// Hosts of which an agent has said whether they run shunt, or has not, until when that is believed.
-static HOSTS: Shared<[Host; 16]> = Shared::new([([0; 16], Ok(()), 0); 16]);
-type Host = ([u8; 16], Result<(), Reason>, u64);
-
 /// How long a blocking connect waits for the agent's word of a host, and any other (ms). The agent itself asks a host that it does not
 /// know, once for all programs, and waits for 20 ms.
 const WORD_WITHIN: [i64; 2] = [30, 2];
@@ -72,20 +62,46 @@ const WORD_WITHIN: [i64; 2] = [30, 2];
 /// How long an agent that is to make an endpoint is waited for (ms).
 const AWAKE_WITHIN: i64 = 100;
 
-/// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
-static HOMELESS: Shared<(u64, u64)> = Shared::new((0, 0));
+/// For how long at most it is believed that no station can be made (ns).
 const HOMELESS_MOST: u64 = 30_000_000_000;
+
+type Host = ([u8; 16], Result<(), Reason>, u64);
+
+/// What is known of agents and hosts, and until when each is believed. Under the set-up lock.
+struct Area {
+    /// Interfaces: number, whether an agent runs, until when.
+    agents: Shared<[(u32, bool, u64); 8]>,
+    /// Whether there are agents in this network namespace at all.
+    beacon: Shared<(bool, u64)>,
+    /// Hosts of which an agent has said whether they run shunt, or has not.
+    hosts: Shared<[Host; 16]>,
+    /// Servers whose hosts did not answer in time: each is asked again when this is over.
+    slow: Shared<[(Address, u64); 16]>,
+    /// The interface by which listeners at any address are reached; 0: none has an agent.
+    listed: Shared<(u32, u64)>,
+    /// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
+    homeless: Shared<(u64, u64)>,
+}
+
+static AREA: Area = Area {
+    agents: Shared::new([(0, false, 0); 8]),
+    beacon: Shared::new((false, 0)),
+    hosts: Shared::new([([0; 16], Ok(()), 0); 16]),
+    slow: Shared::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]),
+    listed: Shared::new((0, 0)),
+    homeless: Shared::new((0, 0)),
+};
 
 /// The process has left its network namespace. Under the set-up lock.
 pub fn left_namespace() {
     // SAFETY: the set-up lock is held.
     unsafe {
-        (*AGENTS.get()).iter_mut().for_each(|known| known.2 = 0);
-        (*HOSTS.get()).iter_mut().for_each(|known| known.2 = 0);
-        (*SLOW.get()).iter_mut().for_each(|known| known.1 = 0);
-        (*BEACON.get()).1 = 0;
-        (*LISTED.get()).1 = 0;
-        *HOMELESS.get() = (0, 0);
+        (*AREA.agents.get()).iter_mut().for_each(|known| known.2 = 0);
+        (*AREA.hosts.get()).iter_mut().for_each(|known| known.2 = 0);
+        (*AREA.slow.get()).iter_mut().for_each(|known| known.1 = 0);
+        (*AREA.beacon.get()).1 = 0;
+        (*AREA.listed.get()).1 = 0;
+        *AREA.homeless.get() = (0, 0);
     }
 }
 
@@ -93,7 +109,7 @@ pub fn left_namespace() {
 pub fn note_homeless() {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    let homeless = unsafe { &mut *HOMELESS.get() };
+    let homeless = unsafe { &mut *AREA.homeless.get() };
     homeless.1 = (2 * homeless.1).clamp(BELIEVE, HOMELESS_MOST);
     homeless.0 = clock::monotonic_ns() + homeless.1;
 }
@@ -102,14 +118,14 @@ pub fn note_homeless() {
 pub fn note_home() {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    unsafe { *HOMELESS.get() = (0, 0) };
+    unsafe { *AREA.homeless.get() = (0, 0) };
 }
 
 /// Whether somebody else's station could just not be made.
 pub fn is_homeless() -> bool {
     let Some(_setup) = SETUP.lock() else { return true };
     // SAFETY: the set-up lock is held.
-    clock::monotonic_ns() < unsafe { (*HOMELESS.get()).0 }
+    clock::monotonic_ns() < unsafe { (*AREA.homeless.get()).0 }
 }
 
 /// Whether an agent runs in this network namespace: three calls, once in [`BELIEVE`], are all that others cost where none does. Under
@@ -117,7 +133,7 @@ pub fn is_homeless() -> bool {
 fn agents_run() -> bool {
     let now = clock::monotonic_ns();
     // SAFETY: the set-up lock is held.
-    let known = unsafe { &mut *BEACON.get() };
+    let known = unsafe { &mut *AREA.beacon.get() };
     if known.1 <= now {
         *known = (is_met(protocol::BEACON, libc::SOCK_DGRAM), now + BELIEVE);
     }
@@ -134,7 +150,7 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
     {
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
         // SAFETY: the set-up lock is held.
-        let known = unsafe { &*HOSTS.get() }.iter().find(|(ip, _, until)| *ip == server.ip && *until > now);
+        let known = unsafe { &*AREA.hosts.get() }.iter().find(|(ip, _, until)| *ip == server.ip && *until > now);
         if let Some((_, answer, _)) = known {
             return *answer;
         }
@@ -154,27 +170,24 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
     };
     let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
     // SAFETY: the set-up lock is held.
-    if let Some(oldest) = unsafe { &mut *HOSTS.get() }.iter_mut().min_by_key(|(_, _, until)| *until) {
+    if let Some(oldest) = unsafe { &mut *AREA.hosts.get() }.iter_mut().min_by_key(|(_, _, until)| *until) {
         *oldest = (server.ip, answer, now + BELIEVE);
     }
     answer
 }
 
-/// Servers whose hosts did not answer in time: each is asked again when this is over.
-static SLOW: Shared<[(Address, u64); 16]> = Shared::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]);
-
 /// Whether the server's host did not answer in time a moment ago.
 pub fn was_slow(server: &Address, now: u64) -> bool {
     let Some(_setup) = SETUP.lock() else { return true };
     // SAFETY: the set-up lock is held.
-    unsafe { &*SLOW.get() }.iter().any(|(address, until)| address == server && *until > now)
+    unsafe { &*AREA.slow.get() }.iter().any(|(address, until)| address == server && *until > now)
 }
 
 /// Remembers that the server's host did not answer in time.
 pub fn note_slow(server: &Address, now: u64) {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    if let Some(oldest) = unsafe { &mut *SLOW.get() }.iter_mut().min_by_key(|(_, until)| *until) {
+    if let Some(oldest) = unsafe { &mut *AREA.slow.get() }.iter_mut().min_by_key(|(_, until)| *until) {
         *oldest = (*server, now + BELIEVE);
     }
 }
@@ -220,7 +233,7 @@ fn to(way: &Way) -> Result<Device, Reason> {
     let listed = matches!(global::options().hosts, Hosts::Listed(_));
     let now = clock::monotonic_ns();
     // SAFETY: the set-up lock is held.
-    let agents = unsafe { &mut *AGENTS.get() };
+    let agents = unsafe { &mut *AREA.agents.get() };
     let known = agents.iter().find(|(interface, _, until)| *interface == way.interface && *until > now);
     if let (Some((_, false, _)), false) = (known, listed) {
         return Err(outside());
@@ -251,9 +264,6 @@ fn outside() -> Reason {
     }
 }
 
-/// The interface by which listeners at any address are reached (0: none has an agent), until when that is believed.
-static LISTED: Shared<(u32, u64)> = Shared::new((0, 0));
-
 /// The first interface with an agent; a host may have thousands, so they are looked through once in [`BELIEVE`], and not under the set-up
 /// lock.
 fn interface_with_agent() -> Option<u32> {
@@ -261,7 +271,7 @@ fn interface_with_agent() -> Option<u32> {
     let known = {
         let _setup = SETUP.lock()?;
         // SAFETY: the set-up lock is held.
-        unsafe { *LISTED.get() }
+        unsafe { *AREA.listed.get() }
     };
     if now < known.1 {
         return (known.0 != 0).then_some(known.0);
@@ -270,7 +280,7 @@ fn interface_with_agent() -> Option<u32> {
     let found = interfaces::find(has_agent).ok().flatten();
     let _setup = SETUP.lock()?;
     // SAFETY: the set-up lock is held.
-    unsafe { *LISTED.get() = (found.unwrap_or(0), now + BELIEVE) };
+    unsafe { *AREA.listed.get() = (found.unwrap_or(0), now + BELIEVE) };
     found
 }
 

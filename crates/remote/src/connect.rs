@@ -1,10 +1,10 @@
 //! connect to another host: the stream is opened beside the TCP connection, which the kernel makes as always.
 
 use super::home::{self, Home};
-use super::message::Message;
+use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
 use super::words::{self, flag as bit, mode};
-use super::{area, near, port, refusals};
+use super::{area, marks, near, port, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::connect::Outcome;
@@ -69,7 +69,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     if area::is_homeless() {
         return Outcome::Kernel(Reason::NoStation);
     }
-    let home = match home::settle(&device, true) {
+    let home = match settling::settle(&device, true) {
         Ok(home) => home,
         Err(reason) => {
             area::note_homeless();
@@ -226,8 +226,8 @@ pub fn give_up(home: &Home, stream: Stream) {
 fn leave_behind(home: &Home, stream: Stream) {
     if stream < words::STREAMS {
         words::raise(&home.station, stream, bit::GIVEN_UP);
-        near::mark(home, stream);
-        near::wake_keeper(home);
+        marks::mark(home, stream);
+        marks::wake_keeper(home);
     }
 }
 
@@ -259,7 +259,7 @@ fn look_for_token(fd: i32, token: &Token) -> Came {
     let mut bytes = [0u8; 16];
     let got =
         calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_PEEK | MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
-    let expected = super::accept::token_bytes(token);
+    let expected = token_bytes(token);
     match got {
         Ok(16) if bytes == expected => Came::Token,
         Ok(got) if got > 0 && got < 16 && bytes[..got] == expected[..got] => Came::Nothing,
@@ -466,6 +466,6 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start
     }
     let _ = calls::close(far_fd);
     let _ = calls::close(shadow);
-    near::mark(home, stream);
+    marks::mark(home, stream);
     near::drive();
 }

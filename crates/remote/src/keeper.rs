@@ -10,7 +10,7 @@ use super::message::Message;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
-use super::{fork, hold, leave, near};
+use super::{hold, leave, marks, near, whose};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
@@ -245,7 +245,7 @@ impl Keeper {
                 Some(until) if until > now => self.held_until = self.held_until.min(until),
                 Some(_) => {
                     corked::take(self.home.far(stream));
-                    near::mark(self.home, stream);
+                    marks::mark(self.home, stream);
                 }
                 None => {}
             }
@@ -276,7 +276,7 @@ impl Keeper {
             let unread = far.outgoing().unacknowledged();
             let before = self.holds_back(stream) && unread < BEFORE;
             if before || (self.narrow(stream) && unread * 2 <= WINDOW) {
-                near::mark(self.home, stream);
+                marks::mark(self.home, stream);
                 ready = false;
             }
         });
@@ -335,7 +335,7 @@ impl Keeper {
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((Message::User(user, group), [-1, _])) => {
-                    let now = fork::become_user(user, group);
+                    let now = whose::become_user(user, group);
                     if now != 0 {
                         self.home.station.is_not_roots();
                     }
@@ -418,7 +418,7 @@ impl Keeper {
         shadow.happened();
         let fd = shadow.fd;
         self.watch_shadow(fd, stream);
-        near::mark(self.home, stream);
+        marks::mark(self.home, stream);
     }
 
     /// By edges: a shadow that was full, or whose bytes found no room, is not asked about again and again.
@@ -449,7 +449,7 @@ impl Keeper {
         self.kept += 1;
         self.watch(far, (EPOLLIN | EPOLLRDHUP) as u32, about::NEAR, stream);
         self.watch_shadow(shadow, stream);
-        near::mark(self.home, stream);
+        marks::mark(self.home, stream);
     }
 
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
@@ -533,7 +533,7 @@ impl Keeper {
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
         // Behind all that it is for: somebody else may drive at once.
-        near::mark(self.home, stream);
+        marks::mark(self.home, stream);
     }
 
     fn end_by(&mut self, stream: Stream, when: u64) {
@@ -609,7 +609,7 @@ impl Keeper {
                 }
             }
             drop(driver);
-            near::mark(self.home, stream);
+            marks::mark(self.home, stream);
         }
     }
 

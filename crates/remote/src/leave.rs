@@ -21,7 +21,7 @@
 //! The stream's object and channel stay as they are until the program has closed its last number: calls of other threads that
 //! began before may look at them late.
 
-use super::home::Home;
+use super::home::{driven, Home};
 use super::message::Message;
 use super::words::{self, flag as stream_flag, mode};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
@@ -87,7 +87,7 @@ pub fn is_marked(home: &Home, stream: Stream) -> bool {
 /// call goes on.
 #[inline(always)]
 pub fn leave(socket: &Socket, fd: i32) -> bool {
-    match super::near::driven() {
+    match driven() {
         Some(home) if home.common().leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) => leave_if_due(home, socket, fd),
         _ => false,
     }

@@ -1,7 +1,7 @@
 //! What the keeper is told: one message of five words, and up to two descriptors.
 
 use shunt_segment::address::Address;
-use shunt_station::Stream;
+use shunt_station::{Stream, Token};
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{Errno, Result};
 use shunt_table::passing;
@@ -74,6 +74,14 @@ impl Message {
         };
         Ok((message, descriptors))
     }
+}
+
+/// A token as it travels.
+pub fn token_bytes(token: &Token) -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&token[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&token[1].to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]

@@ -1,30 +1,18 @@
 //! What threads of the program do for streams to other hosts: they drive while they are awake.
 
 use super::hold;
-use super::home::{home, Home};
-use super::message::Message;
-use super::pump::Rings;
+use super::home::{driven, home, Home};
+use super::leave;
+use super::marks::{mark, owe, wake_keeper};
+use super::pump::{attend, Rings};
 use super::words::{self, flag};
 use core::sync::atomic::{fence, Ordering};
-use shunt_poll::epoll;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, Wait};
 use shunt_station::Stream;
 use shunt_stream::progress::{Posting, Progress, Watch};
 use shunt_stream::socket::Socket;
-use shunt_stream::stamp;
 use shunt_sys::clock;
-
-/// A stream is to be looked after by who holds the lock.
-pub fn mark(home: &Home, stream: Stream) {
-    home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
-}
-
-/// The same, by who has the lock.
-pub fn owe(home: &Home, stream: Stream) {
-    let word = &home.common().owed[(stream % words::STREAMS) as usize / 64];
-    word.store(word.load(Ordering::Relaxed) | 1 << (stream % 64), Ordering::Relaxed);
-}
 
 /// Whether another stream than this one is to be looked after.
 fn is_another_marked(home: &Home, stream: Stream) -> bool {
@@ -44,27 +32,6 @@ pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
         }
         if clock::monotonic_ns() >= deadline {
             return None;
-        }
-    }
-}
-
-/// Looks after all streams that are marked.
-pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
-    let mut pump = Rings::of(home);
-    for row in 0..words::STREAMS / 64 {
-        let common = home.common();
-        let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
-        let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
-        if dirty.load(Ordering::Relaxed) != 0 {
-            bits |= dirty.swap(0, Ordering::AcqRel);
-        }
-        if bits == 0 {
-            continue;
-        }
-        owed.store(0, Ordering::Relaxed);
-        while bits != 0 {
-            pump.service(driver, row * 64 + bits.trailing_zeros());
-            bits &= bits - 1;
         }
     }
 }
@@ -165,12 +132,6 @@ pub fn hold_back(socket: &Socket, until: u64) -> bool {
         see_to_the_clock(home, until);
     }
     true
-}
-
-/// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
-#[inline(always)]
-pub(super) fn driven() -> Option<&'static Home> {
-    home().filter(|home| home.claimed.load(Ordering::Relaxed))
 }
 
 /// A thread of the program that waits awake.
@@ -300,27 +261,8 @@ pub static PROGRESS: Progress = Progress {
     watch: watch_into,
     watch_stream,
     unwatch,
-    leave: super::leave::leave,
+    leave: leave::leave,
 };
-
-/// Wakes the keeper.
-pub fn wake_keeper(home: &Home) {
-    let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
-}
-
-/// Something came for a near side of this process. True: nobody needs a bell for it, because nobody sleeps, or a set alone
-/// has announced that it waits, of this process and of no other thread's sleep.
-pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
-    fence(Ordering::SeqCst); // behind what came, as every waker's look
-    let wait = &near.own().wait;
-    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
-        stamp::arrived(far);
-    }
-    let armed = wait.armed.load(Ordering::Relaxed);
-    let sets = conditions << arm::SET_SHIFT;
-    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
-    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::brought(near))
-}
 
 /// A sleeper of the near side is to be woken, by the keeper, which alone can; by an urgent byte if that is asked for.
 #[cold]

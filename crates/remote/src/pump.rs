@@ -5,7 +5,7 @@
 //! urgent byte is told first, by its position, and then sent in its place.
 
 use super::home::Home;
-use super::near;
+use super::marks;
 use super::posting::Receive;
 use super::words::{self, flag, mode};
 use core::sync::atomic::Ordering;
@@ -68,12 +68,12 @@ impl<'a> Rings<'a> {
     /// What came is answered with a reset.
     pub fn refuse(&self, stream: Stream) {
         words::raise(&self.0.station, stream, flag::REFUSED);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 
     /// Whether the program still takes bytes; if not, they are refused.
     pub fn takes(&self, stream: Stream) -> bool {
-        near::owe(self.0, stream);
+        marks::owe(self.0, stream);
         let closed = self.0.far(stream).incoming().look().0 & word::CLOSED != 0;
         if closed || words::flags(&self.0.station, stream) & (flag::NEAR_GONE | flag::RESET_IN) != 0 {
             self.refuse(stream);
@@ -87,7 +87,7 @@ impl<'a> Rings<'a> {
         if words::raise(&self.0.station, stream, flag::FIN_IN) & flag::FIN_IN == 0 {
             self.0.far(stream).outgoing().end(word::FIN);
             self.tell(stream, arm::IN);
-            near::mark(self.0, stream);
+            marks::mark(self.0, stream);
         }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Rings<'a> {
         words::raise(&self.0.station, stream, more);
         words::set(&self.0.station, stream, words::MODE, mode::RESUMING);
         self.is_narrow(stream, false);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 
     /// A server that has all the bytes before those that BEGIN spoke of goes on with the engine's. Room for the first of
@@ -119,7 +119,7 @@ impl<'a> Rings<'a> {
     pub fn tell(&self, stream: Stream, conditions: u32) {
         let far = self.0.far(stream);
         match self.0.near(stream) {
-            Some(near) if near::hears_by_itself(near, far, conditions) => {}
+            Some(near) if marks::hears_by_itself(near, far, conditions) => {}
             _ => wait::notify(far, self.0.far_fd(stream), conditions),
         }
     }
@@ -136,7 +136,7 @@ impl<'a> Rings<'a> {
         out.end(word::RST | word::FIN | word::CLOSED | late);
         self.tell(stream, arm::IN);
         self.tell(stream, arm::OUT);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 }
 
@@ -190,7 +190,7 @@ impl Pump for Rings<'_> {
 
     fn taken(&mut self, driver: &mut Driver<'_>) {
         self.settle();
-        near::attend(self.0, driver);
+        attend(self.0, driver);
     }
 
     fn is_content(&self) -> bool {
@@ -222,14 +222,14 @@ impl Pump for Rings<'_> {
         }
         words::set(station, stream, words::BEGIN_AT, position + 1);
         self.begin_if_there(stream);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 
     fn begun(&mut self, stream: Stream) {
         if self.active(stream) && self.way(stream) == mode::BEGINNING {
             words::raise(&self.0.station, stream, flag::CATCH_UP);
             words::set(&self.0.station, stream, words::MODE, mode::FAST);
-            near::mark(self.0, stream);
+            marks::mark(self.0, stream);
         }
     }
 
@@ -243,7 +243,7 @@ impl Pump for Rings<'_> {
     fn stays(&mut self, stream: Stream) {
         words::lower(&self.0.station, stream, flag::QUITS | flag::LEAVE_DUE | flag::COUNTS);
         words::raise(&self.0.station, stream, flag::STAYS);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 
     fn urgent(&mut self, stream: Stream, position: u64, _byte: u8) {
@@ -271,7 +271,7 @@ impl Pump for Rings<'_> {
         words::set(station, stream, words::ACKNOWLEDGED, upto);
         self.0.far(stream).incoming().pass((upto - known) as usize);
         self.tell(stream, arm::OUT);
-        near::owe(self.0, stream);
+        marks::owe(self.0, stream);
     }
 
     fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream) {
@@ -326,7 +326,7 @@ impl Rings<'_> {
         if !matches!(self.way(stream), mode::FAST | mode::BEGINNING) {
             // The keeper's business.
             if self.0.far_fd(stream) < 0 {
-                near::wake_keeper(self.0);
+                marks::wake_keeper(self.0);
             }
             return;
         }
@@ -515,7 +515,7 @@ impl Rings<'_> {
             // Its number is free when the keeper has closed its descriptors: else those would be taken for the next one's.
             words::lower(station, stream, flag::ACTIVE);
             words::raise(station, stream, flag::OVER);
-            near::wake_keeper(self.0);
+            marks::wake_keeper(self.0);
         }
     }
 
@@ -524,6 +524,27 @@ impl Rings<'_> {
         if self.0.station.opening(stream) != Opening::Pending {
             words::lower(&self.0.station, stream, flag::GIVEN_UP);
             driver.release(now, stream);
+        }
+    }
+}
+
+/// Looks after all streams that are marked.
+pub fn attend(home: &Home, driver: &mut Driver<'_>) {
+    let mut pump = Rings::of(home);
+    for row in 0..words::STREAMS / 64 {
+        let common = home.common();
+        let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
+        let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
+        if dirty.load(Ordering::Relaxed) != 0 {
+            bits |= dirty.swap(0, Ordering::AcqRel);
+        }
+        if bits == 0 {
+            continue;
+        }
+        owed.store(0, Ordering::Relaxed);
+        while bits != 0 {
+            pump.service(driver, row * 64 + bits.trailing_zeros());
+            bits &= bits - 1;
         }
     }
 }

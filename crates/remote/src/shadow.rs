@@ -24,9 +24,9 @@
 //!
 //! Positions are the rings' own, so that a driver that was killed between a ring and a word has lost nothing.
 
-use super::accept::token_bytes;
 use super::home::Home;
 use super::leave;
+use super::message::token_bytes;
 use super::pump::{Rings, WINDOW};
 use super::words::{self, flag, mode};
 use core::sync::atomic::{fence, Ordering};

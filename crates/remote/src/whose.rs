@@ -10,6 +10,7 @@ use super::home::{self, Home};
 use super::message::Message;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
+use shunt_sys::libc;
 use shunt_sys::section::Section;
 use shunt_sys::{calls, clock, sleeping};
 use shunt_table::global::SETUP;
@@ -116,4 +117,16 @@ pub fn user_changed() {
             home.station.is_not_roots();
         }
     }
+}
+
+/// The keeper, which may have been root's, is the user's whose streams it keeps: others of his write into the memory that it reads.
+/// Gives the user that it is then.
+pub fn become_user(user: u32, group: u32) -> u32 {
+    // SAFETY: plain integers.
+    unsafe {
+        shunt_sys::syscall!(libc::SYS_setgroups, 0, 0);
+        shunt_sys::syscall!(libc::SYS_setresgid, group, group, group);
+        shunt_sys::syscall!(libc::SYS_setresuid, user, user, user);
+    }
+    calls::geteuid()
 }

@@ -3,8 +3,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_station::{Station, Stream};
 
+/// Links of a station: all are made with it, so that every process that is forked has all of them.
+pub const LINKS: usize = 8;
+
 /// Streams that rings are provided for.
-pub const STREAMS: u32 = super::home::LINKS as u32 * shunt_segment::CHANNELS as u32;
+pub const STREAMS: u32 = LINKS as u32 * shunt_segment::CHANNELS as u32;
 
 /// Bits of [`FLAGS`].
 pub mod flag {
