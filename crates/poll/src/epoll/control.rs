@@ -6,7 +6,7 @@
 use super::arming::kick;
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
-use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
+use super::set::{activate, attach, detach, enqueue, find, find_any, Set, SETS};
 use super::{datagrams, order, ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_inbox::datagram::Datagram;
@@ -179,7 +179,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
 }
 
 fn change_entry(set: &'static Set, epfd: i32, operation: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
-    let _watchers = WATCHERS.lock().ok_or(Errno(libc::EINTR))?;
+    let _watchers = SETS.watchers.lock().ok_or(Errno(libc::EINTR))?;
     let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
     match operation {
         libc::EPOLL_CTL_ADD => add(set, epfd, fd, kind, wanted),
