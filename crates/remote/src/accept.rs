@@ -19,7 +19,7 @@ use shunt_table::process::report;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
-/// How long to wait for the lock (ns): whoever drives needs microseconds, unless the processor is taken away from him.
+/// How long to wait for the lock (ns): the driving thread needs microseconds, unless the kernel takes its processor away.
 const PATIENCE: u64 = 20_000_000;
 /// How long `listen` waits for the keeper, which answers for the listener (ns), and between two looks.
 const HEARD_WITHIN: u64 = 200_000_000;
@@ -80,8 +80,8 @@ fn ear(inode: u64) -> Result<i32> {
     }
 }
 
-/// The gates' ports are bound before `listen` returns: who connects at once finds his question in a queue, and not a port that
-/// nobody has.
+/// The gates' ports are bound before `listen` returns: the question of a client that connects at once waits in a queue, and does
+/// not meet a port without a socket.
 fn open_gates(home: &Home) {
     for family in 0..2 {
         let gates = &home.common().gates;
@@ -131,14 +131,14 @@ fn unheard(fd: i32, listening: i32, listener: &Socket) {
     }
     match shunt_table::sockaddr::peer_address(fd) {
         Some(client) if !client.is_loopback() => move_ear(listening, listener),
-        // Whoever serves this host's clients by the kernel asks for their addresses now and then, not for each.
+        // A server whose clients of this host come by the kernel asks for their addresses now and then, not for each.
         _ => MOVE_NEXT.store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
     }
 }
 
 /// Between two tries to be heard by another home (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
-/// And how long nobody looks behind a client of this host (ns).
+/// How long clients are not looked at behind one of this host (ns).
 const LOOK_AGAIN: u64 = 10_000_000;
 
 static MOVE_NEXT: AtomicU64 = AtomicU64::new(0);
@@ -185,7 +185,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     // OPEN left before the connection was made: it is here, or it comes too late.
     near::drive();
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
-    // Whoever has made the reservation: the connection itself says whether it is its.
+    // Any process may have made the reservation: the connection itself says whether it belongs to it.
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
     let claimed = driver.claim(&FourTuple { client, server }, shown.segment, shown.made);
     drop(driver);

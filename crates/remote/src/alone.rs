@@ -1,4 +1,4 @@
-//! A stream to another host without a keeper and without the other host: whoever has it plays both. For the fuzzer, which writes into
+//! A stream to another host without a keeper and without the other host: its owner plays both. For the fuzzer, which writes into
 //! its shadow what a peer could.
 
 use super::connect::{companion, seat};

@@ -35,7 +35,7 @@ impl Device {
         }
     }
 
-    /// Bytes of the largest segment that a TCP connection by this interface names, if nobody says otherwise.
+    /// Bytes of the largest segment that a TCP connection by this interface names, unless a message says otherwise.
     pub fn segment(&self) -> u16 {
         let headers = if self.source.as_v4().is_some() { 40 } else { 60 };
         (self.mtu - headers) as u16
@@ -121,7 +121,7 @@ pub fn note_home() {
     unsafe { *AREA.homeless.get() = (0, 0) };
 }
 
-/// Whether somebody else's station could just not be made.
+/// Whether a station could not be made a moment ago.
 pub fn is_homeless() -> bool {
     let Some(_setup) = SETUP.lock() else { return true };
     // SAFETY: the set-up lock is held.
@@ -141,7 +141,7 @@ fn agents_run() -> bool {
 }
 
 /// Whether the server's host runs shunt, as far as the interface's agent knows: nothing is made for one that does not. Listed hosts are
-/// asked by who connects.
+/// asked by the connecting thread.
 pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result<(), Reason> {
     if !matches!(global::options().hosts, Hosts::Auto) {
         return Ok(());
@@ -201,7 +201,7 @@ pub fn holds(ip: &[u8; 16]) -> bool {
     }
 }
 
-/// fe80::/10: such an address means another host on each interface, and nobody's way tells which.
+/// fe80::/10: such an address means another host on each interface, and no route tells which.
 fn is_link_local(ip: &[u8; 16]) -> bool {
     ip[0] == 0xfe && ip[1] & 0xc0 == 0x80
 }
@@ -256,7 +256,7 @@ fn to(way: &Way) -> Result<Device, Reason> {
     }
 }
 
-/// Why an address is left to the kernel: where nobody speaks of other hosts, that it is one suffices.
+/// Why an address is left to the kernel: without an option about other hosts, that it is one suffices.
 fn outside() -> Reason {
     match global::options().hosts {
         Hosts::Listed(_) => Reason::OutsideArea,
@@ -369,7 +369,7 @@ fn describe(interface: u32, device: &mut Device) -> Option<()> {
     Some(())
 }
 
-/// Whether somebody answers at the name of the interface's agent.
+/// Whether a socket answers at the name of the interface's agent.
 fn agent_runs(interface: &str) -> bool {
     let mut name = [0u8; 48];
     let length = shunt_xdp::protocol::name(interface, &mut name);

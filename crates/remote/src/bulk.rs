@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! score   + bytes that the peer took while more than 64 KiB waited in the ring behind them
-//!         - 64 KiB for each answer to a sender who was not ahead
+//!         - 64 KiB for each answer to a sender that was not ahead
 //! ```
 //!
 //! At the option `bulk` (4 MiB; the 64 KiB are a 64th of it) the stream goes on by TCP: what the change costs, and what it would cost if
@@ -14,7 +14,7 @@
 //! their rate; nor does a stream on a path that loses packets, where the engine has more bandwidth than TCP.
 //!
 //! ```text
-//! who finds it large                                        the other end
+//! the end that finds it large                               the other end
 //!   sends no more by the engine; LEAVE, behind all ─────►   has all: takes no acknowledgement any more
 //!   what comes is taken until then      ◄══════ record ══   [super::shadow]
 //!   takes no acknowledgement any more   ══ record ══════►   each goes on by TCP behind the other's number
@@ -22,7 +22,7 @@
 //!
 //! The path is there all the while, and acknowledges bytes that nobody keeps. So each end takes acknowledgements only as long as the
 //! other keeps what it gets: that one has sent all when it hears LEAVE, and this one has nothing under way. If both say LEAVE
-//! each does at LEAVE what the other end does. Who knows no LEAVE returns it, and the stream stays.
+//! each does at LEAVE what the other end does. An end that knows no LEAVE returns it, and the stream stays.
 
 use super::home::Home;
 use super::pump::Rings;

@@ -111,7 +111,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(stream) => stream,
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
     };
-    // Where there may be a reservation all the same nobody claims it: the connection does not show the mark.
+    // A reservation that was made all the same is not claimed: the connection does not show the mark.
     match await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
         Opening::Opened => {}
         Opening::Refused(refusal) => {
@@ -211,7 +211,7 @@ fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
     }
 }
 
-/// The stream's end is nobody's business any more: it is released when the station knows what became of it.
+/// No thread waits for the stream's end any more: it is released when the station knows what became of it.
 pub fn give_up(home: &Home, stream: Stream) {
     match home.station.lock() {
         Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= words::STREAMS => {
@@ -222,7 +222,7 @@ pub fn give_up(home: &Home, stream: Stream) {
     near::drive();
 }
 
-/// Whoever has the lock next releases the stream, when it is known what became of it.
+/// The next holder of the lock releases the stream, when it is known what became of it.
 fn leave_behind(home: &Home, stream: Stream) {
     if stream < words::STREAMS {
         words::raise(&home.station, stream, bit::GIVEN_UP);
@@ -231,7 +231,7 @@ fn leave_behind(home: &Home, stream: Stream) {
     }
 }
 
-/// Gives the reservation up, and waits until it is known whether somebody had claimed it. True: nobody has, nor will: no
+/// Gives the reservation up, and waits until it is known whether the server had claimed it. True: it has not, nor will: no
 /// token will come by TCP. False: that could not be learnt.
 fn withdraw(home: &Home, stream: Stream) -> bool {
     if let Opening::Refused(_) = home.station.opening(stream) {
@@ -325,7 +325,7 @@ fn connect_by_tcp(
         match look_for_token(fd, &token) {
             Came::Token => break Start::Token,
             Came::Other => {
-                // Somebody who accepts without shunt has written already, or the connection is over.
+                // A server that accepts without shunt has written already, or the connection is over.
                 give_up(home, stream);
                 return Outcome::Done(Ok(0), Reason::PeerHostRefused);
             }

@@ -1,4 +1,4 @@
-//! Forking the keeper: twice, as a carrier, so that it is nobody's child.
+//! Forking the keeper: twice, as a relay is, so that it is no child of the program's.
 
 use super::home::{self, Home};
 use super::keeper;
@@ -81,9 +81,9 @@ fn allow_descriptors() {
     }
 }
 
-/// In the keeper: its home, which its maker does not have yet when it forks. Without it nobody would be rung for whom the keeper finds
-/// bytes or space before it has heard of the stream.
+/// In the keeper: its home, which its maker does not have yet when it forks. Without it no sleeper would be rung for
+/// bytes or space that the keeper finds before it has heard of the stream.
 fn keeps(home: &'static Home) {
-    home.control.store(-1, Ordering::Relaxed); // nobody wakes himself
+    home.control.store(-1, Ordering::Relaxed); // the keeper does not wake itself
     home::be_home(core::ptr::from_ref(home).cast_mut(), Some(&PROGRESS));
 }

@@ -113,8 +113,8 @@ pub fn note_newest(made: &'static Home) {
     let _ = HOMES.newest.fetch_update(Ordering::AcqRel, Ordering::Acquire, newest);
 }
 
-/// In the child after fork. `strange`: in a PID namespace of its own, where numbers of processes, by which the station's lock knows who
-/// holds it, mean others: it has no part in the family's station.
+/// In the child after fork. `strange`: in a PID namespace of its own, where numbers of processes, by which the station's lock names its
+/// holder, mean others: it has no part in the family's station.
 pub fn forked(strange: bool) {
     HOMES.making.forget();
     homes().chain(home()).for_each(|home| home.station.forked());
@@ -129,7 +129,7 @@ pub fn forget() {
     be_home(core::ptr::null_mut(), None);
 }
 
-/// The end of a station that nobody has used: its descriptors are closed, and their numbers are the program's again.
+/// The end of an unused station: its descriptors are closed, and their numbers are the program's again.
 pub(super) fn let_go(station: Station) {
     for fd in station.descriptors().into_iter().filter(|fd| *fd >= 0) {
         table::take(fd);
@@ -203,7 +203,7 @@ const BESIDE: u64 = 96;
 
 impl Home {
     /// Another host is reached from `own`. If this is not the station's address, that may have been taken from the interface: nothing
-    /// arrives there any more, and the station is over. Only its own user says that, who sees the interfaces that it has.
+    /// arrives there any more, and the station is over. Only a process of its own user says that, which sees the interfaces that there are.
     pub fn look_after_address(&self, own: &Address) {
         let sees = !self.elsewhere.load(Ordering::Relaxed) && !shunt_table::process::identity::namespaces_differ();
         if sees && self.station.address_is_gone(own, clock::monotonic_ns()) && self.is_own() {

@@ -1,6 +1,6 @@
-//! The keeper: a process that holds what must outlive a stream's program, and drives when nobody else does.
+//! The keeper: a process that holds what must outlive a stream's program, and drives when no thread of the program does.
 //!
-//! It alone holds the far ends of companions, so a hang-up there says that nobody has the near one any more, however they
+//! It alone holds the far ends of companions, so a hang-up there says that no process has the near one any more, however they
 //! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
@@ -80,7 +80,7 @@ impl Orphan {
             return false;
         }
         if self.had != had + 1 {
-            // At the first look nobody knows of any that have gone since it was closed.
+            // At the first look it is not known whether any have gone since it was closed.
             let since = if self.had == 0 { self.since } else { now };
             (self.had, self.since) = (had + 1, since);
         }
@@ -120,7 +120,7 @@ struct Keeper {
     held_until: u64,
 }
 
-/// Keeps, until nobody needs it.
+/// Keeps, until no process needs it.
 pub fn run(home: &'static Home, control: i32) -> ! {
     let Ok(epoll) = calls::epoll_create1(libc::EPOLL_CLOEXEC) else { helper::exit(1) };
     let mut keeper = Keeper {
@@ -179,7 +179,7 @@ impl Keeper {
             match near::turn(home, None) {
                 Some(deadline) if !others => until = deadline,
                 Some(_) => {}
-                // Somebody drives at this moment, and looks once more: to wait for him awake might keep the processor from him.
+                // A thread drives at this moment, and looks once more: to wait awake might keep the processor from it.
                 None => others = true,
             }
         }
@@ -220,7 +220,7 @@ impl Keeper {
             home.station.disarm();
         }
         let got = got.unwrap_or(0);
-        // Who takes the arming back drives: others may have relied on it.
+        // The thread that takes the arming back drives: others may have relied on it.
         self.woken = got > 0 || armed;
         for event in &events[..got] {
             let (events, data) = (event.events, event.u64);
@@ -284,7 +284,7 @@ impl Keeper {
     }
 
     /// Whether the peer may soon send no more, and is granted room when the program has read: before BEGUN, while a lost path is
-    /// settled and behind an end nobody grants any.
+    /// settled, and behind an end none is granted.
     fn narrow(&self, stream: Stream) -> bool {
         let station = &self.home.station;
         let over = words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
@@ -305,7 +305,7 @@ impl Keeper {
             about::CONTROL => self.told(),
             about::GATE => {
                 if let Some(gate) = self.gates[which as usize & 1].as_mut() {
-                    // The port is that of all interfaces: who is not in the area, by any of them, finds nobody there.
+                    // The port is that of all interfaces: a host that is not in the area, by any of them, gets no answer.
                     let (now, askers) = (clock::monotonic_ns(), &mut self.askers);
                     let mut knows = |asker: &Address, proved: bool| askers.knows(asker, proved, now);
                     gate.serve(now, &mut knows, &mut |four| {
@@ -350,7 +350,7 @@ impl Keeper {
                 Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                 Err(Errno(libc::EPROTO)) => {}
                 Err(_) => {
-                    // Nobody of the family is left: listeners are gone, too.
+                    // No process of the family is left: listeners are gone, too.
                     let _ = calls::close(core::mem::replace(&mut self.control, -1));
                     for k in 0..LISTENERS {
                         let (inode, _) = self.ears[k];
@@ -532,7 +532,7 @@ impl Keeper {
             }
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
-        // Behind all that it is for: somebody else may drive at once.
+        // Behind all that it is for: another thread may drive at once.
         marks::mark(self.home, stream);
     }
 
@@ -581,7 +581,7 @@ impl Keeper {
                 continue;
             }
             let Some(driver) = self.home.station.lock() else {
-                // Somebody who was stopped may hold it for long.
+                // A stopped process may hold it for long.
                 let place = if alone != 0 && alone <= now {
                     &mut self.orphans[stream as usize].look_at
                 } else {
@@ -613,7 +613,7 @@ impl Keeper {
         }
     }
 
-    /// What whoever drove left for the keeper: sleepers to ring, streams that are over. When to look again, if nothing happens.
+    /// What the driving thread left for the keeper: sleepers to ring, streams that are over. When to look again, if nothing happens.
     fn after_turn(&mut self) -> u64 {
         let mut again = u64::MAX;
         let lost = core::mem::take(&mut self.lost);
@@ -641,11 +641,11 @@ impl Keeper {
                 let (base, _, channel) = self.home.place(stream);
                 let page = shunt_link::page(base, channel);
                 if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {
-                    // Neither side is anybody's: who looks at the link from outside is to see no connection.
+                    // Neither side has a process: a tool that looks at the link is to see no connection.
                     page.head.state.store(life::FREE, Ordering::Release);
                 }
                 if shunt_link::header(base).retired.load(Ordering::SeqCst) & 1 << channel != 0 {
-                    // Somebody who is not to see what goes there has its rings.
+                    // A process that is not to see what goes there has its rings mapped.
                     self.home.station.retire(stream);
                 }
                 driver.release(clock::monotonic_ns(), stream);

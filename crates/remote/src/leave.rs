@@ -14,7 +14,7 @@
 //! ```
 //!
 //! If no answer comes in time, or not with a descriptor, the program says STAY, or nothing before it closes that socket, and nothing has happened.
-//! A keeper that is stopped keeps nobody: a question that finds no room is not asked. For [`PATIENCE`] in each
+//! A stopped keeper stops no program: a question that finds no room is not asked. For [`PATIENCE`] in each
 //! second until then the rings are kept short so that they empty: the sender has no room but in an empty ring, and the keeper
 //! brings something only into an empty one, and not at once. A stream that several processes have is the keeper's.
 //!
@@ -40,7 +40,7 @@ pub const BETWEEN: u64 = 1_000_000_000;
 pub const AT_MOST: u64 = 60_000_000_000;
 /// How long the keeper has to answer (ns).
 const ANSWER: u64 = 20_000_000;
-/// If it has not, nobody asks it for so long: twice as long each time, and at most so long (ns).
+/// If it has not, it is not asked for so long: twice as long each time, and at most so long (ns).
 const SILENT: [u64; 2] = [100_000_000, 60_000_000_000];
 /// After a question in vain the next one (ns): while the rings are kept short, and later.
 const AGAIN: [u64; 2] = [500_000, 100_000_000];
@@ -119,7 +119,7 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
     left
 }
 
-/// Nobody else has it, nor hears signals of it, nor has it ended in any direction.
+/// No other process has it, none hears signals of it, and it has not ended in any direction.
 fn is_one_process_s(socket: &Socket) -> bool {
     let unusual = flag::SHARED | flag::ASYNC | flag::TIMED | flag::ZERO_COPY | flag::HUNG_UP | flag::SHUT_RD | flag::LEFT;
     let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE | state::SHUT_RD | state::SHARED;
@@ -170,7 +170,7 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
 /// The ring has the room that it had.
 pub fn lengthen(home: &Home, stream: Stream, near: &Side, far: &Side) {
     for (limit, short, shift) in [(&near.transmit.send_buffer, SHORT[0], 0), (&far.receive_buffer, SHORT[1], 32)] {
-        // Unless the program has set another since. Who finds it short finds what it was, too: that is noted before.
+        // Unless the program has set another since. A thread that finds it short finds what it was, too: that is noted before.
         if limit.load(Ordering::Acquire) == short {
             let before = (words::get(&home.station, stream, words::LIMITS) >> shift) as u32;
             let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
@@ -189,7 +189,7 @@ pub struct Given {
 }
 
 impl exchange::Given for Given {
-    /// It is the program's, and nobody else's; `None`: the keeper could not be told.
+    /// It is the program's alone; `None`: the keeper could not be told.
     fn take(mut self) -> Option<i32> {
         // There is room: nothing was said there before.
         calls::send_byte(self.over, TOOK, MSG_DONTWAIT | MSG_NOSIGNAL).ok()?;
@@ -201,7 +201,7 @@ impl exchange::Given for Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if self.over >= 0 {
-            // Said as well, as a process that somebody has made past the library may have the socket, too.
+            // Said as well, as a process that was made past the library may have the socket, too.
             let _ = calls::send_byte(self.over, STAY, MSG_DONTWAIT | MSG_NOSIGNAL);
             let _ = calls::close(self.over);
         }

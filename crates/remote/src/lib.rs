@@ -1,7 +1,7 @@
 //! Streams to other hosts: the sockets' half.
 //!
-//! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 is
-//! nobody's: the *pump* moves its bytes between the rings and the station's engine. Whoever holds the station's lock may
+//! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 has no
+//! process: the *pump* moves its bytes between the rings and the station's engine. The holder of the station's lock may
 //! work it, in any process of the station's family: threads that wait, awake or asleep on the endpoint, and else the *keeper*.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!    fd ═══ companion ═══ keeper ── shadow ═══ (TCP) ═══ other host's keeper
 //! ```
 //!
-//! The keeper alone holds the far ends of companions, so its death is a hang-up for everybody, and nothing waits for ever.
+//! The keeper alone holds the far ends of companions, so its death is a hang-up for every program, and nothing waits for ever.
 //! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
 //!
 #![doc = include_str!("../README.md")]

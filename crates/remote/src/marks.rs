@@ -27,8 +27,8 @@ pub fn wake_keeper(home: &Home) {
     let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
 }
 
-/// Something came for a near side of this process. True: nobody needs a bell for it, because nobody sleeps, or a set alone
-/// has announced that it waits, of this process and of no other thread's sleep.
+/// Something came for a near side of this process. True: it takes no bell, because no thread sleeps, or only a set
+/// of this process in which no thread sleeps has announced that it waits.
 pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
     fence(Ordering::SeqCst); // behind what came, as every waker's look
     let wait = &near.own().wait;

@@ -56,7 +56,7 @@ impl Message {
         }
     }
 
-    /// The next one. Errors: EAGAIN; ECONNRESET: nobody can send any more; EPROTO: none of these.
+    /// The next one. Errors: EAGAIN; ECONNRESET: no process can send any more; EPROTO: none of these.
     pub fn receive(over: i32) -> Result<(Message, [i32; passing::MOST])> {
         let mut bytes = [0u8; SIZE];
         let (got, descriptors) = passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EAGAIN)));
         calls::sendto(pair[0], b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0).unwrap();
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EPROTO)));
-        // A keeper that is stopped is waited for by nobody who would leave a stream.
+        // A program that would leave a stream does not wait for a stopped keeper.
         while Message::Wake.send(pair[0], &[]).is_ok() {}
         assert_eq!(Message::Leave(1).send(pair[0], &pair[1..]), Err(Errno(libc::EAGAIN)));
         while Message::receive(pair[1]).is_ok() {}

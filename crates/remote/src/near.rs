@@ -39,8 +39,8 @@ pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
 /// Rounds of one turn: peers that send without end are looked at again by the next.
 const ROUNDS: u32 = 8;
 
-/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after, unless the
-/// driver has what he waits for: then at most until his next turn, or the keeper's. True: there is more, of which nobody who sleeps
+/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked without being looked after, unless the
+/// driving thread has what it waits for: then at most until its next turn, or the keeper's. True: there is more, of which no sleeper
 /// may hear.
 fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Option<&mut Posting>) -> bool {
     hold::none_is(home);
@@ -60,7 +60,7 @@ fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Opti
     true
 }
 
-/// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
+/// Drives, if no other thread does. Gives when to drive again; `None`: another thread drives, and looks once more.
 pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
     loop {
         let mut driver = home.station.try_lock()?;
@@ -86,13 +86,13 @@ pub fn kick(socket: &Socket) -> bool {
         }
         mark(home, stream);
     } else {
-        // Before the look whether it may wait: whoever has the lock and has looked says that none is held, or meets the mark.
+        // Before the look whether it may wait: a holder of the lock that has looked says that none is held, or meets the mark.
         mark(home, stream);
         if hold::may_wait(home, now) {
             return true;
         }
     }
-    // Behind the mark, so that whoever has the lock meets it when he looks once more.
+    // Behind the mark, so that the holder of the lock meets it when it looks once more.
     let Some(driver) = home.station.try_lock() else { return true };
     give(home, driver, stream, now);
     true
@@ -154,7 +154,7 @@ fn work(home: &Home, posting: Option<&mut Posting>) {
     }
 }
 
-/// The keeper must not sleep far beyond the moment when somebody is to drive, nor while a peer waits for room that the program may make
+/// The keeper must not sleep far beyond the moment when the engine is to be driven, nor while a peer waits for room that the program may make
 /// without a word. While threads of the program drive, it looks at the clock often enough.
 #[inline]
 fn see_to_the_clock(home: &Home, deadline: u64) {
@@ -169,8 +169,8 @@ fn see_to_the_clock(home: &Home, deadline: u64) {
     }
 }
 
-/// Whether a program may make room for a peer that waits for it, and ring nobody: neither the keeper has asked for that, nor has anybody
-/// since the program rang last.
+/// Whether a program may make room for a peer that waits for it, and ring no bell: neither the keeper nor another
+/// sleeper has asked for that since the program rang last.
 #[cold]
 fn narrow_unheard(home: &Home) -> bool {
     (0..).zip(&home.common().narrow).any(|(row, word)| {
@@ -197,7 +197,7 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 #[cold]
 #[inline(never)]
 fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
-    // Who gives something from now on is the first, or has marked it where it is seen here.
+    // A thread that gives something from now on is the first, or has marked it where it is seen here.
     hold::none_is(home);
     if is_due(home) {
         work(home, posting.as_deref_mut());
@@ -210,7 +210,7 @@ fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Optio
         let place = core::ptr::from_ref(home).cast();
         return Some(Watch::new(&PROGRESS, place, home.station.poll_fd(), posting));
     }
-    // What the look has found and taken in wakes nobody any more, and may be for others.
+    // What the look has found and taken in wakes no sleeper any more, and may be for others.
     work(home, posting);
     None
 }

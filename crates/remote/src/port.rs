@@ -1,6 +1,6 @@
 //! Ports for connections to other hosts. OPEN names the port before there is a SYN, so the socket is bound, and a bound port is
-//! nobody else's while the connection lasts, nor in TIME_WAIT: for no destination. All of them together have a quarter of the
-//! host's range, so that there is always one for who lets the kernel choose; when none is left, connections are the kernel's.
+//! no other socket's while the connection lasts, nor in TIME_WAIT: for no destination. All of them together have a quarter of the
+//! host's range, so that there is always one for a socket whose port the kernel chooses; when none is left, connections are the kernel's.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
@@ -123,7 +123,7 @@ mod tests {
 
     fn socket() -> OwnedFd {
         let fd = calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and no other code's.
         unsafe { OwnedFd::from_raw_fd(fd) }
     }
 

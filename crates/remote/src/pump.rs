@@ -1,4 +1,4 @@
-//! The pump: side 1 of a stream's channel, moved by whoever holds the station's lock.
+//! The pump: side 1 of a stream's channel, moved by the holder of the station's lock.
 //!
 //! Bytes of the near ring stay there until the peer has them: how many were given to the engine stands in a word beside
 //! ([`words::SENT`]), and the ring's own position is that of the acknowledged ones. Positions of rings are those of streams: an
@@ -28,7 +28,7 @@ pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 /// rings.
 pub const FIRST: u64 = WINDOW / 2;
 
-/// The pump of this process, and the buffer of who drives, if it waits with one.
+/// The pump of this process, and the buffer of the driving thread, if it waits with one.
 pub struct Rings<'a>(pub &'a Home, Option<&'a mut Posting>);
 
 impl<'a> Rings<'a> {
@@ -41,7 +41,7 @@ impl<'a> Rings<'a> {
         Rings(home, posting)
     }
 
-    /// What came for who drives is his, or in the ring: at the end of his turn, and before anything else is told.
+    /// What came for the driving thread is in its buffer, or in the ring: at the end of its turn, and before anything else is told.
     pub fn settle(&mut self) {
         if let Some(posting) = &mut self.1 {
             posting.settle(self.0);
@@ -115,7 +115,7 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Wakes whoever sleeps on the near side for `conditions`.
+    /// Wakes the sleepers of the near side for `conditions`.
     pub fn tell(&self, stream: Stream, conditions: u32) {
         let far = self.0.far(stream);
         match self.0.near(stream) {

@@ -28,7 +28,7 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
         }
         let me = shunt_sys::thread::id();
         if making().begin(me, clock::monotonic_ns()) {
-            // Somebody else may have made it since.
+            // Another thread may have made it since.
             let made = kept().map_or_else(|| make(device).map_err(|_| Reason::NoStation), Ok);
             if let Ok(made) = made {
                 if let Some(old) = home().filter(|old| !core::ptr::eq(*old, made) && old.station.is_over()) {
@@ -122,11 +122,11 @@ fn control() -> Result<[i32; 2]> {
     }
 }
 
-/// The end of a home that has no keeper, and that nobody has seen: where none can be forked that is tried again and again, and nothing is to
+/// The end of a home that has no keeper, and that no thread has seen: where none can be forked that is tried again and again, and nothing is to
 /// be left of it here, nor at the agent, whose endpoints are counted.
 fn raze(home: &'static Home) {
     drop_links(&home.links);
-    // SAFETY: nobody else has it, and nobody uses it again.
+    // SAFETY: no other thread has it, and it is not used again.
     unsafe {
         let_go(core::ptr::read(&home.station));
         let _ = calls::munmap(core::ptr::from_ref(home).cast_mut().cast(), home::SIZE);

@@ -14,13 +14,13 @@
 //! after how many bytes (BEGIN), and goes on there when the server has as many (BEGUN). No room is granted to the server
 //! before BEGUN, so one that never heard of BEGIN has sent nothing by the engine, and all that it got is TCP's.
 //!
-//! **Resuming.** Who learns that the path is lost takes nothing more from the engine, and writes a record; the other end, which
+//! **Resuming.** The end that learns that the path is lost takes nothing more from the engine, and writes a record; the other end, which
 //! may not know yet, does the same when it reads that. Bytes stay in the sender's ring until the engine says that the receiver's
 //! ring has them, so both ends can go on behind the byte that the other's record names. A client without BEGUN waits for the
 //! server's record, which says whether BEGIN had come; if not there is no record of the client's, and its bytes continue
 //! as if nothing had been. A server to which BEGIN does not come in time does as if the path were lost.
 //!
-//! **Ending.** Who lets go of a stream says so in a record, too: its end, said by the engine, may have been lost with the path.
+//! **Ending.** The end that lets go of a stream says so in a record, too: its end, said by the engine, may have been lost with the path.
 //!
 //! Positions are the rings' own, so that a driver that was killed between a ring and a word has lost nothing.
 
@@ -476,7 +476,7 @@ impl Tending<'_, '_> {
         self.shadow.short_at = self.now + self.shadow.between;
         self.shadow.between = (2 * self.shadow.between).min(leave::AT_MOST);
         self.shadow.tried = self.get(words::RECEIVED).wrapping_add(self.get(words::SENT));
-        fence(Ordering::SeqCst); // who shortens it in this moment sees that, or we what he stored
+        fence(Ordering::SeqCst); // a thread that shortens it in this moment sees that, or its store is seen here
         let far = self.home.far(self.stream);
         leave::lengthen(self.home, self.stream, far.peer(), far.own());
         self.pump.tell(self.stream, arm::OUT);
@@ -551,7 +551,7 @@ impl Tending<'_, '_> {
                 Err(_) if self.has(flag::FIN_IN) => return self.pump.broken(self.stream),
                 // The reason is read behind the bytes that came before it.
                 Err(_) => {
-                    // Before the token that may be one: who looks for it reads it first.
+                    // Before the token that may be one: a look for it reads it first.
                     (self.shadow.blocked, self.shadow.ready) = (true, true);
                     self.shadow.look_at = self.now + AGAIN;
                     return;
@@ -577,7 +577,7 @@ impl Tending<'_, '_> {
         let mut bytes = [0u8; PIECE];
         for _ in 0..PIECES {
             let (received, unread) = (self.get(words::RECEIVED), far.outgoing().unacknowledged());
-            // Who looks whether the program has read ([`super::keeper`]) asks for this.
+            // The look whether the program has read ([`super::keeper`]) asks for this.
             self.set(words::GRANTED, received.saturating_sub(unread) + WINDOW);
             let short = self.get(words::SHORT_UNTIL) != 0;
             if short && (unread > 0 || self.now < self.shadow.bring_at) {

@@ -21,7 +21,7 @@ pub mod flag {
     pub const FIN_IN: u64 = 1 << 3;
     /// The peer reset the stream, or the way to it is lost.
     pub const RESET_IN: u64 = 1 << 4;
-    /// Nobody has the near companion any more.
+    /// No process has the near companion any more.
     pub const NEAR_GONE: u64 = 1 << 5;
     /// Bytes came for a program that had closed: they are answered with a reset.
     pub const REFUSED: u64 = 1 << 6;
@@ -98,9 +98,9 @@ pub const COMMON: usize = 3072;
 /// Words that belong to no stream.
 #[repr(C)]
 pub struct Common {
-    /// A bit for each stream that is to be looked after by who holds the lock.
+    /// A bit for each stream that is to be looked after by the next holder of the lock.
     pub dirty: [AtomicU64; (STREAMS as usize).div_ceil(64)],
-    /// The same, of those who have the lock: what their turn, or the next one, is to look after.
+    /// As `dirty`, by the holder of the lock: what its turn, or the next one, is to look after.
     pub owed: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
@@ -118,14 +118,14 @@ pub struct Common {
     pub holding: AtomicU64,
     /// Until when none may be held (ns).
     pub no_hold_until: AtomicU64,
-    /// Whose the keeper has become, plus one; 0: it is its maker's.
+    /// The user that the keeper has become, plus one; 0: it is its maker's.
     pub keeper_user: AtomicU64,
     /// When what a program holds back is due ([`shunt_stream::corked`]), since the keeper looked last (ns); 0: nothing was.
     pub held_back: AtomicU64,
 }
 
 impl Common {
-    /// Whether anybody is to look after any stream.
+    /// Whether any stream is to be looked after.
     pub fn is_any_marked(&self, order: Ordering) -> bool {
         self.dirty.iter().chain(&self.owed).any(|word| word.load(order) != 0)
     }
