@@ -22,7 +22,7 @@ pub struct Home {
     pub links: [(*mut u8, usize); LINKS],
     /// Over which the keeper is told things.
     pub control: AtomicI32,
-    /// It is this process's user's, for sure ([`super::whose`]).
+    /// It is this process's user's, for sure ([`super::station_owner`]).
     pub claimed: AtomicBool,
     /// This process leaves it, or has left it ([`Home::leave_if_empty`]).
     pub(super) left: AtomicBool,

@@ -10,7 +10,7 @@ use super::message::Message;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
-use super::{hold, leave, marks, near, whose};
+use super::{hold, leave, marks, near, station_owner};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
@@ -335,7 +335,7 @@ impl Keeper {
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((Message::User(user, group), [-1, _])) => {
-                    let now = whose::become_user(user, group);
+                    let now = station_owner::become_user(user, group);
                     if now != 0 {
                         self.home.station.is_not_roots();
                     }

@@ -40,12 +40,12 @@ mod refusals;
 mod settling;
 mod shadow;
 mod shown;
-mod whose;
+mod station_owner;
 mod words;
 
 pub use home::{forget, forked, moved};
 use shunt_rendezvous::other_hosts::OtherHosts;
-pub use whose::{is_driving, user_changed};
+pub use station_owner::{is_driving, user_changed};
 
 /// The process, or a thread of it, has left its network namespace. Under the set-up lock.
 pub fn left_namespace() {
