@@ -3,7 +3,7 @@
 use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
 use super::message::{token_bytes, Message};
-use super::{area, near, settling, shown, words};
+use super::{area, near, settling, shown, stream_words};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_options::Hosts;
 use shunt_segment::address::Address;
@@ -191,7 +191,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     drop(driver);
     near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };
-    if stream >= words::STREAMS || !home.has_room() {
+    if stream >= stream_words::STREAMS || !home.has_room() {
         return refuse(home, stream);
     }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;

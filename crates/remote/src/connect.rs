@@ -3,7 +3,7 @@
 use super::home::{self, Home};
 use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
-use super::words::{self, flag as bit, mode};
+use super::stream_words::{self, flag as bit, mode};
 use super::{area, marks, near, port, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -87,7 +87,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     };
     // A port that is bound stays so, whatever becomes of the stream: what else may fail is asked before.
     let Some(driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
-    let lends = driver.lends_below(words::STREAMS);
+    let lends = driver.lends_below(stream_words::STREAMS);
     drop(driver);
     near::drive();
     if !lends {
@@ -100,7 +100,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
     let four = FourTuple { client, server: *server };
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
-    if !driver.lends_below(words::STREAMS) {
+    if !driver.lends_below(stream_words::STREAMS) {
         return Outcome::Kernel(Reason::StreamsFull); // another thread was here meanwhile
     }
     let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said.min(u16::MAX.into()) as u16) });
@@ -214,7 +214,7 @@ fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
 /// No thread waits for the stream's end any more: it is released when the station knows what became of it.
 pub fn give_up(home: &Home, stream: Stream) {
     match home.station.lock() {
-        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= words::STREAMS => {
+        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= stream_words::STREAMS => {
             driver.release(clock::monotonic_ns(), stream);
         }
         _ => leave_behind(home, stream),
@@ -224,8 +224,8 @@ pub fn give_up(home: &Home, stream: Stream) {
 
 /// The next holder of the lock releases the stream, when it is known what became of it.
 fn leave_behind(home: &Home, stream: Stream) {
-    if stream < words::STREAMS {
-        words::raise(&home.station, stream, bit::GIVEN_UP);
+    if stream < stream_words::STREAMS {
+        stream_words::raise(&home.station, stream, bit::GIVEN_UP);
         marks::mark(home, stream);
         marks::wake_keeper(home);
     }
@@ -390,7 +390,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     let generation = shunt_ring::claim::renew(&page.head);
     local::describe(page, own, peer);
     page.head.state.store(life::ACCEPTED, Ordering::Release);
-    words::set(&home.station, stream, words::GENERATION, u64::from(generation) | 1 << 32);
+    stream_words::set(&home.station, stream, stream_words::GENERATION, u64::from(generation) | 1 << 32);
     let header = link::header(base);
     let hello = Hello {
         version: shunt_segment::VERSION,
@@ -451,9 +451,9 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start
             Start::Provisional => mode::PROVISIONAL,
             Start::Claimed => mode::CLAIMED,
         };
-        words::set(&home.station, stream, words::MODE, way);
+        stream_words::set(&home.station, stream, stream_words::MODE, way);
         let more = if start == Start::Token { bit::BEGIN_DUE | bit::BIND_DUE } else { 0 };
-        words::raise(&home.station, stream, bit::ACTIVE | more);
+        stream_words::raise(&home.station, stream, bit::ACTIVE | more);
         if start == Start::Claimed {
             driver.bind(stream, &mut Rings::of(home));
             driver.grant(stream, FIRST);

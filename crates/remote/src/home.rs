@@ -1,7 +1,7 @@
 //! What this process has for other hosts: its station, the links of that, and the way to its keeper.
 
 use super::making::Making;
-use super::words::{self, LINKS, STREAMS};
+use super::stream_words::{self, LINKS, STREAMS};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use shunt_link as link;
 use shunt_segment::address::Address;
@@ -222,9 +222,9 @@ impl Home {
     }
 
     /// The words that belong to no stream.
-    pub fn common(&self) -> &words::Common {
+    pub fn common(&self) -> &stream_words::Common {
         // SAFETY: in the header page of the first link, which is mapped for as long as this home.
-        unsafe { &*self.links[0].0.add(words::COMMON).cast::<words::Common>() }
+        unsafe { &*self.links[0].0.add(stream_words::COMMON).cast::<stream_words::Common>() }
     }
 
     /// The link and channel of a stream: where the link lies, its index, the channel.
@@ -244,7 +244,7 @@ impl Home {
     pub fn far(&self, stream: Stream) -> &'static Socket {
         // SAFETY: within the slab; all-zero is a valid socket.
         let socket = unsafe { &*self.far.add((stream % STREAMS) as usize) };
-        let generation = words::get(&self.station, stream, words::GENERATION) as u32;
+        let generation = stream_words::get(&self.station, stream, stream_words::GENERATION) as u32;
         if socket.generation.load(Ordering::Relaxed) != generation {
             let (base, index, channel) = self.place(stream);
             socket.flags.store(shunt_stream::socket::flag::FAR, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use super::home::Home;
 use super::message::Message;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
-use super::words::{self, flag, mode};
+use super::stream_words::{self, flag, mode};
 use super::{hold, leave, marks, near, station_owner};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
@@ -24,7 +24,7 @@ use shunt_sys::{calls, clock, Errno};
 use shunt_table::process::helper;
 use shunt_table::{diag, passing};
 
-const STREAMS: usize = words::STREAMS as usize;
+const STREAMS: usize = stream_words::STREAMS as usize;
 
 /// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
 const TICK: u64 = 2_000_000;
@@ -68,9 +68,12 @@ impl Orphan {
 
     /// Whether its peer is given more time: as long as bytes go, and once more when they are gone.
     fn may_go_on(&mut self, station: &Station, stream: Stream, now: u64) -> bool {
-        let (sent, had) = (words::get(station, stream, words::SENT), words::get(station, stream, words::ACKNOWLEDGED));
-        let whole = words::flags(station, stream) & flag::FIN_OUT != 0 && sent == had;
-        let most = if words::way(station, stream) == mode::RESUMING { VANISHED } else { STALLED };
+        let (sent, had) = (
+            stream_words::get(station, stream, stream_words::SENT),
+            stream_words::get(station, stream, stream_words::ACKNOWLEDGED),
+        );
+        let whole = stream_words::flags(station, stream) & flag::FIN_OUT != 0 && sent == had;
+        let most = if stream_words::way(station, stream) == mode::RESUMING { VANISHED } else { STALLED };
         self.judge(had, whole, most, now)
     }
 
@@ -237,8 +240,8 @@ impl Keeper {
         }
         fence(Ordering::SeqCst); // what is noted was held back before
         self.held_until = u64::MAX;
-        for stream in 0..words::STREAMS {
-            if words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
+        for stream in 0..stream_words::STREAMS {
+            if stream_words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
                 continue;
             }
             match corked::due(self.home.far(stream), now) {
@@ -257,8 +260,8 @@ impl Keeper {
     fn arm(&self) -> bool {
         let (mut due, mut ready) = (false, true);
         let each = |look: &mut dyn FnMut(Stream)| {
-            for stream in (0..words::STREAMS).filter(|stream| self.home.far_fd(*stream) >= 0) {
-                if words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
+            for stream in (0..stream_words::STREAMS).filter(|stream| self.home.far_fd(*stream) >= 0) {
+                if stream_words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                     look(stream);
                 }
             }
@@ -287,17 +290,18 @@ impl Keeper {
     /// settled, and behind an end none is granted.
     fn narrow(&self, stream: Stream) -> bool {
         let station = &self.home.station;
-        let over = words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
+        let over = stream_words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
         !over
-            && matches!(words::way(station, stream), mode::FAST | mode::TCP)
-            && words::get(station, stream, words::GRANTED) < words::get(station, stream, words::RECEIVED) + WINDOW / 2
+            && matches!(stream_words::way(station, stream), mode::FAST | mode::TCP)
+            && stream_words::get(station, stream, stream_words::GRANTED)
+                < stream_words::get(station, stream, stream_words::RECEIVED) + WINDOW / 2
     }
 
     /// Whether bytes wait in the shadow for a server's program to read those before.
     fn holds_back(&self, stream: Stream) -> bool {
         let station = &self.home.station;
-        let reset = words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0;
-        !reset && self.shadows[stream as usize].ready && words::way(station, stream) == mode::CLAIMED
+        let reset = stream_words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0;
+        !reset && self.shadows[stream as usize].ready && stream_words::way(station, stream) == mode::CLAIMED
     }
 
     fn happened(&mut self, events: u32, what: u64, which: u32) {
@@ -320,9 +324,9 @@ impl Keeper {
                     driver.hear(clock::monotonic_ns(), ear, &mut Rings::of(self.home));
                 }
             }
-            about::NEAR => self.near(events, which % words::STREAMS),
-            about::VERDICT => self.hear_verdict(which % words::STREAMS),
-            about::SHADOW => self.shadows[(which % words::STREAMS) as usize].happened(),
+            about::NEAR => self.near(events, which % stream_words::STREAMS),
+            about::VERDICT => self.hear_verdict(which % stream_words::STREAMS),
+            about::SHADOW => self.shadows[(which % stream_words::STREAMS) as usize].happened(),
             _ => {}
         }
     }
@@ -330,7 +334,7 @@ impl Keeper {
     fn told(&mut self) {
         for _ in 0..64 {
             match Message::receive(self.control) {
-                Ok((Message::Stream(stream), [far, shadow])) if stream < words::STREAMS => self.keep(stream, far, shadow),
+                Ok((Message::Stream(stream), [far, shadow])) if stream < stream_words::STREAMS => self.keep(stream, far, shadow),
                 Ok((Message::Ear(inode, address), [ear, _])) if ear >= 0 => self.hear(inode, &address, ear),
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
@@ -341,7 +345,7 @@ impl Keeper {
                     }
                     self.home.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
                 }
-                Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < words::STREAMS => {
+                Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < stream_words::STREAMS => {
                     self.leave(stream, program);
                 }
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
@@ -388,8 +392,8 @@ impl Keeper {
         shadow.look_at = u64::MAX; // nothing is to be done until the program has said whether it has it
         let fd = shadow.fd;
         self.forget(fd);
-        words::raise(&self.home.station, stream, flag::LEFT);
-        words::lower(&self.home.station, stream, flag::ACTIVE);
+        stream_words::raise(&self.home.station, stream, flag::LEFT);
+        stream_words::lower(&self.home.station, stream, flag::ACTIVE);
         leave::mark(self.home, stream, false);
         true
     }
@@ -408,11 +412,11 @@ impl Keeper {
 
     /// It has not got it.
     fn stay(&mut self, stream: Stream) {
-        if words::flags(&self.home.station, stream) & (flag::LEFT | flag::OVER) != flag::LEFT {
+        if stream_words::flags(&self.home.station, stream) & (flag::LEFT | flag::OVER) != flag::LEFT {
             return;
         }
-        words::lower(&self.home.station, stream, flag::LEFT);
-        words::raise(&self.home.station, stream, flag::ACTIVE);
+        stream_words::lower(&self.home.station, stream, flag::LEFT);
+        stream_words::raise(&self.home.station, stream, flag::ACTIVE);
         leave::mark(self.home, stream, true);
         let shadow = &mut self.shadows[stream as usize];
         shadow.happened();
@@ -439,7 +443,7 @@ impl Keeper {
             for fd in [far, shadow].into_iter().filter(|fd| *fd >= 0) {
                 let _ = calls::close(fd);
             }
-            words::raise(&self.home.station, stream, flag::RESET_OUT | flag::OVER);
+            stream_words::raise(&self.home.station, stream, flag::RESET_OUT | flag::OVER);
             self.lost = true;
             return;
         }
@@ -468,7 +472,7 @@ impl Keeper {
         self.kept -= 1;
         if shadow >= 0 {
             kept.say_ended(self.home, stream);
-            if words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
+            if stream_words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
                 helper::dies_by_reset(shadow, true);
             }
             let _ = calls::close(shadow);
@@ -522,12 +526,12 @@ impl Keeper {
         // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
             corked::take(far);
-            words::raise(&self.home.station, stream, flag::NEAR_GONE);
+            stream_words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
             self.hear_verdict(stream);
-            if words::flags(&self.home.station, stream) & flag::LEFT != 0 {
+            if stream_words::flags(&self.home.station, stream) & flag::LEFT != 0 {
                 // What becomes of the connection is the kernel's and the program's.
-                words::raise(&self.home.station, stream, flag::OVER);
+                stream_words::raise(&self.home.station, stream, flag::OVER);
                 return;
             }
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
@@ -549,9 +553,9 @@ impl Keeper {
             shadow.fd >= 0
                 && (shadow.ready
                     || shadow.look_at <= now
-                    || !matches!(words::way(&home.station, stream), mode::FAST | mode::BEGINNING))
+                    || !matches!(stream_words::way(&home.station, stream), mode::FAST | mode::BEGINNING))
         };
-        let all = || 0..words::STREAMS;
+        let all = || 0..stream_words::STREAMS;
         if all().any(|stream| due(stream, &self.shadows[stream as usize])) {
             let Some(mut driver) = home.station.lock() else { return now + near::SLACK };
             for stream in all() {
@@ -575,7 +579,7 @@ impl Keeper {
     }
 
     fn ends(&mut self, now: u64) {
-        for stream in 0..words::STREAMS {
+        for stream in 0..stream_words::STREAMS {
             let [at, alone] = [self.ends_at[stream as usize], self.orphans[stream as usize].look_at];
             if (at == 0 || at > now) && (alone == 0 || alone > now) {
                 continue;
@@ -595,15 +599,15 @@ impl Keeper {
             }
             self.ends_at[stream as usize] = 0;
             self.orphans[stream as usize] = Orphan::NONE;
-            let flags = words::flags(&self.home.station, stream);
+            let flags = stream_words::flags(&self.home.station, stream);
             if flags & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                 // A program that has read and been told everything does not notice; another one is reset.
                 let both = flag::FIN_IN | flag::FIN_OUT;
                 let gone = flag::NEAR_GONE | flag::FIN_OUT;
-                if flags & gone == gone && words::way(&self.home.station, stream) == mode::TCP {
+                if flags & gone == gone && stream_words::way(&self.home.station, stream) == mode::TCP {
                     // What is left is the kernel's, which ends the connection as it does for programs that are gone.
-                    words::lower(&self.home.station, stream, flag::ACTIVE);
-                    words::raise(&self.home.station, stream, flag::OVER);
+                    stream_words::lower(&self.home.station, stream, flag::ACTIVE);
+                    stream_words::raise(&self.home.station, stream, flag::OVER);
                 } else if flags & both != both || flags & flag::NEAR_GONE != 0 {
                     Rings::of(self.home).broken(stream);
                 }
@@ -617,17 +621,17 @@ impl Keeper {
     fn after_turn(&mut self) -> u64 {
         let mut again = u64::MAX;
         let lost = core::mem::take(&mut self.lost);
-        for stream in 0..words::STREAMS {
+        for stream in 0..stream_words::STREAMS {
             if self.home.far_fd(stream) < 0 && !lost {
                 continue;
             }
-            let flags = words::flags(&self.home.station, stream);
+            let flags = stream_words::flags(&self.home.station, stream);
             if flags & flag::RING_URGENT != 0 && self.home.far_fd(stream) >= 0 {
-                words::lower(&self.home.station, stream, flag::RING_URGENT);
+                stream_words::lower(&self.home.station, stream, flag::RING_URGENT);
                 wait::ring_urgent(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::RING != 0 && self.home.far_fd(stream) >= 0 {
-                words::lower(&self.home.station, stream, flag::RING);
+                stream_words::lower(&self.home.station, stream, flag::RING);
                 wait::ring(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::OVER != 0 {
@@ -637,7 +641,7 @@ impl Keeper {
                     continue;
                 };
                 self.drop_stream(stream);
-                words::lower(&self.home.station, stream, flag::OVER);
+                stream_words::lower(&self.home.station, stream, flag::OVER);
                 let (base, _, channel) = self.home.place(stream);
                 let page = shunt_link::page(base, channel);
                 if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {

@@ -23,7 +23,7 @@
 
 use super::home::{driven, Home};
 use super::message::Message;
-use super::words::{self, flag as stream_flag, mode};
+use super::stream_words::{self, flag as stream_flag, mode};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use shunt_rendezvous::exchange;
 use shunt_segment::channel::{state, word, Side};
@@ -105,7 +105,8 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         shorten(home, socket, stream, now);
         return false;
     }
-    let unasked = now < words::get(&home.station, stream, words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
+    let unasked =
+        now < stream_words::get(&home.station, stream, stream_words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
     if unasked || !is_open(home, stream) || shunt_rendezvous::exchange::stay_for_good() {
         return false;
     }
@@ -113,8 +114,8 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten()
     });
     if !left {
-        let short = now < words::get(&home.station, stream, words::SHORT_UNTIL);
-        words::set(&home.station, stream, words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
+        let short = now < stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL);
+        stream_words::set(&home.station, stream, stream_words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
     }
     left
 }
@@ -133,7 +134,8 @@ fn is_one_process_s(socket: &Socket) -> bool {
 pub fn is_open(home: &Home, stream: Stream) -> bool {
     use stream_flag::{ACTIVE, FIN_IN, FIN_OUT, NEAR_GONE, OVER, REFUSED, RESET_IN, RESET_OUT};
     let ends = FIN_IN | FIN_OUT | RESET_IN | RESET_OUT | NEAR_GONE | REFUSED | OVER;
-    words::flags(&home.station, stream) & (ACTIVE | ends) == ACTIVE && words::way(&home.station, stream) == mode::TCP
+    stream_words::flags(&home.station, stream) & (ACTIVE | ends) == ACTIVE
+        && stream_words::way(&home.station, stream) == mode::TCP
 }
 
 /// Nothing stands in its rings, and no byte that was held back.
@@ -144,7 +146,7 @@ pub fn is_empty(socket: &Socket) -> bool {
 /// The ring in which the program sends gets no room but when it is empty, for a while. Under the sending lock, where all that a send
 /// was promised has been put.
 fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
-    if now >= words::get(&home.station, stream, words::SHORT_UNTIL) {
+    if now >= stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL) {
         return lengthen(home, stream, socket.own(), socket.peer());
     }
     let Some(_held) = socket.try_lock_send() else { return };
@@ -153,16 +155,21 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
     if now == SHORT {
         return;
     }
-    let noted = words::get(&home.station, stream, words::LIMITS);
+    let noted = stream_words::get(&home.station, stream, stream_words::LIMITS);
     // The program may have set one of them since they were shortened: the other is noted already.
     let before = |which: usize, noted: u32| u64::from(if now[which] == SHORT[which] { noted } else { now[which] });
-    words::set(&home.station, stream, words::LIMITS, before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32));
+    stream_words::set(
+        &home.station,
+        stream,
+        stream_words::LIMITS,
+        before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32),
+    );
     for (at, limit) in limits.into_iter().enumerate() {
         // What the program sets in this moment stays, and is noted next time.
         let _ = limit.compare_exchange(now[at], SHORT[at], Ordering::Release, Ordering::Relaxed);
     }
     fence(Ordering::SeqCst);
-    if words::get(&home.station, stream, words::SHORT_UNTIL) == 0 {
+    if stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL) == 0 {
         lengthen(home, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
     }
 }
@@ -172,7 +179,7 @@ pub fn lengthen(home: &Home, stream: Stream, near: &Side, far: &Side) {
     for (limit, short, shift) in [(&near.transmit.send_buffer, SHORT[0], 0), (&far.receive_buffer, SHORT[1], 32)] {
         // Unless the program has set another since. A thread that finds it short finds what it was, too: that is noted before.
         if limit.load(Ordering::Acquire) == short {
-            let before = (words::get(&home.station, stream, words::LIMITS) >> shift) as u32;
+            let before = (stream_words::get(&home.station, stream, stream_words::LIMITS) >> shift) as u32;
             let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
         }
     }

@@ -41,7 +41,7 @@ mod settling;
 mod shadow;
 mod shown;
 mod station_owner;
-mod words;
+mod stream_words;
 
 pub use home::{forget, forked, moved};
 use shunt_rendezvous::other_hosts::OtherHosts;

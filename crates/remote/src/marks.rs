@@ -2,7 +2,7 @@
 
 use super::home::Home;
 use super::message::Message;
-use super::words;
+use super::stream_words;
 use core::sync::atomic::{fence, Ordering};
 use shunt_poll::epoll;
 use shunt_ring::bell;
@@ -13,12 +13,12 @@ use shunt_stream::stamp;
 
 /// A stream is to be looked after by the next holder of the lock.
 pub fn mark(home: &Home, stream: Stream) {
-    home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
+    home.common().dirty[(stream % stream_words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
 }
 
 /// As [`mark`], by the holder of the lock.
 pub fn owe(home: &Home, stream: Stream) {
-    let word = &home.common().owed[(stream % words::STREAMS) as usize / 64];
+    let word = &home.common().owed[(stream % stream_words::STREAMS) as usize / 64];
     word.store(word.load(Ordering::Relaxed) | 1 << (stream % 64), Ordering::Relaxed);
 }
 

@@ -5,7 +5,7 @@ use super::home::{driven, home, Home};
 use super::leave;
 use super::marks::{mark, owe, wake_keeper};
 use super::pump::{attend, Rings};
-use super::words::{self, flag};
+use super::stream_words::{self, flag};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, Wait};
@@ -20,7 +20,7 @@ fn is_another_marked(home: &Home, stream: Stream) -> bool {
     let marks =
         |row: usize| [&common.dirty[row], &common.owed[row], &common.narrow[row]].map(|word| word.load(Ordering::Relaxed));
     let others = |row: usize| marks(row).into_iter().fold(0, |all, word| all | word);
-    let own = |row: usize| if row == (stream % words::STREAMS) as usize / 64 { 1 << (stream % 64) } else { 0_u64 };
+    let own = |row: usize| if row == (stream % stream_words::STREAMS) as usize / 64 { 1 << (stream % 64) } else { 0_u64 };
     (0..common.dirty.len()).fold(0, |all, row| all | others(row) & !own(row)) != 0
 }
 
@@ -279,7 +279,7 @@ fn have_far_rung(far: &Socket, how: u64) {
 
 #[cold]
 fn have_rung(home: &Home, stream: Stream, how: u64) {
-    words::raise(&home.station, stream, how);
+    stream_words::raise(&home.station, stream, how);
     mark(home, stream);
     // One call for all of them: the keeper takes it back before it looks.
     if home.common().called.swap(1, Ordering::SeqCst) == 0 {
