@@ -10,7 +10,7 @@ use super::message::Message;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
 use super::stream_words::{self, flag, mode};
-use super::{hold, leave, marks, near, station_owner};
+use super::{batching, leave, marks, near, station_owner};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
@@ -116,7 +116,7 @@ struct Keeper {
     watching: bool,
     /// How long it sleeps while others drive (ns).
     tick: u64,
-    holds: hold::Watcher,
+    holds: batching::Watcher,
     /// The last sleep ended by an event.
     woken: bool,
     /// When what programs hold back is due (ns).
@@ -141,7 +141,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         askers: Askers::NONE,
         watching: false,
         tick: TICK,
-        holds: hold::Watcher::new(),
+        holds: batching::Watcher::new(),
         woken: true,
         held_until: u64::MAX,
     };
@@ -173,7 +173,7 @@ impl Keeper {
         let hot = others && !self.woken && began.saturating_sub(driven) < HOT;
         self.tick = if hot { (2 * self.tick).min(near::SLACK) } else { TICK };
         if self.holds.is_due(home) {
-            self.tick = hold::TICK;
+            self.tick = batching::TICK;
         }
         self.release_held(began);
         let mut until = began + self.tick;

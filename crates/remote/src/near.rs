@@ -1,6 +1,6 @@
 //! What threads of the program do for streams to other hosts: they drive while they are awake.
 
-use super::hold;
+use super::batching;
 use super::home::{driven, home, Home};
 use super::leave;
 use super::marks::{mark, owe, wake_keeper};
@@ -43,7 +43,7 @@ const ROUNDS: u32 = 8;
 /// driving thread has what it waits for: then at most until its next turn, or the keeper's. True: there is more, of which no sleeper
 /// may hear.
 fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Option<&mut Posting>) -> bool {
-    hold::none_is(home);
+    batching::none_is(home);
     attend(home, driver);
     for _ in 0..ROUNDS {
         let mut pump = Rings::into(home, posting.as_deref_mut());
@@ -79,7 +79,7 @@ pub fn kick(socket: &Socket) -> bool {
     let Some(home) = driven() else { return false };
     let Some(stream) = home.stream_of(socket) else { return false };
     let now = clock::monotonic_ns();
-    if hold::is_first(home, now) {
+    if batching::is_first(home, now) {
         if let Some(driver) = home.station.lock_if_free() {
             give(home, driver, stream, now);
             return true;
@@ -88,7 +88,7 @@ pub fn kick(socket: &Socket) -> bool {
     } else {
         // Before the look whether it may wait: a holder of the lock that has looked says that none is held, or meets the mark.
         mark(home, stream);
-        if hold::may_wait(home, now) {
+        if batching::may_wait(home, now) {
             return true;
         }
     }
@@ -198,7 +198,7 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 #[inline(never)]
 fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
     // A thread that gives something from now on is the first, or has marked it where it is seen here.
-    hold::none_is(home);
+    batching::none_is(home);
     if is_due(home) {
         work(home, posting.as_deref_mut());
         if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
