@@ -4,8 +4,8 @@
 use super::connect::{companion, seat};
 use super::home::{self, Home};
 use super::pump::Rings;
-use super::shadow::Shadow;
 use super::stream_words::{self, flag};
+use super::tcp_fallback::Shadow;
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::channel::word;

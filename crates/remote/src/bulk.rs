@@ -16,7 +16,7 @@
 //! ```text
 //! the end that finds it large                               the other end
 //!   sends no more by the engine; LEAVE, behind all ─────►   has all: takes no acknowledgement any more
-//!   what comes is taken until then      ◄══════ record ══   [super::shadow]
+//!   what comes is taken until then      ◄══════ record ══   [super::tcp_fallback]
 //!   takes no acknowledgement any more   ══ record ══════►   each goes on by TCP behind the other's number
 //! ```
 //!

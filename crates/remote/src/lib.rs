@@ -38,10 +38,10 @@ mod posting;
 mod pump;
 mod refusals;
 mod settling;
-mod shadow;
 mod shown;
 mod station_owner;
 mod stream_words;
+mod tcp_fallback;
 
 pub use home::{forget, forked, moved};
 use shunt_rendezvous::other_hosts::OtherHosts;

@@ -24,7 +24,7 @@ pub const CLASS: usize = 3;
 /// Bytes that a peer may send before the program has read any.
 pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 
-/// Bytes that a client may send by the engine before BEGUN: beside what came by TCP ([`super::shadow`]) they fit the
+/// Bytes that a client may send by the engine before BEGUN: beside what came by TCP ([`super::tcp_fallback`]) they fit the
 /// rings.
 pub const FIRST: u64 = WINDOW / 2;
 

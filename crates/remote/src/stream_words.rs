@@ -35,7 +35,7 @@ pub mod flag {
     pub const BEGIN_DUE: u64 = 1 << 10;
     /// The station's stream is not bound yet: OPENED has not come.
     pub const BIND_DUE: u64 = 1 << 11;
-    /// The record was written into the shadow ([`super::super::shadow`]).
+    /// The record was written into the shadow ([`super::super::tcp_fallback`]).
     pub const RECORD_OUT: u64 = 1 << 12;
     /// As RING, by an urgent byte: the kernel makes SIGURG of it.
     pub const RING_URGENT: u64 = 1 << 15;
