@@ -3,7 +3,7 @@
 use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
 use super::message::{token_bytes, Message};
-use super::{area, near, settling, shown, stream_words};
+use super::{near, reachability, settling, shown, stream_words};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_options::Hosts;
 use shunt_segment::address::Address;
@@ -38,14 +38,14 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
     if address.port == 0 || address.is_loopback() {
         return;
     }
-    if area::is_homeless() {
+    if reachability::is_homeless() {
         return report::count(Reason::NoStation);
     }
-    let Some(device) = area::device_for_listener(fd, address, patience) else { return };
+    let Some(device) = reachability::device_for_listener(fd, address, patience) else { return };
     let home = match settling::settle(&device, false) {
         Ok(home) => home,
         Err(reason) => {
-            area::note_homeless();
+            reachability::note_homeless();
             return report::count(reason);
         }
     };
@@ -173,7 +173,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     let (Some(client), server) = (shunt_table::sockaddr::peer_address(fd), shunt_table::sockaddr::bound_address(fd)) else {
         return false;
     };
-    if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
+    if client.is_loopback() || !reachability::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
     home.look_after_address(&server);

@@ -1,7 +1,7 @@
 //! Which questions a gate answers: those of hosts of the area. Any host may send it datagrams under any address, and it is served by the keeper, which has
 //! streams to pump; so what the kernel says of one asker is believed of its subnet for a moment, and of strangers it is asked so often.
 
-use super::area;
+use super::reachability;
 use shunt_options::Subnet;
 use shunt_segment::address::Address;
 use shunt_table::global::SETUP;
@@ -36,7 +36,7 @@ impl Askers {
     /// Whether `asker` is answered; `proved`: it is there.
     pub fn knows(&mut self, asker: &Address, proved: bool, now: u64) -> bool {
         self.judge(&asker.ip, proved, now, &mut || {
-            area::device(asker).ok()?;
+            reachability::device(asker).ok()?;
             let _setup = SETUP.lock()?;
             Some(route::prefix_of(asker).unwrap_or(128))
         })

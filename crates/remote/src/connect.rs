@@ -4,7 +4,7 @@ use super::home::{self, Home};
 use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
 use super::stream_words::{self, flag as bit, mode};
-use super::{area, marks, near, port, refusals, settling};
+use super::{marks, near, port, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::connect::Outcome;
@@ -38,14 +38,14 @@ const CERTAINTY: u64 = 1_000_000_000;
 
 /// Connects `fd` to `server`, an address of another host.
 pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
-    let device = match area::device(server) {
+    let device = match reachability::device(server) {
         Ok(device) => device,
         Err(reason) => return Outcome::Kernel(reason),
     };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
     let kind = if nonblocking { usize::from(listed) } else { 2 };
-    if area::was_slow(server, clock::monotonic_ns()) {
+    if reachability::was_slow(server, clock::monotonic_ns()) {
         return Outcome::Kernel(Reason::TooSlow);
     }
     if let Some(reason) = refusals::of(server) {
@@ -62,17 +62,17 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     let is_known =
         home::home().is_some_and(|home| !home.station.is_over() && home.station.known(&four, clock::monotonic_ns()).is_some());
     if !is_known {
-        if let Err(reason) = area::host_runs(&device, server, nonblocking) {
+        if let Err(reason) = reachability::host_runs(&device, server, nonblocking) {
             return Outcome::Kernel(reason);
         }
     }
-    if area::is_homeless() {
+    if reachability::is_homeless() {
         return Outcome::Kernel(Reason::NoStation);
     }
     let home = match settling::settle(&device, true) {
         Ok(home) => home,
         Err(reason) => {
-            area::note_homeless();
+            reachability::note_homeless();
             return Outcome::Kernel(reason);
         }
     };
@@ -80,7 +80,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(peer) => peer,
         Err(reason) => {
             if reason == Reason::TooSlow {
-                area::note_slow(server, clock::monotonic_ns());
+                reachability::note_slow(server, clock::monotonic_ns());
             }
             return Outcome::Kernel(reason);
         }

@@ -20,7 +20,6 @@
 mod accept;
 #[cfg(feature = "alone")]
 pub mod alone;
-mod area;
 mod askers;
 mod batching;
 mod bulk;
@@ -36,6 +35,7 @@ mod near;
 mod port;
 mod posting;
 mod pump;
+mod reachability;
 mod refusals;
 mod settling;
 mod shown;
@@ -49,7 +49,7 @@ pub use station_owner::{is_driving, user_changed};
 
 /// The process, or a thread of it, has left its network namespace. Under the set-up lock.
 pub fn left_namespace() {
-    area::left_namespace();
+    reachability::left_namespace();
     home::left_namespace();
 }
 

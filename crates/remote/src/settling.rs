@@ -1,10 +1,10 @@
 //! The station of this process is made when the first stream or listener needs it, and again when it is over.
 
-use super::area::{self, Device};
 use super::fork;
 use super::home::{self, drop_links, home, homes, lay, let_go, making, note_newest, Home};
 use super::message::Message;
 use super::near::PROGRESS;
+use super::reachability::{self, Device};
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
 use shunt_station::Station;
@@ -92,7 +92,7 @@ fn make(device: &Device) -> Result<&'static Home> {
     });
     let _ = calls::close(keepers);
     match made {
-        Ok(_) => area::note_home(),
+        Ok(_) => reachability::note_home(),
         Err(_) => private::close(control),
     }
     made
