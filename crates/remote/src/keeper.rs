@@ -10,7 +10,7 @@ use super::message::Message;
 use super::pump::{Rings, WINDOW};
 use super::stream_words::{self, flag, mode};
 use super::tcp_fallback::{Shadow, BEFORE};
-use super::{batching, leave, marks, near, station_owner};
+use super::{batching, marks, near, station_owner, switch_to_tcp};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
@@ -383,7 +383,7 @@ impl Keeper {
         let Some(_driver) = self.home.station.lock() else { return false };
         let shadow = &mut self.shadows[stream as usize];
         if self.verdicts[stream as usize] >= 0
-            || !leave::is_marked(self.home, stream)
+            || !switch_to_tcp::is_marked(self.home, stream)
             || !shadow.may_be_left(self.home, stream)
             || passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
         {
@@ -394,14 +394,14 @@ impl Keeper {
         self.forget(fd);
         stream_words::raise(&self.home.station, stream, flag::LEFT);
         stream_words::lower(&self.home.station, stream, flag::ACTIVE);
-        leave::mark(self.home, stream, false);
+        switch_to_tcp::mark(self.home, stream, false);
         true
     }
 
     /// The program has the shadow, and the connection ends when it closes it; or it has not.
     fn hear_verdict(&mut self, stream: Stream) {
         let over = self.verdicts[stream as usize];
-        let Some(took) = (over >= 0).then(|| leave::verdict(over)).flatten() else { return };
+        let Some(took) = (over >= 0).then(|| switch_to_tcp::verdict(over)).flatten() else { return };
         let _ = calls::close(core::mem::replace(&mut self.verdicts[stream as usize], -1));
         if took {
             let _ = calls::close(core::mem::replace(&mut self.shadows[stream as usize].fd, -1));
@@ -417,7 +417,7 @@ impl Keeper {
         }
         stream_words::lower(&self.home.station, stream, flag::LEFT);
         stream_words::raise(&self.home.station, stream, flag::ACTIVE);
-        leave::mark(self.home, stream, true);
+        switch_to_tcp::mark(self.home, stream, true);
         let shadow = &mut self.shadows[stream as usize];
         shadow.happened();
         let fd = shadow.fd;
@@ -458,7 +458,7 @@ impl Keeper {
 
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
     fn drop_stream(&mut self, stream: Stream) {
-        leave::mark(self.home, stream, false);
+        switch_to_tcp::mark(self.home, stream, false);
         let verdict = core::mem::replace(&mut self.verdicts[stream as usize], -1);
         if verdict >= 0 {
             let _ = calls::close(verdict);

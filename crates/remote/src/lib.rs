@@ -27,7 +27,6 @@ mod connect;
 mod fork;
 mod home;
 mod keeper;
-mod leave;
 mod making;
 mod marks;
 mod message;
@@ -41,6 +40,7 @@ mod settling;
 mod shown;
 mod station_owner;
 mod stream_words;
+mod switch_to_tcp;
 mod tcp_fallback;
 
 pub use home::{forget, forked, moved};

@@ -2,10 +2,10 @@
 
 use super::batching;
 use super::home::{driven, home, Home};
-use super::leave;
 use super::marks::{mark, owe, wake_keeper};
 use super::pump::{attend, Rings};
 use super::stream_words::{self, flag};
+use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, Wait};
@@ -261,7 +261,7 @@ pub static PROGRESS: Progress = Progress {
     watch: watch_into,
     watch_stream,
     unwatch,
-    leave: leave::leave,
+    leave: switch_to_tcp::leave,
 };
 
 /// A sleeper of the near side is to be woken, by the keeper, which alone can; by an urgent byte if that is asked for.

@@ -104,7 +104,7 @@ pub struct Common {
     pub owed: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
-    /// A bit for each stream that its program is to leave to TCP ([`super::leave`]).
+    /// A bit for each stream that its program is to leave to TCP ([`super::switch_to_tcp`]).
     pub leaving: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// Gates that the keeper has, or will have: bit 0 for IPv4, 1 for IPv6.
     pub gates: AtomicU64,

@@ -25,10 +25,10 @@
 //! Positions are the rings' own, so that a driver that was killed between a ring and a word has lost nothing.
 
 use super::home::Home;
-use super::leave;
 use super::message::token_bytes;
 use super::pump::{Rings, WINDOW};
 use super::stream_words::{self, flag, mode};
+use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
@@ -101,7 +101,7 @@ impl Shadow {
         look_at: u64::MAX,
         reset_at: 0,
         short_at: u64::MAX,
-        between: leave::BETWEEN,
+        between: switch_to_tcp::BETWEEN,
         tried: u64::MAX,
         bring_at: 0,
     };
@@ -139,7 +139,8 @@ impl Shadow {
     pub fn may_be_left(&self, home: &Home, stream: Stream) -> bool {
         let far = home.far(stream);
         let (near_word, waiting) = far.incoming().look();
-        let open = leave::is_open(home, stream) && near_word & (word::FIN | word::CLOSED | word::RST) == 0 && self.reset_at == 0;
+        let open =
+            switch_to_tcp::is_open(home, stream) && near_word & (word::FIN | word::CLOSED | word::RST) == 0 && self.reset_at == 0;
         let empty = waiting == 0 && far.outgoing().unacknowledged() == 0;
         self.fd >= 0 && open && empty
     }
@@ -434,7 +435,7 @@ impl Tending<'_, '_> {
         self.by_tcp_for_good();
         if self.has(flag::BULK) {
             self.shadow.short_at = 0;
-            leave::mark(self.home, self.stream, true);
+            switch_to_tcp::mark(self.home, self.stream, true);
         }
     }
 
@@ -455,7 +456,7 @@ impl Tending<'_, '_> {
         let far = self.home.far(self.stream);
         let shared = far.peer().receive.state.load(Ordering::Acquire) & (state::SHARED | state::OWNED) != 0;
         if shared || self.has(flag::FIN_IN | flag::FIN_OUT) {
-            self.shadow.short_at = self.now + leave::BETWEEN;
+            self.shadow.short_at = self.now + switch_to_tcp::BETWEEN;
             return;
         }
         let empty = far.incoming().look().1 == 0 && far.outgoing().unacknowledged() == 0;
@@ -464,7 +465,7 @@ impl Tending<'_, '_> {
             return; // its next call finds them empty in any case
         }
         self.shadow.tried = moved;
-        self.set(stream_words::SHORT_UNTIL, self.now + leave::PATIENCE);
+        self.set(stream_words::SHORT_UNTIL, self.now + switch_to_tcp::PATIENCE);
         self.shadow.look_at = self.shadow.look_at.min(self.now + SHORTLY);
     }
 
@@ -476,11 +477,11 @@ impl Tending<'_, '_> {
         }
         self.set(stream_words::SHORT_UNTIL, 0);
         self.shadow.short_at = self.now + self.shadow.between;
-        self.shadow.between = (2 * self.shadow.between).min(leave::AT_MOST);
+        self.shadow.between = (2 * self.shadow.between).min(switch_to_tcp::AT_MOST);
         self.shadow.tried = self.get(stream_words::RECEIVED).wrapping_add(self.get(stream_words::SENT));
         fence(Ordering::SeqCst); // a thread that shortens it in this moment sees that, or its store is seen here
         let far = self.home.far(self.stream);
-        leave::lengthen(self.home, self.stream, far.peer(), far.own());
+        switch_to_tcp::lengthen(self.home, self.stream, far.peer(), far.own());
         self.pump.tell(self.stream, arm::OUT);
         self.shadow.look_at = self.now;
     }
