@@ -1,4 +1,4 @@
-//! Copies of memory go to the C library's own functions, whoever else defines them.
+//! Copies of memory go to the C library's own functions, whatever else defines them.
 //!
 //! Sanitizers' run-times define `memcpy` and its like for the whole process, to watch the program's accesses. Ours are
 //! none of the program's: bytes in shared memory are ordered by atomics that such a watcher does not see, and buffers

@@ -1,7 +1,7 @@
-//! dlsym(3) and dlvsym(3): who asks the C library's own handle for a function that this library stands before gets this library's.
+//! dlsym(3) and dlvsym(3): a caller that asks the C library's own handle for a function that this library stands before gets this library's.
 //!
 //! So foreign function interfaces ask (ctypes, JNA, LuaJIT's `ffi.load`, Julia's `ccall`). What RTLD_NEXT and RTLD_DEFAULT give
-//! depends on who asks, which the C library learns from the address of the return: for those it is jumped to.
+//! depends on the caller, which the C library learns from the address of the return: for those it is jumped to.
 //!
 //! ```text
 //! deep        libraries that the loader binds past this one
@@ -32,7 +32,7 @@ fn dlvsym_itself() -> *mut c_void {
     }
 }
 
-/// Who finds what dlvsym(3) is to find next, or anywhere, for `caller`. Symbols of this library have no version, so where they stand
+/// The function that finds what dlvsym(3) is to find next, or anywhere, for `caller`. Symbols of this library have no version, so where they stand
 /// for the one that is asked for, that is dlsym(3).
 unsafe extern "C" fn by_version(handle: isize, name: *const c_char, version: *const c_char, caller: usize) -> *mut c_void {
     let itself = dlvsym_itself();

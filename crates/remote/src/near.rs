@@ -71,7 +71,7 @@ pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
     }
 }
 
-/// The near side sent, or took, or ended: the pump goes on, at once or with the turn that follows ([`hold`]), without a look at
+/// The near side sent, or took, or ended: the pump goes on, at once or with the turn that follows ([`batching`]), without a look at
 /// what has come. False: it is not this process's station that has the stream, and its keeper is to be rung.
 #[cold]
 #[inline(never)]

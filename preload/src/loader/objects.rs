@@ -171,7 +171,7 @@ unsafe fn is_in_other_namespace(map: *const LinkMap) -> bool {
 /// The same by dl_iterate_phdr(3).
 fn search(address: usize) -> Option<dl_phdr_info> {
     let mut search = Search { address, found: None };
-    // SAFETY: the search outlives the call. The object stays as long as somebody calls it.
+    // SAFETY: the search outlives the call. The object stays as long as it is being called.
     unsafe { each(visit, (&raw mut search).cast()) };
     search.found
 }
@@ -273,7 +273,7 @@ unsafe extern "C" fn add(object: *mut dl_phdr_info, _size: usize, objects: *mut 
 }
 
 impl Objects {
-    /// Whether an object that lies so is one of those that enter the kernel for everybody.
+    /// Whether an object that lies so is one of those that enter the kernel for all others.
     pub fn is_known(&self, text: &Range<usize>) -> bool {
         [&self.libc, &self.own, &self.loader, &self.kernel].into_iter().any(|known| overlap(known, text))
     }

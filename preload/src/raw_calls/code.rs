@@ -1,7 +1,7 @@
 //! Whether code that is loaded could make calls that meet connections (option `raw`, `auto`): then calls are told of.
 //!
 //! That is asked when the program has its first socket, or is about to have a second thread, which the kernel must be asked about
-//! when it begins; so whoever has neither pays nothing. It is asked again about what was loaded meanwhile.
+//! when it begins; so a program that has neither pays nothing. It is asked again about what was loaded meanwhile.
 
 use super::known;
 use crate::loader::objects::{self, Objects};

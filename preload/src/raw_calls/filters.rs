@@ -47,8 +47,8 @@ unsafe fn asked(strict: bool, filter: usize) -> Option<Filter> {
     }
 }
 
-/// A filter is about to be installed, which may end a process for the call by which threads and children ask to be told of. Who
-/// did not ask for the trap does not take that risk.
+/// A filter is about to be installed, which may end a process for the call by which threads and children ask to be told of. A
+/// program that did not ask for the trap does not take that risk.
 fn filtered(filter: Option<Filter>) {
     if !global::ready() {
         return;

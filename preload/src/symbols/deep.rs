@@ -10,7 +10,7 @@ use shunt_sys::{check, syscall};
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 /// Whether dlopen(3) with these arguments is to go through [`open`]. One of a name without a directory is not: where it is looked for
-/// depends on who calls.
+/// depends on the caller.
 ///
 /// # Safety
 /// `name` is null or a string.

@@ -12,7 +12,7 @@ use shunt_stream::socket::Socket;
 const AT_ONCE: usize = 4;
 
 /// Bytes, space or an end came to a stream by the calling thread's doing: the sets that watch it look at it from now on, and what
-/// they had announced is taken back. False: somebody else sleeps, or may, who needs a bell.
+/// they had announced is taken back. False: another thread sleeps, or may, and needs a bell.
 ///
 /// The caller may hold any lock, so none is waited for.
 pub fn brought(socket: &Socket) -> bool {
@@ -31,7 +31,7 @@ pub fn brought(socket: &Socket) -> bool {
     if next.is_some() || held[0].is_none() {
         return false;
     }
-    // Whoever falls asleep from now on arms what is looked at, and looks at it.
+    // A thread that falls asleep from now on arms what is looked at, and looks at it.
     fence(Ordering::SeqCst);
     // The calling thread looks when it has brought what there is, before it sleeps.
     let sleeps = |set: &Set| set.others_asleep() || !set.watchers.load(Ordering::Acquire).is_null();

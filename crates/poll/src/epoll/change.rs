@@ -107,7 +107,7 @@ fn elsewhere(socket: &Socket) -> bool {
 fn forget_datagram(socket: &'static Datagram, fd: i32) {
     leave_each(socket.watchers.entries(), |set, entry| {
         let elsewhere = socket.flags.load(Ordering::Relaxed) & datagram::flag::SHARED != 0;
-        // In a child of fork the registration is the parent's, who goes on with it.
+        // In a child of fork the registration is the parent's, which goes on with it.
         let elsewhere = elsewhere && !set.inherited.load(Ordering::Relaxed);
         if let (true, Some(epfd), true) = (elsewhere, set.descriptor(), entry.fd.load(Ordering::Relaxed) == fd) {
             datagrams::leave_to_kernel(epfd, entry, fd);

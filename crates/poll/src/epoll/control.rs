@@ -20,7 +20,7 @@ use shunt_table::{private, table};
 /// What may stand beside EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET | EXCLUSIVE;
 
-/// A listener's other queues join the kernel's set with its TCP socket: of clients who come by them nothing else would tell. Bells are
+/// A listener's other queues join the kernel's set with its TCP socket: of clients that come by them nothing else would tell. Bells are
 /// an epoll set, which cannot be exclusive; they matter to a process only that accepts alone.
 pub(super) fn add_queues(epfd: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) -> Result<()> {
     let queues = accept::queues(listener);
@@ -233,7 +233,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
     Ok(0)
 }
 
-/// What an entry asks for is new: it is looked at, by whoever sleeps in the set and knows nothing of it.
+/// What an entry asks for is new: it is looked at, by the threads that sleep in the set and know nothing of it.
 fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     if entry.datagram().is_some() {
         if datagrams::appeared(set, entry) {

@@ -54,7 +54,7 @@ pub struct Entry {
     pub(super) queues: [AtomicI32; 2],
     /// The peer was asked to say when bytes arrive.
     pub(super) stamped: AtomicBool,
-    /// Its registration was changed to wake somebody, and is to be changed back.
+    /// Its registration was changed to wake a sleeper, and is to be changed back.
     pub(super) kicked: AtomicBool,
     /// The kernel does not look at its companion for a moment ([`super::nested`]).
     pub(super) hushed: AtomicBool,
@@ -85,7 +85,7 @@ pub(super) struct Terms {
     pub(super) seen: AtomicU64,
     /// Edge-triggered: the count of blocked sends at the last report.
     pub(super) unblocked: AtomicU32,
-    /// Counts lives: whoever removes the entry, in whatever process, begins another.
+    /// Counts lives: the removal of the entry, in whatever process, begins another.
     pub(super) generation: AtomicU32,
 }
 

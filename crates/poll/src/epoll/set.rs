@@ -1,4 +1,4 @@
-//! An epoll set: where it is kept, who refers to it, and its lists of entries.
+//! An epoll set: where it is kept, what refers to it, and its lists of entries.
 
 use super::control::kernel_side;
 use super::datagrams;
@@ -254,13 +254,13 @@ impl Set {
         own + self.family().sleepers.load(Ordering::SeqCst)
     }
 
-    /// Whether others sleep in it, or around it, who may have to hear of what is done in it.
+    /// Whether others sleep in it, or around it, and may have to hear of what is done in it.
     #[inline(always)]
     pub(super) fn is_awaited(&self) -> bool {
         self.sleepers() > 0 || !self.watchers.load(Ordering::Acquire).is_null()
     }
 
-    /// A fork is about to give it to another process, which is to see who sleeps in it.
+    /// A fork is about to give it to another process, which is to see how many sleep in it.
     pub(super) fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);
         self.head.hold.join(&self.family().sleepers);
@@ -418,7 +418,7 @@ pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
     }
 }
 
-/// The kernel alone no longer knows what the entry is ready for: who waits in the set from now on looks at it in memory, too. Who
+/// The kernel alone no longer knows what the entry is ready for: a thread that waits in the set from now on looks at it in memory, too. One that
 /// waits there already shows among the sleepers, and has to be woken.
 pub(super) fn becomes_ours(set: &'static Set, entry: &'static Entry) {
     if !entry.ours.swap(true, Ordering::Relaxed) {
