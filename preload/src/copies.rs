@@ -120,7 +120,7 @@ pub unsafe fn vfork() -> c_int {
         let result = match awaited(|_, _| real::_Fork()) {
             Ok((0, _)) => 0,
             // glibc before 2.34 has no _Fork.
-            Ok((-1, reader)) if *crate::__errno_location() == libc::ENOSYS => {
+            Ok((-1, reader)) if crate::errno::errno() == libc::ENOSYS => {
                 private::close(reader);
                 real::fork()
             }
@@ -130,9 +130,9 @@ pub unsafe fn vfork() -> c_int {
             }
             Err(_) => real::fork(),
         };
-        let errno = *crate::__errno_location();
+        let errno = crate::errno::errno();
         let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
-        crate::set_errno(errno);
+        crate::errno::set_errno(errno);
         result
     }
 }
@@ -198,9 +198,9 @@ pub unsafe fn clone(
         // The kernel would keep the parent, with the lock over forks, until the child has ended.
         if waits {
             if let Ok((result, reader)) = awaited(|reader, writer| copy(flags & !libc::CLONE_VFORK, [reader, writer])) {
-                let errno = *crate::__errno_location();
+                let errno = crate::errno::errno();
                 await_end(result, reader);
-                crate::set_errno(errno);
+                crate::errno::set_errno(errno);
                 return result;
             }
         }

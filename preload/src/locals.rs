@@ -1,7 +1,8 @@
 //! The data calls on AF_UNIX sockets: each becomes a message header, and keeps the C library's own call at hand.
 
 use crate::datagrams::{has_sound_name, header, into_one, settle, tell};
-use crate::{answer, passing};
+use crate::errno::{answer, errno};
+use crate::passing;
 use core::ffi::{c_int, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::send::Answer;
@@ -11,8 +12,7 @@ use shunt_sys::{user, Errno, Result};
 
 fn result(got: isize) -> Result<isize> {
     if got < 0 {
-        // SAFETY: the calling thread's own errno.
-        Err(Errno(unsafe { *crate::__errno_location() }))
+        Err(Errno(errno()))
     } else {
         Ok(got)
     }
@@ -22,8 +22,7 @@ fn result(got: isize) -> Result<isize> {
 fn settled(socket: &Datagram, given: Answer) -> isize {
     let told_by_kernel = matches!(given, Answer::Raw(-1));
     let result = settle(given);
-    // SAFETY: the calling thread's own errno.
-    if told_by_kernel && unsafe { *crate::__errno_location() } == libc::ECONNRESET {
+    if told_by_kernel && errno() == libc::ECONNRESET {
         end_of_stream::note_reset(socket);
     }
     result

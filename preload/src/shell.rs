@@ -132,11 +132,11 @@ unsafe fn run(command: *const c_char) -> c_int {
     match ended {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => {
-            crate::set_errno(error.0);
+            crate::errno::set_errno(error.0);
             -1
         }
         Err(error) => {
-            crate::set_errno(error);
+            crate::errno::set_errno(error);
             NO_SHELL
         }
     }

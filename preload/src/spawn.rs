@@ -273,7 +273,7 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
         }
         for action in request.actions() {
             if !act(action) {
-                return *crate::__errno_location();
+                return crate::errno::errno();
             }
         }
         // Handlers are the parent's code; exec resets them in the end, and no signal comes before.
@@ -286,7 +286,7 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
         } else {
             exec::execve(request.file, request.arguments, environment);
         }
-        *crate::__errno_location()
+        crate::errno::errno()
     }
 }
 
@@ -353,7 +353,7 @@ unsafe fn act(action: &Action) -> bool {
                         moved >= 0
                     }
                     Err(error) => {
-                        crate::set_errno(error.0);
+                        crate::errno::set_errno(error.0);
                         false
                     }
                 }
@@ -369,7 +369,7 @@ unsafe fn act(action: &Action) -> bool {
                 kernel(syscall!(libc::SYS_ioctl, first, libc::TIOCSPGRP, &raw const group))
             }
             _ => {
-                crate::set_errno(libc::EINVAL);
+                crate::errno::set_errno(libc::EINVAL);
                 false
             }
         }
@@ -378,7 +378,7 @@ unsafe fn act(action: &Action) -> bool {
 
 fn kernel(result: isize) -> bool {
     if result < 0 {
-        crate::set_errno(-result as c_int);
+        crate::errno::set_errno(-result as c_int);
     }
     result >= 0
 }

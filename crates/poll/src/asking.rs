@@ -15,6 +15,9 @@ use shunt_sys::{clock, thread};
 /// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
 pub(crate) const KERNEL_EVERY: u64 = 60_000;
 
+/// Calls that wait for less than this, in ns, read the clock before they look.
+pub(crate) const BRIEF: u64 = 1_000_000;
+
 /// The descriptors of a call that the kernel may be asked about, as one number.
 #[derive(Clone, Copy)]
 pub(crate) struct Question(u64);

@@ -1,7 +1,9 @@
-//! Forking the keeper: twice, as a relay, so that it is nobody's child.
+//! Forking the keeper: twice, as a relay is, so that it is no child of the program's.
 
 use super::home::{self, Home};
 use super::keeper;
+use super::near::PROGRESS;
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::process::helper;
@@ -67,7 +69,7 @@ fn begin(home: &'static Home, control: i32) -> ! {
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
     home.station.set_keeper();
-    home::keeps(home);
+    keeps(home);
     keeper::run(home, control)
 }
 
@@ -80,14 +82,9 @@ fn allow_descriptors() {
     }
 }
 
-/// The keeper, which may have been root's, is the user's whose streams it keeps: others of his write into the memory that it reads.
-/// Gives the user that it is then.
-pub fn become_user(user: u32, group: u32) -> u32 {
-    // SAFETY: plain integers.
-    unsafe {
-        shunt_sys::syscall!(libc::SYS_setgroups, 0, 0);
-        shunt_sys::syscall!(libc::SYS_setresgid, group, group, group);
-        shunt_sys::syscall!(libc::SYS_setresuid, user, user, user);
-    }
-    calls::geteuid()
+/// In the keeper: its home, which its maker does not have yet when it forks. Without it no sleeper would be rung for
+/// bytes or space that the keeper finds before it has heard of the stream.
+fn keeps(home: &'static Home) {
+    home.control.store(-1, Ordering::Relaxed); // the keeper does not wake itself
+    home::be_home(core::ptr::from_ref(home).cast_mut(), Some(&PROGRESS));
 }

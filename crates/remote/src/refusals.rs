@@ -1,4 +1,4 @@
-//! Servers that refused a stream a moment ago: connections to them bind no port, and ask nobody, until this is over.
+//! Servers that refused a stream a moment ago: connections to them bind no port, and no host is asked, until this is over.
 
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
@@ -9,7 +9,7 @@ use shunt_table::global::{LockedCell, SETUP};
 pub const SAID: u64 = 1_000_000_000;
 pub const LATE: u64 = 100_000_000;
 
-/// Who, why, until when.
+/// The server, why, and until when.
 static REFUSALS: LockedCell<[(Address, Reason, u64); 16]> =
     LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, Reason::Unknown, 0); 16]);
 

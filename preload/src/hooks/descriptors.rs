@@ -1,7 +1,8 @@
 //! Descriptors: closed, duplicated, controlled.
 
 use super::processes::with_own_descriptors;
-use crate::{answer, cancel, real, set_errno};
+use crate::errno::{answer, set_errno};
+use crate::{cancel, real};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
 use shunt_handover::inherit;
@@ -165,7 +166,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
         descriptor::duplicated(from, to);
         drop(stays);
         if to <= 2 {
-            crate::stdio::standard(to);
+            crate::standard::follow(to);
         }
     }
     result

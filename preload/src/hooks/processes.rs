@@ -1,7 +1,7 @@
 //! Processes and threads: copies, ends, limits.
 
-use crate::{cancel, real, trap};
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use crate::{cancel, raw_calls, real};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
 use shunt_sockets::process::user_change::Call;
 use shunt_sockets::process::{namespace, user_change};
@@ -29,7 +29,7 @@ unsafe fn standard_are_others() {
     for fd in 0..3 {
         if !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
             operations::closing(fd);
-            crate::stdio::standard(fd);
+            crate::standard::follow(fd);
         }
     }
 }
@@ -39,10 +39,10 @@ fn change_user(call: Call, made: impl FnOnce() -> c_int) -> c_int {
     if !global::ready() {
         return made();
     }
-    crate::keeping_errno(|| user_change::changing(&call));
+    crate::errno::keeping_errno(|| user_change::changing(&call));
     let result = made();
     if result == 0 {
-        crate::keeping_errno(user_change::changed);
+        crate::errno::keeping_errno(user_change::changed);
     }
     result
 }
@@ -62,7 +62,7 @@ pub fn with_own_descriptors(part: impl FnOnce() -> c_int) -> c_int {
         return part();
     }
     let Some(parting) = split_fd_tables::begin() else {
-        crate::set_errno(libc::ENOMEM);
+        crate::errno::set_errno(libc::ENOMEM);
         return -1;
     };
     let result = part();
@@ -95,10 +95,10 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
 
 hook! {
     fn pthread_create(thread: *mut usize, attributes: *const c_void, function: *mut c_void, argument: *mut c_void) -> c_int {
-        trap::thread_with(function, argument, |function, argument| real::pthread_create(thread, attributes, function, argument))
+        raw_calls::threads::with(function, argument, |function, argument| real::pthread_create(thread, attributes, function, argument))
     }
     fn thrd_create(thread: *mut usize, function: *mut c_void, argument: *mut c_void) -> c_int {
-        trap::thread_with(function, argument, |function, argument| real::thrd_create(thread, function, argument))
+        raw_calls::threads::with(function, argument, |function, argument| real::thrd_create(thread, function, argument))
     }
     fn fork() -> c_int {
         crate::copies::fork()
@@ -115,12 +115,6 @@ hook! {
     fn clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent_tid: usize, tls: usize, child_tid: usize) -> c_int {
         crate::copies::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
     }
-    fn _exit(status: c_int) -> () {
-        crate::end::now(status)
-    }
-    fn _Exit(status: c_int) -> () {
-        crate::end::now(status)
-    }
     fn unshare(flags: c_int) -> c_int {
         let concerns = flags & libc::CLONE_NEWNET != 0;
         if concerns {
@@ -129,7 +123,7 @@ hook! {
         let part = || real::unshare(flags);
         let result = if flags & libc::CLONE_FILES != 0 { with_own_descriptors(part) } else { part() };
         if result == 0 && concerns {
-            crate::keeping_errno(namespace::changed);
+            crate::errno::keeping_errno(namespace::changed);
         }
         result
     }
@@ -141,7 +135,7 @@ hook! {
         }
         let result = real::setns(fd, kind);
         if result == 0 && concerns {
-            crate::keeping_errno(namespace::changed);
+            crate::errno::keeping_errno(namespace::changed);
         }
         result
     }
@@ -158,7 +152,7 @@ hook! {
         change_user(Call::All(real, effective, saved), || real::setresuid(real, effective, saved))
     }
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-        trap::control(option, [a, b], || real::prctl(option, a, b, c, d))
+        raw_calls::filters::control(option, [a, b], || real::prctl(option, a, b, c, d))
     }
     fn login_tty(fd: c_int) -> c_int {
         let result = real::login_tty(fd);
@@ -184,10 +178,6 @@ hook! {
         }
         result
     }
-    fn abort() -> () {
-        crate::end::aborting();
-        real::abort()
-    }
     /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
     fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
         if global::ready() {
@@ -212,11 +202,5 @@ hook! {
     }
     fn prlimit64(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
         prlimit(process, resource, limit, old)
-    }
-    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        if let Some(result) = crate::direct::call(number, a, b, c, d, e, f) {
-            return result as c_long;
-        }
-        real::syscall(number, a, b, c, d, e, f)
     }
 }

@@ -1,6 +1,7 @@
 //! Sockets: made, bound, connected, accepted, asked about.
 
-use crate::{answer, cancel, locals, real, set_errno};
+use crate::errno::{answer, set_errno};
+use crate::{cancel, locals, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
@@ -313,7 +314,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             {
                 match connecting::connect(fd, socket, server) {
                     connecting::Outcome::Connected => {
-                        crate::start::announce(fd);
+                        crate::log::announce(fd);
                         if socket.has(flag::CONNECTING) {
                             set_errno(libc::EINPROGRESS);
                             return -1;
@@ -326,7 +327,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                         if errno == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
                             socket.set(flag::KERNEL);
                             status_page::note(fd, row_kind::TCP, reason, None);
-                            crate::start::explain(fd, reason);
+                            crate::log::explain(fd, reason);
                         }
                         return answer(result) as c_int;
                     }
@@ -336,11 +337,11 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         };
         touched(fd);
         let result = real::connect(fd, address, length);
-        let errno = if result < 0 { *crate::__errno_location() } else { 0 };
+        let errno = if result < 0 { crate::errno::errno() } else { 0 };
         if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
             socket.set(flag::KERNEL);
             status_page::note(fd, row_kind::TCP, reason, None);
-            crate::start::explain(fd, reason);
+            crate::log::explain(fd, reason);
             set_errno(errno);
         }
         result

@@ -1,6 +1,7 @@
 //! poll, select, epoll.
 
-use crate::{answer, cancel, real};
+use crate::errno::answer;
+use crate::{cancel, real};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use shunt_inbox::datagram;

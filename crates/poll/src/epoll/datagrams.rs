@@ -1,4 +1,4 @@
-//! Datagram sockets in sets: see `datagram::sets`.
+//! Datagram sockets in sets: see `datagram::epoll`.
 //!
 //! An entry of theirs has two sources. The kernel's word comes under the entry's tag, as the program asked for it; the
 //! inbox is looked at in memory while the entry is active. It is *cold*, its socket's gate pinned, whenever a thread
@@ -35,8 +35,8 @@ pub(super) fn is_cold(entry: &Entry) -> bool {
     entry.gate.load(Ordering::Relaxed) != gate::WARM
 }
 
-/// Whether anybody but the calling thread, which is counted `own` times, may sleep in the set or around it. Under the
-/// set's lock: who begins to sleep later grows cold later.
+/// Whether any but the calling thread, which is counted `own` times, may sleep in the set or around it. Under the
+/// set's lock: a thread that begins to sleep later grows cold later.
 fn others_sleep(set: &Set, own: u32) -> bool {
     fence(Ordering::SeqCst);
     set.joint.load(Ordering::Relaxed) != 0 || !set.watchers.load(Ordering::Acquire).is_null() || set.sleepers() > own
@@ -71,7 +71,7 @@ pub(super) fn woken(set: &Set, entry: &'static Entry) {
     }
 }
 
-/// What the program asks for is new. True: somebody who sleeps must be told. Under the set's lock.
+/// What the program asks for is new. True: a sleeper must be told. Under the set's lock.
 pub(super) fn appeared(set: &'static Set, entry: &'static Entry) -> bool {
     let Some(socket) = entry.datagram() else { return false };
     let wanted = entry.wanted();

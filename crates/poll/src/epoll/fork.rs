@@ -1,6 +1,6 @@
 //! Around a fork: the kernel's set is shared, and the terms of its entries; all else here is a copy.
 
-use super::set::{forget_free_sets, Set, WATCHERS};
+use super::set::{forget_free_sets, Set, SETS};
 use super::{datagrams, entry};
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::fork_sharing;
@@ -49,7 +49,7 @@ pub fn children_gone(forks: u32) {
 
 /// In the child after fork: no other thread exists, so no lock is held here. The parent's threads may sleep in the sets.
 pub fn forked() {
-    WATCHERS.reset();
+    SETS.watchers.reset();
     entry::forked();
     forget_free_sets();
     each_set(|set| {

@@ -23,7 +23,7 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Kinds of relocation by which a place holds a symbol's address: R_X86_64_64, _GLOB_DAT, _JUMP_SLOT.
 const BINDING: [u32; 3] = [1, 6, 7];
 
-/// A version that only who names it is given (the highest bit of an entry of .gnu.version).
+/// A version that is given only where it is named (the highest bit of an entry of .gnu.version).
 const HIDDEN: u16 = 0x8000;
 
 /// struct link_map and struct r_debug, as debuggers know them (link.h).

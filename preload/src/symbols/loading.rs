@@ -3,9 +3,10 @@
 //!
 //! They jump to the C library's functions, which look for libraries on behalf of their caller, by the address of the return.
 
-use super::{code, objects};
+use super::deep;
+use crate::loader::{missing, objects};
+use crate::raw_calls::code;
 use crate::real;
-use crate::symbols::deep;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_config::Raw;
@@ -89,8 +90,4 @@ unsafe extern "C" fn before_in_space(space: c_long, name: *const c_char, _flags:
     } else {
         function
     }
-}
-
-extern "C" fn missing() -> *mut c_void {
-    core::ptr::null_mut()
 }

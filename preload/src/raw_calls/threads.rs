@@ -5,7 +5,9 @@
 //! A library of Go's begins with a thread of its own, before there is a goroutine, whose stack has no room for a signal's frame.
 //! Which threads will call into it nobody knows, so from then on no call is told in this process.
 
-use super::{code, masks, objects};
+use super::code;
+use crate::loader::objects;
+use crate::masks;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use shunt_segment::reason::Reason;

@@ -14,16 +14,16 @@
 //! ```
 //!
 //! If no answer comes in time, or not with a descriptor, the program says STAY, or nothing before it closes that socket, and nothing has happened.
-//! A keeper that is stopped keeps nobody: a question that finds no room is not asked. For [`PATIENCE`] in each
+//! A stopped keeper stops no program: a question that finds no room is not asked. For [`PATIENCE`] in each
 //! second until then the rings are kept short so that they empty: the sender has no room but in an empty ring, and the keeper
 //! brings something only into an empty one, and not at once. A stream that several processes have is the keeper's.
 //!
 //! The stream's object and channel stay as they are until the program has closed its last number: calls of other threads that
 //! began before may look at them late.
 
-use super::home::Home;
+use super::home::{driven, Home};
 use super::message::Message;
-use super::words::{self, flag as stream_flag, mode};
+use super::stream_words::{self, flag as stream_flag, mode};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use shunt_rendezvous::exchange;
 use shunt_segment::channel::{state, word, Side};
@@ -40,7 +40,7 @@ pub const BETWEEN: u64 = 1_000_000_000;
 pub const AT_MOST: u64 = 60_000_000_000;
 /// How long the keeper has to answer (ns).
 const ANSWER: u64 = 20_000_000;
-/// If it has not, nobody asks it for so long: twice as long each time, and at most so long (ns).
+/// If it has not, it is not asked for so long: twice as long each time, and at most so long (ns).
 const SILENT: [u64; 2] = [100_000_000, 60_000_000_000];
 /// After a question in vain the next one (ns): while the rings are kept short, and later.
 const AGAIN: [u64; 2] = [500_000, 100_000_000];
@@ -87,7 +87,7 @@ pub fn is_marked(home: &Home, stream: Stream) -> bool {
 /// call goes on.
 #[inline(always)]
 pub fn leave(socket: &Socket, fd: i32) -> bool {
-    match super::near::driven() {
+    match driven() {
         Some(home) if home.common().leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) => leave_if_due(home, socket, fd),
         _ => false,
     }
@@ -105,7 +105,8 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         shorten(home, socket, stream, now);
         return false;
     }
-    let unasked = now < words::get(&home.station, stream, words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
+    let unasked =
+        now < stream_words::get(&home.station, stream, stream_words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
     if unasked || !is_open(home, stream) || shunt_rendezvous::exchange::stay_for_good() {
         return false;
     }
@@ -113,13 +114,13 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten()
     });
     if !left {
-        let short = now < words::get(&home.station, stream, words::SHORT_UNTIL);
-        words::set(&home.station, stream, words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
+        let short = now < stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL);
+        stream_words::set(&home.station, stream, stream_words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
     }
     left
 }
 
-/// Nobody else has it, nor hears signals of it, nor has it ended in any direction.
+/// No other process has it, none hears signals of it, and it has not ended in any direction.
 fn is_one_process_s(socket: &Socket) -> bool {
     let unusual = flag::SHARED | flag::ASYNC | flag::TIMED | flag::ZERO_COPY | flag::HUNG_UP | flag::SHUT_RD | flag::LEFT;
     let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE | state::SHUT_RD | state::SHARED;
@@ -133,7 +134,8 @@ fn is_one_process_s(socket: &Socket) -> bool {
 pub fn is_open(home: &Home, stream: Stream) -> bool {
     use stream_flag::{ACTIVE, FIN_IN, FIN_OUT, NEAR_GONE, OVER, REFUSED, RESET_IN, RESET_OUT};
     let ends = FIN_IN | FIN_OUT | RESET_IN | RESET_OUT | NEAR_GONE | REFUSED | OVER;
-    words::flags(&home.station, stream) & (ACTIVE | ends) == ACTIVE && words::way(&home.station, stream) == mode::TCP
+    stream_words::flags(&home.station, stream) & (ACTIVE | ends) == ACTIVE
+        && stream_words::way(&home.station, stream) == mode::TCP
 }
 
 /// Nothing stands in its rings, and no byte that was held back.
@@ -144,7 +146,7 @@ pub fn is_empty(socket: &Socket) -> bool {
 /// The ring in which the program sends gets no room but when it is empty, for a while. Under the sending lock, where all that a send
 /// was promised has been put.
 fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
-    if now >= words::get(&home.station, stream, words::SHORT_UNTIL) {
+    if now >= stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL) {
         return lengthen(home, stream, socket.own(), socket.peer());
     }
     let Some(_held) = socket.try_lock_send() else { return };
@@ -153,16 +155,21 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
     if now == SHORT {
         return;
     }
-    let noted = words::get(&home.station, stream, words::LIMITS);
+    let noted = stream_words::get(&home.station, stream, stream_words::LIMITS);
     // The program may have set one of them since they were shortened: the other is noted already.
     let before = |which: usize, noted: u32| u64::from(if now[which] == SHORT[which] { noted } else { now[which] });
-    words::set(&home.station, stream, words::LIMITS, before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32));
+    stream_words::set(
+        &home.station,
+        stream,
+        stream_words::LIMITS,
+        before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32),
+    );
     for (at, limit) in limits.into_iter().enumerate() {
         // What the program sets in this moment stays, and is noted next time.
         let _ = limit.compare_exchange(now[at], SHORT[at], Ordering::Release, Ordering::Relaxed);
     }
     fence(Ordering::SeqCst);
-    if words::get(&home.station, stream, words::SHORT_UNTIL) == 0 {
+    if stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL) == 0 {
         lengthen(home, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
     }
 }
@@ -170,9 +177,9 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
 /// The ring has the room that it had.
 pub fn lengthen(home: &Home, stream: Stream, near: &Side, far: &Side) {
     for (limit, short, shift) in [(&near.transmit.send_buffer, SHORT[0], 0), (&far.receive_buffer, SHORT[1], 32)] {
-        // Unless the program has set another since. Who finds it short finds what it was, too: that is noted before.
+        // Unless the program has set another since. A thread that finds it short finds what it was, too: that is noted before.
         if limit.load(Ordering::Acquire) == short {
-            let before = (words::get(&home.station, stream, words::LIMITS) >> shift) as u32;
+            let before = (stream_words::get(&home.station, stream, stream_words::LIMITS) >> shift) as u32;
             let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -189,7 +196,7 @@ pub struct Given {
 }
 
 impl exchange::Given for Given {
-    /// It is the program's, and nobody else's; `None`: the keeper could not be told.
+    /// It is the program's alone; `None`: the keeper could not be told.
     fn take(mut self) -> Option<i32> {
         // There is room: nothing was said there before.
         calls::send_byte(self.over, TOOK, MSG_DONTWAIT | MSG_NOSIGNAL).ok()?;
@@ -201,7 +208,7 @@ impl exchange::Given for Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if self.over >= 0 {
-            // Said as well, as a process that somebody has made past the library may have the socket, too.
+            // Said as well, as a process that was made past the library may have the socket, too.
             let _ = calls::send_byte(self.over, STAY, MSG_DONTWAIT | MSG_NOSIGNAL);
             let _ = calls::close(self.over);
         }

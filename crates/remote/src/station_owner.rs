@@ -1,7 +1,7 @@
-//! Whose a station is: one user's, as a listener's connections are ([`users`]). It is the first's who has streams there, or who becomes
-//! another user before anybody has any, as a server's workers do.
+//! The owner of a station: one user, as of a listener's connections ([`users`]). It is the user of the first process that has streams
+//! there, or that becomes another user before there are any, as a server's workers do.
 //!
-//! Who becomes another user than that keeps the rings of the streams of which he has descriptors, as of connections on one host
+//! A process that becomes another user than that keeps the rings of the streams of which it has descriptors, as of connections on one host
 //! ([`link::narrow`]), and nothing else of the station. It tells the keeper by bells, like a program that was handed them, by
 //! exec or in a message, and that may become another user, too. The numbers of all these streams are never lent again: the keeper
 //! retires them when they end.
@@ -10,6 +10,7 @@ use super::home::{self, Home};
 use super::message::Message;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
+use shunt_sys::libc;
 use shunt_sys::section::Section;
 use shunt_sys::{calls, clock, sleeping};
 use shunt_table::global::SETUP;
@@ -47,7 +48,7 @@ impl Home {
         keeper() == u64::from(user) + 1
     }
 
-    /// Leaves a station whose agent has ended, if nobody has a stream there any more: an agent that is started again and again is not to
+    /// Leaves a station whose agent has ended, if no process has a stream there any more: an agent that is started again and again is not to
     /// cost each program sixteen descriptors and a keeper each time.
     pub(super) fn leave_if_empty(&'static self) {
         let is_empty = || {
@@ -63,7 +64,7 @@ impl Home {
             return; // by another thread
         }
         self.part();
-        // Nobody else drops them before.
+        // No other thread drops them before.
         if let Some(_setup) = SETUP.lock() {
             for &(_, index) in &self.links {
                 // One that a thread took an answer from meanwhile stays until its connection is over.
@@ -95,7 +96,7 @@ impl Home {
         }
         // Where the lock's holders have other numbers it is not to be asked for; a process that is there has never driven.
         self.station.leave(!shunt_table::process::identity::numbers_are_strange());
-        // What was left to whoever had the lock.
+        // What was left to the holder of the lock.
         let _ = Message::Wake.send(self.control.load(Ordering::Relaxed), &[]);
         private::close_at(&self.control);
     }
@@ -116,4 +117,16 @@ pub fn user_changed() {
             home.station.is_not_roots();
         }
     }
+}
+
+/// The keeper, which may have been root's, becomes the user of the streams that it keeps: other processes of that user write into the memory that it reads.
+/// Gives the user that it is then.
+pub fn become_user(user: u32, group: u32) -> u32 {
+    // SAFETY: plain integers.
+    unsafe {
+        shunt_sys::syscall!(libc::SYS_setgroups, 0, 0);
+        shunt_sys::syscall!(libc::SYS_setresgid, group, group, group);
+        shunt_sys::syscall!(libc::SYS_setresuid, user, user, user);
+    }
+    calls::geteuid()
 }

@@ -73,13 +73,13 @@ pub unsafe fn by_number(how: c_int, set: usize, old: usize, size: usize) -> Opti
         let mut told = 0u64;
         let given = without.as_ref().map_or(core::ptr::null(), |set| set);
         if let Err(error) = calls::sigprocmask(how, given, &mut told, size) {
-            return Some(crate::answer(Err(error)));
+            return Some(crate::errno::answer(Err(error)));
         }
         if let Some(wanted) = wanted {
             changed(how, wanted);
         }
         if old != 0 && user::write(old as *mut u64, told | if before != 0 { BIT } else { 0 }).is_err() {
-            crate::set_errno(libc::EFAULT);
+            crate::errno::set_errno(libc::EFAULT);
             return Some(-1);
         }
         Some(0)

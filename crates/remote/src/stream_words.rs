@@ -3,8 +3,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_station::{Station, Stream};
 
+/// Links of a station: all are made with it, so that every process that is forked has all of them.
+pub const LINKS: usize = 8;
+
 /// Streams that rings are provided for.
-pub const STREAMS: u32 = super::home::LINKS as u32 * shunt_segment::CHANNELS as u32;
+pub const STREAMS: u32 = LINKS as u32 * shunt_segment::CHANNELS as u32;
 
 /// Bits of [`FLAGS`].
 pub mod flag {
@@ -18,7 +21,7 @@ pub mod flag {
     pub const FIN_IN: u64 = 1 << 3;
     /// The peer reset the stream, or the way to it is lost.
     pub const RESET_IN: u64 = 1 << 4;
-    /// Nobody has the near companion any more.
+    /// No process has the near companion any more.
     pub const NEAR_GONE: u64 = 1 << 5;
     /// Bytes came for a program that had closed: they are answered with a reset.
     pub const REFUSED: u64 = 1 << 6;
@@ -32,7 +35,7 @@ pub mod flag {
     pub const BEGIN_DUE: u64 = 1 << 10;
     /// The station's stream is not bound yet: OPENED has not come.
     pub const BIND_DUE: u64 = 1 << 11;
-    /// The record was written into the shadow ([`super::super::shadow`]).
+    /// The record was written into the shadow ([`super::super::tcp_fallback`]).
     pub const RECORD_OUT: u64 = 1 << 12;
     /// As RING, by an urgent byte: the kernel makes SIGURG of it.
     pub const RING_URGENT: u64 = 1 << 15;
@@ -95,13 +98,13 @@ pub const COMMON: usize = 3072;
 /// Words that belong to no stream.
 #[repr(C)]
 pub struct Common {
-    /// A bit for each stream that is to be looked after by who holds the lock.
+    /// A bit for each stream that is to be looked after by the next holder of the lock.
     pub dirty: [AtomicU64; (STREAMS as usize).div_ceil(64)],
-    /// The same, of those who have the lock: what their turn, or the next one, is to look after.
+    /// As `dirty`, by the holder of the lock: what its turn, or the next one, is to look after.
     pub owed: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
-    /// A bit for each stream that its program is to leave to TCP ([`super::leave`]).
+    /// A bit for each stream that its program is to leave to TCP ([`super::switch_to_tcp`]).
     pub leaving: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// Gates that the keeper has, or will have: bit 0 for IPv4, 1 for IPv6.
     pub gates: AtomicU64,
@@ -115,14 +118,14 @@ pub struct Common {
     pub holding: AtomicU64,
     /// Until when none may be held (ns).
     pub no_hold_until: AtomicU64,
-    /// Whose the keeper has become, plus one; 0: it is its maker's.
+    /// The user that the keeper has become, plus one; 0: it is its maker's.
     pub keeper_user: AtomicU64,
     /// When what a program holds back is due ([`shunt_stream::corked`]), since the keeper looked last (ns); 0: nothing was.
     pub held_back: AtomicU64,
 }
 
 impl Common {
-    /// Whether anybody is to look after any stream.
+    /// Whether any stream is to be looked after.
     pub fn is_any_marked(&self, order: Ordering) -> bool {
         self.dirty.iter().chain(&self.owed).any(|word| word.load(order) != 0)
     }

@@ -14,21 +14,21 @@
 //! after how many bytes (BEGIN), and goes on there when the server has as many (BEGUN). No room is granted to the server
 //! before BEGUN, so one that never heard of BEGIN has sent nothing by the engine, and all that it got is TCP's.
 //!
-//! **Resuming.** Who learns that the path is lost takes nothing more from the engine, and writes a record; the other end, which
+//! **Resuming.** The end that learns that the path is lost takes nothing more from the engine, and writes a record; the other end, which
 //! may not know yet, does the same when it reads that. Bytes stay in the sender's ring until the engine says that the receiver's
 //! ring has them, so both ends can go on behind the byte that the other's record names. A client without BEGUN waits for the
 //! server's record, which says whether BEGIN had come; if not there is no record of the client's, and its bytes continue
 //! as if nothing had been. A server to which BEGIN does not come in time does as if the path were lost.
 //!
-//! **Ending.** Who lets go of a stream says so in a record, too: its end, said by the engine, may have been lost with the path.
+//! **Ending.** The end that lets go of a stream says so in a record, too: its end, said by the engine, may have been lost with the path.
 //!
 //! Positions are the rings' own, so that a driver that was killed between a ring and a word has lost nothing.
 
-use super::accept::token_bytes;
 use super::home::Home;
-use super::leave;
+use super::message::token_bytes;
 use super::pump::{Rings, WINDOW};
-use super::words::{self, flag, mode};
+use super::stream_words::{self, flag, mode};
+use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
@@ -101,7 +101,7 @@ impl Shadow {
         look_at: u64::MAX,
         reset_at: 0,
         short_at: u64::MAX,
-        between: leave::BETWEEN,
+        between: switch_to_tcp::BETWEEN,
         tried: u64::MAX,
         bring_at: 0,
     };
@@ -128,10 +128,10 @@ impl Shadow {
 
     /// The stream is over, and its shadow is to be closed.
     pub fn say_ended(&self, home: &Home, stream: Stream) {
-        let flags = words::flags(&home.station, stream);
+        let flags = stream_words::flags(&home.station, stream);
         let (both, reset) = (flag::FIN_OUT | flag::FIN_IN, flag::RESET_OUT | flag::RESET_IN);
-        if words::way(&home.station, stream) == mode::FAST && flags & (both | reset) == both {
-            self.write(home, stream, words::get(&home.station, stream, words::SENT), ENDED);
+        if stream_words::way(&home.station, stream) == mode::FAST && flags & (both | reset) == both {
+            self.write(home, stream, stream_words::get(&home.station, stream, stream_words::SENT), ENDED);
         }
     }
 
@@ -139,7 +139,8 @@ impl Shadow {
     pub fn may_be_left(&self, home: &Home, stream: Stream) -> bool {
         let far = home.far(stream);
         let (near_word, waiting) = far.incoming().look();
-        let open = leave::is_open(home, stream) && near_word & (word::FIN | word::CLOSED | word::RST) == 0 && self.reset_at == 0;
+        let open =
+            switch_to_tcp::is_open(home, stream) && near_word & (word::FIN | word::CLOSED | word::RST) == 0 && self.reset_at == 0;
         let empty = waiting == 0 && far.outgoing().unacknowledged() == 0;
         self.fd >= 0 && open && empty
     }
@@ -152,7 +153,7 @@ impl Shadow {
     /// Does what is to be done. True: the other end has let go of a stream whose bytes go by the engine.
     pub fn tend(&mut self, home: &Home, driver: &mut Driver<'_>, stream: Stream, now: u64) -> bool {
         let station = &home.station;
-        let flags = words::flags(station, stream);
+        let flags = stream_words::flags(station, stream);
         if self.fd < 0 || flags & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
             return false;
         }
@@ -161,10 +162,10 @@ impl Shadow {
         let mut let_go = false;
         // Each step that changes the way is followed by one on the new way.
         for _ in 0..4 {
-            if words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0 {
+            if stream_words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0 {
                 break;
             }
-            let way = words::way(station, stream);
+            let way = stream_words::way(station, stream);
             match way {
                 mode::PROVISIONAL => tending.look_for_token(),
                 mode::BEGINNING | mode::FAST => let_go = tending.listen(way == mode::BEGINNING),
@@ -172,7 +173,7 @@ impl Shadow {
                 mode::RESUMING => tending.resume(),
                 _ => tending.carry(),
             }
-            if words::way(station, stream) == way {
+            if stream_words::way(station, stream) == way {
                 break;
             }
         }
@@ -192,15 +193,15 @@ struct Tending<'a, 's> {
 
 impl Tending<'_, '_> {
     fn set(&self, which: usize, value: u64) {
-        words::set(&self.home.station, self.stream, which, value);
+        stream_words::set(&self.home.station, self.stream, which, value);
     }
 
     fn get(&self, which: usize) -> u64 {
-        words::get(&self.home.station, self.stream, which)
+        stream_words::get(&self.home.station, self.stream, which)
     }
 
     fn has(&self, flags: u64) -> bool {
-        words::flags(&self.home.station, self.stream) & flags != 0
+        stream_words::flags(&self.home.station, self.stream) & flags != 0
     }
 
     fn receive(&self, into: &mut [u8], flags: i32) -> Result<usize> {
@@ -223,13 +224,13 @@ impl Tending<'_, '_> {
         match got {
             Ok(16) if bytes == token => {
                 let _ = self.receive(&mut bytes, 0);
-                self.set(words::MODE, mode::BEGINNING);
-                self.set(words::OUT_BASE, self.get(words::SENT));
+                self.set(stream_words::MODE, mode::BEGINNING);
+                self.set(stream_words::OUT_BASE, self.get(stream_words::SENT));
                 if self.has(flag::FIN_OUT) {
                     // The end was said by TCP, where nothing can follow it: it stays there.
                     self.driver.abandon(self.now, self.stream);
                 } else {
-                    words::raise(&self.home.station, self.stream, flag::BEGIN_DUE | flag::BIND_DUE);
+                    stream_words::raise(&self.home.station, self.stream, flag::BEGIN_DUE | flag::BIND_DUE);
                 }
                 return;
             }
@@ -251,7 +252,7 @@ impl Tending<'_, '_> {
 
     fn by_tcp_for_good(&mut self) {
         self.driver.abandon(self.now, self.stream);
-        self.set(words::MODE, mode::TCP);
+        self.set(stream_words::MODE, mode::TCP);
     }
 
     /// A server before BEGIN: what comes by TCP are the stream's bytes.
@@ -261,12 +262,12 @@ impl Tending<'_, '_> {
             self.driver.drive(self.now, &mut self.pump);
         }
         self.pump.begin_if_there(self.stream);
-        let limit = self.get(words::BEGIN_AT).checked_sub(1).unwrap_or(u64::MAX);
-        if words::way(&self.home.station, self.stream) == mode::CLAIMED && self.shadow.reset_at == 0 {
+        let limit = self.get(stream_words::BEGIN_AT).checked_sub(1).unwrap_or(u64::MAX);
+        if stream_words::way(&self.home.station, self.stream) == mode::CLAIMED && self.shadow.reset_at == 0 {
             self.carry_in(BEFORE, limit);
             self.pump.begin_if_there(self.stream);
         }
-        match words::way(&self.home.station, self.stream) {
+        match stream_words::way(&self.home.station, self.stream) {
             mode::CLAIMED => {}
             mode::FAST => return self.pump.service(self.driver, self.stream),
             _ => return,
@@ -338,9 +339,11 @@ impl Tending<'_, '_> {
         }
         self.pump.service(self.driver, self.stream);
         match self.next() {
-            Next::Record(_, NEVER_FAST) if beginning && self.get(words::ACKNOWLEDGED) == self.get(words::OUT_BASE) => {
+            Next::Record(_, NEVER_FAST)
+                if beginning && self.get(stream_words::ACKNOWLEDGED) == self.get(stream_words::OUT_BASE) =>
+            {
                 self.consume_record();
-                self.go_on_from(self.get(words::OUT_BASE));
+                self.go_on_from(self.get(stream_words::OUT_BASE));
             }
             Next::Record(_, BY_ENGINE) => {
                 let bulk = if self.has(flag::QUITS) { flag::BULK } else { 0 };
@@ -371,15 +374,15 @@ impl Tending<'_, '_> {
                     return;
                 }
             }
-            let known = self.get(words::RECEIVED);
+            let known = self.get(stream_words::RECEIVED);
             let received = known + (far.outgoing().announced().wrapping_sub(known) & word::POSITION);
-            self.set(words::RECEIVED, received);
+            self.set(stream_words::RECEIVED, received);
             // Nothing but a token was written before, or everything was read: there is room.
             let kind = if never { NEVER_FAST } else { BY_ENGINE };
             if !self.shadow.write(self.home, self.stream, received, kind) {
                 return self.pump.broken(self.stream);
             }
-            words::raise(&self.home.station, self.stream, flag::RECORD_OUT);
+            stream_words::raise(&self.home.station, self.stream, flag::RECORD_OUT);
             if never {
                 return self.go_on_from(0);
             }
@@ -399,12 +402,12 @@ impl Tending<'_, '_> {
     fn conclude_by(&mut self, position: u64) {
         self.consume_record();
         let far = self.home.far(self.stream);
-        if position != self.get(words::RECEIVED) || !self.has(flag::FIN_OUT) {
+        if position != self.get(stream_words::RECEIVED) || !self.has(flag::FIN_OUT) {
             return self.pump.broken(self.stream);
         }
         let (_, waiting) = far.incoming().look();
         far.incoming().pass(waiting);
-        self.set(words::ACKNOWLEDGED, self.get(words::SENT));
+        self.set(stream_words::ACKNOWLEDGED, self.get(stream_words::SENT));
         self.pump.tell(self.stream, arm::OUT);
         self.pump.ended(self.stream);
     }
@@ -422,17 +425,17 @@ impl Tending<'_, '_> {
             far.incoming().pass(more as usize);
             self.pump.tell(self.stream, arm::OUT);
         }
-        self.set(words::SENT, position);
-        self.set(words::ACKNOWLEDGED, position);
-        let behind = (self.get(words::MARK) & word::POSITION).wrapping_sub(position) & word::POSITION;
+        self.set(stream_words::SENT, position);
+        self.set(stream_words::ACKNOWLEDGED, position);
+        let behind = (self.get(stream_words::MARK) & word::POSITION).wrapping_sub(position) & word::POSITION;
         if behind < 1 << 47 {
-            self.set(words::MARK, 0);
+            self.set(stream_words::MARK, 0);
         }
-        words::lower(&self.home.station, self.stream, flag::FIN_OUT);
+        stream_words::lower(&self.home.station, self.stream, flag::FIN_OUT);
         self.by_tcp_for_good();
         if self.has(flag::BULK) {
             self.shadow.short_at = 0;
-            leave::mark(self.home, self.stream, true);
+            switch_to_tcp::mark(self.home, self.stream, true);
         }
     }
 
@@ -441,7 +444,7 @@ impl Tending<'_, '_> {
     fn carry(&mut self) {
         self.carry_in(WINDOW, u64::MAX);
         self.carry_out();
-        match self.get(words::SHORT_UNTIL) {
+        match self.get(stream_words::SHORT_UNTIL) {
             0 if self.now >= self.shadow.short_at => self.begin_short(),
             0 => {}
             until => self.keep_short(until),
@@ -453,16 +456,16 @@ impl Tending<'_, '_> {
         let far = self.home.far(self.stream);
         let shared = far.peer().receive.state.load(Ordering::Acquire) & (state::SHARED | state::OWNED) != 0;
         if shared || self.has(flag::FIN_IN | flag::FIN_OUT) {
-            self.shadow.short_at = self.now + leave::BETWEEN;
+            self.shadow.short_at = self.now + switch_to_tcp::BETWEEN;
             return;
         }
         let empty = far.incoming().look().1 == 0 && far.outgoing().unacknowledged() == 0;
-        let moved = self.get(words::RECEIVED).wrapping_add(self.get(words::SENT));
+        let moved = self.get(stream_words::RECEIVED).wrapping_add(self.get(stream_words::SENT));
         if empty && moved == self.shadow.tried {
             return; // its next call finds them empty in any case
         }
         self.shadow.tried = moved;
-        self.set(words::SHORT_UNTIL, self.now + leave::PATIENCE);
+        self.set(stream_words::SHORT_UNTIL, self.now + switch_to_tcp::PATIENCE);
         self.shadow.look_at = self.shadow.look_at.min(self.now + SHORTLY);
     }
 
@@ -472,19 +475,19 @@ impl Tending<'_, '_> {
             self.shadow.look_at = self.shadow.look_at.min(self.now + SHORTLY);
             return;
         }
-        self.set(words::SHORT_UNTIL, 0);
+        self.set(stream_words::SHORT_UNTIL, 0);
         self.shadow.short_at = self.now + self.shadow.between;
-        self.shadow.between = (2 * self.shadow.between).min(leave::AT_MOST);
-        self.shadow.tried = self.get(words::RECEIVED).wrapping_add(self.get(words::SENT));
-        fence(Ordering::SeqCst); // who shortens it in this moment sees that, or we what he stored
+        self.shadow.between = (2 * self.shadow.between).min(switch_to_tcp::AT_MOST);
+        self.shadow.tried = self.get(stream_words::RECEIVED).wrapping_add(self.get(stream_words::SENT));
+        fence(Ordering::SeqCst); // a thread that shortens it in this moment sees that, or its store is seen here
         let far = self.home.far(self.stream);
-        leave::lengthen(self.home, self.stream, far.peer(), far.own());
+        switch_to_tcp::lengthen(self.home, self.stream, far.peer(), far.own());
         self.pump.tell(self.stream, arm::OUT);
         self.shadow.look_at = self.now;
     }
 
     fn reset(&mut self) {
-        words::raise(&self.home.station, self.stream, flag::RESET_OUT);
+        stream_words::raise(&self.home.station, self.stream, flag::RESET_OUT);
         // At once: a program whose bytes are refused may keep its descriptor for long.
         let nobody = [0u8; 16]; // AF_UNSPEC: tcp_disconnect sends the reset
         let _ = calls::connect(self.shadow.fd, nobody.as_ptr().cast(), 16);
@@ -495,7 +498,7 @@ impl Tending<'_, '_> {
     fn say_end(&self) {
         if !self.has(flag::FIN_OUT) {
             let _ = calls::shutdown(self.shadow.fd, libc::SHUT_WR);
-            words::raise(&self.home.station, self.stream, flag::FIN_OUT);
+            stream_words::raise(&self.home.station, self.stream, flag::FIN_OUT);
         }
     }
 
@@ -524,8 +527,8 @@ impl Tending<'_, '_> {
             }
             let (mut most, mut out_of_band) = (waiting.min(PIECE), 0);
             let marked = far.peer().urgent.load(Ordering::Acquire);
-            if marked & mark::VALID != 0 && marked != self.get(words::MARK) {
-                match (marked & word::POSITION).wrapping_sub(self.get(words::SENT)) & word::POSITION {
+            if marked & mark::VALID != 0 && marked != self.get(stream_words::MARK) {
+                match (marked & word::POSITION).wrapping_sub(self.get(stream_words::SENT)) & word::POSITION {
                     0 => (most, out_of_band) = (1, MSG_OOB),
                     ahead if ahead < most as u64 => most = ahead as usize,
                     _ => {}
@@ -538,12 +541,12 @@ impl Tending<'_, '_> {
             match self.send(&bytes[..got], out_of_band) {
                 Ok(sent) => {
                     if out_of_band != 0 && sent == 1 {
-                        self.set(words::MARK, marked);
+                        self.set(stream_words::MARK, marked);
                     }
                     far.incoming().pass(sent);
-                    let position = self.get(words::SENT) + sent as u64;
-                    self.set(words::SENT, position);
-                    self.set(words::ACKNOWLEDGED, position);
+                    let position = self.get(stream_words::SENT) + sent as u64;
+                    self.set(stream_words::SENT, position);
+                    self.set(stream_words::ACKNOWLEDGED, position);
                     self.pump.tell(self.stream, arm::OUT);
                 }
                 Err(Errno(libc::EAGAIN)) => self.shadow.blocked = true,
@@ -551,7 +554,7 @@ impl Tending<'_, '_> {
                 Err(_) if self.has(flag::FIN_IN) => return self.pump.broken(self.stream),
                 // The reason is read behind the bytes that came before it.
                 Err(_) => {
-                    // Before the token that may be one: who looks for it reads it first.
+                    // Before the token that may be one: a look for it reads it first.
                     (self.shadow.blocked, self.shadow.ready) = (true, true);
                     self.shadow.look_at = self.now + AGAIN;
                     return;
@@ -576,10 +579,10 @@ impl Tending<'_, '_> {
         let far = self.home.far(self.stream);
         let mut bytes = [0u8; PIECE];
         for _ in 0..PIECES {
-            let (received, unread) = (self.get(words::RECEIVED), far.outgoing().unacknowledged());
-            // Who looks whether the program has read ([`super::keeper`]) asks for this.
-            self.set(words::GRANTED, received.saturating_sub(unread) + WINDOW);
-            let short = self.get(words::SHORT_UNTIL) != 0;
+            let (received, unread) = (self.get(stream_words::RECEIVED), far.outgoing().unacknowledged());
+            // The look whether the program has read ([`super::keeper`]) asks for this.
+            self.set(stream_words::GRANTED, received.saturating_sub(unread) + WINDOW);
+            let short = self.get(stream_words::SHORT_UNTIL) != 0;
             if short && (unread > 0 || self.now < self.shadow.bring_at) {
                 return;
             }
@@ -607,7 +610,7 @@ impl Tending<'_, '_> {
                     }
                     // SAFETY: plain memory of ours; the station's lock is this side's sending lock.
                     let put = unsafe { far.outgoing().send(bytes.as_ptr(), got) };
-                    self.pump.add(self.stream, words::RECEIVED, put as u64);
+                    self.pump.add(self.stream, stream_words::RECEIVED, put as u64);
                     self.pump.tell(self.stream, arm::IN);
                     if short {
                         self.shadow.bring_at = self.now + BROUGHT;
@@ -618,7 +621,7 @@ impl Tending<'_, '_> {
                 }
                 Err(Errno(libc::EAGAIN)) => return self.shadow.ready = false,
                 Err(Errno(libc::EINTR)) => {}
-                Err(_) if words::way(&self.home.station, self.stream) == mode::CLAIMED => {
+                Err(_) if stream_words::way(&self.home.station, self.stream) == mode::CLAIMED => {
                     (self.shadow.ready, self.shadow.reset_at) = (false, self.now);
                     return;
                 }

@@ -1,7 +1,6 @@
 //! What is loaded, and which of it may enter the kernel.
 
-use crate::real;
-use crate::symbols::{self, LinkMap};
+use super::tables::{self, LinkMap};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -40,12 +39,24 @@ pub fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
 
 pub type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
 
-/// [`Objects::marks`], and dl_iterate_phdr(3). 0: the C library does not tell.
-static MARKS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
-static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-/// _dl_find_object(3), since version 2.35 of the C library, and dlinfo(3).
-static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static INFORMATION: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// What [`resolve`] looks up. Null, or 0: the C library does not have it.
+struct Resolved {
+    /// [`Objects::marks`].
+    marks: [AtomicUsize; 4],
+    /// dl_iterate_phdr(3).
+    iterate: AtomicPtr<c_void>,
+    /// _dl_find_object(3), since version 2.35 of the C library.
+    find_object: AtomicPtr<c_void>,
+    /// dlinfo(3).
+    information: AtomicPtr<c_void>,
+}
+
+static RESOLVED: Resolved = Resolved {
+    marks: [const { AtomicUsize::new(0) }; 4],
+    iterate: AtomicPtr::new(core::ptr::null_mut()),
+    find_object: AtomicPtr::new(core::ptr::null_mut()),
+    information: AtomicPtr::new(core::ptr::null_mut()),
+};
 
 /// Whether an object has an address.
 pub unsafe fn holds(object: &dl_phdr_info, address: usize) -> bool {
@@ -73,24 +84,24 @@ pub unsafe fn file_name<'a>(name: *const core::ffi::c_char) -> &'a [u8] {
 /// Looks up, once, what is needed later, when another thread may have the loader's lock that dlsym(3) takes, and wait for one of ours in a
 /// constructor of a library that it loads.
 pub fn resolve() {
-    if !ITERATE.load(Ordering::Relaxed).is_null() {
+    if !RESOLVED.iterate.load(Ordering::Relaxed).is_null() {
         return;
     }
     // SAFETY: functions of the C library by their prototypes.
     unsafe {
-        let libc = real::following(b"gnu_get_libc_version\0");
-        let value = real::find(b"getauxval\0");
+        let libc = super::following(b"gnu_get_libc_version\0");
+        let value = super::find(b"getauxval\0");
         if libc.is_null() || value.is_null() {
             return;
         }
         let value: unsafe extern "C" fn(c_ulong) -> c_ulong = core::mem::transmute(value);
         let marks =
             [libc as usize, look as *const () as usize, value(libc::AT_BASE) as usize, value(libc::AT_SYSINFO_EHDR) as usize];
-        MARKS.iter().zip(marks).for_each(|(place, mark)| place.store(mark, Ordering::Relaxed));
+        RESOLVED.marks.iter().zip(marks).for_each(|(place, mark)| place.store(mark, Ordering::Relaxed));
         // Not by dlsym(3), which would leave the program an error (dlerror(3)) where there is none.
-        FIND_OBJECT.store(symbols::behind(b"_dl_find_object").unwrap_or(core::ptr::null_mut()), Ordering::Relaxed);
-        INFORMATION.store(real::find(b"dlinfo\0"), Ordering::Relaxed);
-        ITERATE.store(real::find(b"dl_iterate_phdr\0"), Ordering::Relaxed);
+        RESOLVED.find_object.store(tables::behind(b"_dl_find_object").unwrap_or(core::ptr::null_mut()), Ordering::Relaxed);
+        RESOLVED.information.store(super::find(b"dlinfo\0"), Ordering::Relaxed);
+        RESOLVED.iterate.store(super::find(b"dl_iterate_phdr\0"), Ordering::Relaxed);
     }
 }
 
@@ -115,7 +126,7 @@ const BASE: c_long = 0;
 /// pthread_create(3) asks for: it is used where the C library is older than _dl_find_object, which takes none.
 pub fn with<R>(address: usize, act: impl FnOnce(&dl_phdr_info) -> R) -> Option<R> {
     resolve();
-    let find = FIND_OBJECT.load(Ordering::Relaxed);
+    let find = RESOLVED.find_object.load(Ordering::Relaxed);
     if find.is_null() {
         return search(address).map(|object| act(&object));
     }
@@ -145,7 +156,7 @@ pub fn with<R>(address: usize, act: impl FnOnce(&dl_phdr_info) -> R) -> Option<R
 /// # Safety
 /// The loader's description of an object.
 unsafe fn is_in_other_namespace(map: *const LinkMap) -> bool {
-    let information = INFORMATION.load(Ordering::Relaxed);
+    let information = RESOLVED.information.load(Ordering::Relaxed);
     if information.is_null() {
         return false;
     }
@@ -160,7 +171,7 @@ unsafe fn is_in_other_namespace(map: *const LinkMap) -> bool {
 /// The same by dl_iterate_phdr(3).
 fn search(address: usize) -> Option<dl_phdr_info> {
     let mut search = Search { address, found: None };
-    // SAFETY: the search outlives the call. The object stays as long as somebody calls it.
+    // SAFETY: the search outlives the call. The object stays as long as it is being called.
     unsafe { each(visit, (&raw mut search).cast()) };
     search.found
 }
@@ -184,7 +195,7 @@ unsafe extern "C" fn visit(object: *mut dl_phdr_info, _size: usize, search: *mut
 
 /// Looks. `None`: the C library does not tell.
 pub fn look() -> Option<Objects> {
-    let marks = [0, 1, 2, 3].map(|i: usize| MARKS[i].load(Ordering::Relaxed));
+    let marks = [0, 1, 2, 3].map(|i: usize| RESOLVED.marks[i].load(Ordering::Relaxed));
     if marks[0] == 0 {
         return None;
     }
@@ -200,7 +211,7 @@ pub fn look() -> Option<Objects> {
 pub unsafe fn each(callback: Callback, data: *mut c_void) -> Option<()> {
     // SAFETY: a function of the C library by its prototype; the data are the caller's.
     unsafe {
-        let iterate = ITERATE.load(Ordering::Relaxed);
+        let iterate = RESOLVED.iterate.load(Ordering::Relaxed);
         if iterate.is_null() {
             return None;
         }
@@ -262,7 +273,7 @@ unsafe extern "C" fn add(object: *mut dl_phdr_info, _size: usize, objects: *mut 
 }
 
 impl Objects {
-    /// Whether an object that lies so is one of those that enter the kernel for everybody.
+    /// Whether an object that lies so is one of those that enter the kernel for all others.
     pub fn is_known(&self, text: &Range<usize>) -> bool {
         [&self.libc, &self.own, &self.loader, &self.kernel].into_iter().any(|known| overlap(known, text))
     }

@@ -47,7 +47,7 @@ pub fn may_wait(home: &Home, now: u64) -> bool {
     looks_at.saturating_sub(now) <= TICK + TICK / 2
 }
 
-/// Somebody looks after all that is marked, behind this: a mark that is not seen then is of somebody who sees this.
+/// All that is marked is looked after behind this: a thread whose mark is not seen then sees this.
 pub fn none_is(home: &Home) {
     let since = &home.common().held_since;
     if since.load(Ordering::Relaxed) != 0 {

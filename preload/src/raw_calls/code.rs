@@ -1,10 +1,10 @@
 //! Whether code that is loaded could make calls that meet connections (option `raw`, `auto`): then calls are told of.
 //!
 //! That is asked when the program has its first socket, or is about to have a second thread, which the kernel must be asked about
-//! when it begins; so whoever has neither pays nothing. It is asked again about what was loaded meanwhile.
+//! when it begins; so a program that has neither pays nothing. It is asked again about what was loaded meanwhile.
 
 use super::known;
-use super::objects::{self, Objects};
+use crate::loader::objects::{self, Objects};
 use core::ffi::{c_int, c_void};
 use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,24 +19,11 @@ use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::process::{kernel_only, status_page};
 use shunt_table::{global, table};
 
-/// There may be objects that were not looked at.
-static UNSEEN: AtomicBool = AtomicBool::new(false);
-/// dlopen(3) was called: there may be more at any time.
-static LOADS: AtomicBool = AtomicBool::new(false);
-
-static LOOKING: Mutex = Mutex::new();
-
-/// What is worked with, under [`LOOKING`].
+/// What is worked with, under [`Looks::looking`].
 struct Work {
     room: Room,
     seen: Seen,
 }
-
-static WORK: LockedCell<Work> =
-    LockedCell::new(Work { room: Room::new(), seen: Seen { changes: (0, 0), marks: [0; SEEN], count: 0 } });
-
-/// Where liburing's text lies.
-static RINGS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// As many objects are remembered as looked at; of a program that has more the rest is looked at each time.
 const SEEN: usize = 512;
@@ -63,9 +50,33 @@ impl Seen {
     }
 }
 
+/// What this file keeps.
+struct Looks {
+    /// There may be objects that were not looked at.
+    unseen: AtomicBool,
+    /// dlopen(3) was called: there may be more at any time.
+    loads: AtomicBool,
+    /// There were several threads before a fork.
+    threaded: AtomicBool,
+    looking: Mutex,
+    /// Under `looking`.
+    work: LockedCell<Work>,
+    /// Where liburing's text lies.
+    rings: [AtomicUsize; 2],
+}
+
+static LOOKS: Looks = Looks {
+    unseen: AtomicBool::new(false),
+    loads: AtomicBool::new(false),
+    threaded: AtomicBool::new(false),
+    looking: Mutex::new(),
+    work: LockedCell::new(Work { room: Room::new(), seen: Seen { changes: (0, 0), marks: [0; SEEN], count: 0 } }),
+    rings: [const { AtomicUsize::new(0) }; 2],
+};
+
 /// From here on the program is watched.
 pub fn start() {
-    UNSEEN.store(true, Ordering::Relaxed);
+    LOOKS.unseen.store(true, Ordering::Relaxed);
     table::before_each(look);
     // It may have been given some.
     if table::any_ours() {
@@ -76,28 +87,25 @@ pub fn start() {
 
 /// dlopen(3) begins.
 pub fn loading() {
-    LOADS.store(true, Ordering::Relaxed);
-    UNSEEN.store(true, Ordering::Relaxed);
+    LOOKS.loads.store(true, Ordering::Relaxed);
+    LOOKS.unseen.store(true, Ordering::Relaxed);
 }
-
-/// Whether there were several threads before a fork.
-static THREADED: AtomicBool = AtomicBool::new(false);
 
 /// fork(3) begins. What the child may not look at any more is looked at here.
 pub fn before_fork() {
     let threaded = !global::single_threaded();
-    THREADED.store(threaded, Ordering::Relaxed);
-    if threaded && UNSEEN.load(Ordering::Relaxed) {
+    LOOKS.threaded.store(threaded, Ordering::Relaxed);
+    if threaded && LOOKS.unseen.load(Ordering::Relaxed) {
         look();
     }
 }
 
 /// In the child of fork(3): another thread may have held the loader's lock, and nobody would give it back.
 pub fn after_fork_child() {
-    if THREADED.load(Ordering::Relaxed) {
-        LOOKING.reset();
-        LOADS.store(false, Ordering::Relaxed);
-        UNSEEN.store(false, Ordering::Relaxed);
+    if LOOKS.threaded.load(Ordering::Relaxed) {
+        LOOKS.looking.reset();
+        LOOKS.loads.store(false, Ordering::Relaxed);
+        LOOKS.unseen.store(false, Ordering::Relaxed);
     }
 }
 
@@ -113,13 +121,13 @@ pub fn freeze() {
 
 /// Whether an instruction is liburing's.
 pub fn is_of_rings(address: usize) -> bool {
-    (RINGS[0].load(Ordering::Relaxed)..RINGS[1].load(Ordering::Relaxed)).contains(&address)
+    (LOOKS.rings[0].load(Ordering::Relaxed)..LOOKS.rings[1].load(Ordering::Relaxed)).contains(&address)
 }
 
 /// Looks, if there is anything new to be seen, and has calls told of if need be.
 pub fn look() {
     dispatch::arm_late();
-    if UNSEEN.load(Ordering::Relaxed) {
+    if LOOKS.unseen.load(Ordering::Relaxed) {
         look_now();
     }
 }
@@ -127,12 +135,12 @@ pub fn look() {
 #[cold]
 fn look_now() {
     if global::options().raw == Raw::Off || kernel_only::keeps() {
-        UNSEEN.store(false, Ordering::Relaxed);
+        LOOKS.unseen.store(false, Ordering::Relaxed);
         return;
     }
-    let Some(_looking) = LOOKING.lock() else { return };
+    let Some(_looking) = LOOKS.looking.lock() else { return };
     // SAFETY: under the lock.
-    let work = unsafe { &mut *WORK.get() };
+    let work = unsafe { &mut *LOOKS.work.get() };
     let mut changes = (0, 0);
     // SAFETY: the callback's data outlive the call.
     unsafe { objects::each(first, (&raw mut changes).cast()) };
@@ -168,8 +176,8 @@ fn look_now() {
         status_page::count(Reason::RawNotTrapped);
         kernel_only::keep();
     }
-    if !LOADS.load(Ordering::Relaxed) {
-        UNSEEN.store(false, Ordering::Relaxed);
+    if !LOOKS.loads.load(Ordering::Relaxed) {
+        LOOKS.unseen.store(false, Ordering::Relaxed);
     }
 }
 
@@ -245,8 +253,8 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
     // SAFETY: the loader's name of the object, null or a string.
     let name = unsafe { objects::file_name(object.dlpi_name) };
     if name.starts_with(b"liburing.so") {
-        RINGS[0].store(first.start as usize, Ordering::Relaxed);
-        RINGS[1].store(first.end as usize, Ordering::Relaxed);
+        LOOKS.rings[0].store(first.start as usize, Ordering::Relaxed);
+        LOOKS.rings[1].store(first.end as usize, Ordering::Relaxed);
         return;
     }
     let outside =

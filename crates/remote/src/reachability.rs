@@ -35,7 +35,7 @@ impl Device {
         }
     }
 
-    /// Bytes of the largest segment that a TCP connection by this interface names, if nobody says otherwise.
+    /// Bytes of the largest segment that a TCP connection by this interface names, unless a message says otherwise.
     pub fn segment(&self) -> u16 {
         let headers = if self.source.as_v4().is_some() { 40 } else { 60 };
         (self.mtu - headers) as u16
@@ -55,16 +55,6 @@ impl Device {
 /// How long it is believed that an agent runs for an interface, or does not, in ns.
 const BELIEVE: u64 = 1_000_000_000;
 
-/// Interfaces that are remembered: number, whether an agent runs, until when.
-static AGENTS: LockedCell<[(u32, bool, u64); 8]> = LockedCell::new([(0, false, 0); 8]);
-
-/// Whether there are agents in this network namespace at all, until when that is believed.
-static BEACON: LockedCell<(bool, u64)> = LockedCell::new((false, 0));
-
-/// Hosts of which an agent has said whether they run shunt, or has not, until when that is believed.
-static HOSTS: LockedCell<[Host; 16]> = LockedCell::new([([0; 16], Ok(()), 0); 16]);
-type Host = ([u8; 16], Result<(), Reason>, u64);
-
 /// How long a blocking connect waits for the agent's word of a host, and any other (ms). The agent itself asks a host that it does not
 /// know, once for all programs, and waits for 20 ms.
 const WORD_WITHIN: [i64; 2] = [30, 2];
@@ -72,20 +62,46 @@ const WORD_WITHIN: [i64; 2] = [30, 2];
 /// How long an agent that is to make an endpoint is waited for (ms).
 const AWAKE_WITHIN: i64 = 100;
 
-/// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
-static HOMELESS: LockedCell<(u64, u64)> = LockedCell::new((0, 0));
+/// For how long at most it is believed that no station can be made (ns).
 const HOMELESS_MOST: u64 = 30_000_000_000;
+
+type Host = ([u8; 16], Result<(), Reason>, u64);
+
+/// What is known of agents and hosts, and until when each is believed. Under the set-up lock.
+struct Area {
+    /// Interfaces: number, whether an agent runs, until when.
+    agents: LockedCell<[(u32, bool, u64); 8]>,
+    /// Whether there are agents in this network namespace at all.
+    beacon: LockedCell<(bool, u64)>,
+    /// Hosts of which an agent has said whether they run shunt, or has not.
+    hosts: LockedCell<[Host; 16]>,
+    /// Servers whose hosts did not answer in time: each is asked again when this is over.
+    slow: LockedCell<[(Address, u64); 16]>,
+    /// The interface by which listeners at any address are reached; 0: none has an agent.
+    listed: LockedCell<(u32, u64)>,
+    /// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
+    homeless: LockedCell<(u64, u64)>,
+}
+
+static AREA: Area = Area {
+    agents: LockedCell::new([(0, false, 0); 8]),
+    beacon: LockedCell::new((false, 0)),
+    hosts: LockedCell::new([([0; 16], Ok(()), 0); 16]),
+    slow: LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]),
+    listed: LockedCell::new((0, 0)),
+    homeless: LockedCell::new((0, 0)),
+};
 
 /// The process has left its network namespace. Under the set-up lock.
 pub fn left_namespace() {
     // SAFETY: the set-up lock is held.
     unsafe {
-        (*AGENTS.get()).iter_mut().for_each(|known| known.2 = 0);
-        (*HOSTS.get()).iter_mut().for_each(|known| known.2 = 0);
-        (*SLOW.get()).iter_mut().for_each(|known| known.1 = 0);
-        (*BEACON.get()).1 = 0;
-        (*LISTED.get()).1 = 0;
-        *HOMELESS.get() = (0, 0);
+        (*AREA.agents.get()).iter_mut().for_each(|known| known.2 = 0);
+        (*AREA.hosts.get()).iter_mut().for_each(|known| known.2 = 0);
+        (*AREA.slow.get()).iter_mut().for_each(|known| known.1 = 0);
+        (*AREA.beacon.get()).1 = 0;
+        (*AREA.listed.get()).1 = 0;
+        *AREA.homeless.get() = (0, 0);
     }
 }
 
@@ -93,7 +109,7 @@ pub fn left_namespace() {
 pub fn note_homeless() {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    let homeless = unsafe { &mut *HOMELESS.get() };
+    let homeless = unsafe { &mut *AREA.homeless.get() };
     homeless.1 = (2 * homeless.1).clamp(BELIEVE, HOMELESS_MOST);
     homeless.0 = clock::monotonic_ns() + homeless.1;
 }
@@ -102,14 +118,14 @@ pub fn note_homeless() {
 pub fn note_home() {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    unsafe { *HOMELESS.get() = (0, 0) };
+    unsafe { *AREA.homeless.get() = (0, 0) };
 }
 
-/// Whether somebody else's station could just not be made.
+/// Whether a station could not be made a moment ago.
 pub fn is_homeless() -> bool {
     let Some(_setup) = SETUP.lock() else { return true };
     // SAFETY: the set-up lock is held.
-    clock::monotonic_ns() < unsafe { (*HOMELESS.get()).0 }
+    clock::monotonic_ns() < unsafe { (*AREA.homeless.get()).0 }
 }
 
 /// Whether an agent runs in this network namespace: three calls, once in [`BELIEVE`], are all that others cost where none does. Under
@@ -117,7 +133,7 @@ pub fn is_homeless() -> bool {
 fn agents_run() -> bool {
     let now = clock::monotonic_ns();
     // SAFETY: the set-up lock is held.
-    let known = unsafe { &mut *BEACON.get() };
+    let known = unsafe { &mut *AREA.beacon.get() };
     if known.1 <= now {
         *known = (is_met(protocol::BEACON, libc::SOCK_DGRAM), now + BELIEVE);
     }
@@ -125,7 +141,7 @@ fn agents_run() -> bool {
 }
 
 /// Whether the server's host runs shunt, as far as the interface's agent knows: nothing is made for one that does not. Listed hosts are
-/// asked by who connects.
+/// asked by the connecting thread.
 pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result<(), Reason> {
     if !matches!(global::options().hosts, Hosts::Auto) {
         return Ok(());
@@ -134,7 +150,7 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
     {
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
         // SAFETY: the set-up lock is held.
-        let known = unsafe { &*HOSTS.get() }.iter().find(|(ip, _, until)| *ip == server.ip && *until > now);
+        let known = unsafe { &*AREA.hosts.get() }.iter().find(|(ip, _, until)| *ip == server.ip && *until > now);
         if let Some((_, answer, _)) = known {
             return *answer;
         }
@@ -154,27 +170,24 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
     };
     let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
     // SAFETY: the set-up lock is held.
-    if let Some(oldest) = unsafe { &mut *HOSTS.get() }.iter_mut().min_by_key(|(_, _, until)| *until) {
+    if let Some(oldest) = unsafe { &mut *AREA.hosts.get() }.iter_mut().min_by_key(|(_, _, until)| *until) {
         *oldest = (server.ip, answer, now + BELIEVE);
     }
     answer
 }
 
-/// Servers whose hosts did not answer in time: each is asked again when this is over.
-static SLOW: LockedCell<[(Address, u64); 16]> = LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]);
-
 /// Whether the server's host did not answer in time a moment ago.
 pub fn was_slow(server: &Address, now: u64) -> bool {
     let Some(_setup) = SETUP.lock() else { return true };
     // SAFETY: the set-up lock is held.
-    unsafe { &*SLOW.get() }.iter().any(|(address, until)| address == server && *until > now)
+    unsafe { &*AREA.slow.get() }.iter().any(|(address, until)| address == server && *until > now)
 }
 
 /// Remembers that the server's host did not answer in time.
 pub fn note_slow(server: &Address, now: u64) {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    if let Some(oldest) = unsafe { &mut *SLOW.get() }.iter_mut().min_by_key(|(_, until)| *until) {
+    if let Some(oldest) = unsafe { &mut *AREA.slow.get() }.iter_mut().min_by_key(|(_, until)| *until) {
         *oldest = (*server, now + BELIEVE);
     }
 }
@@ -188,7 +201,7 @@ pub fn holds(ip: &[u8; 16]) -> bool {
     }
 }
 
-/// fe80::/10: such an address means another host on each interface, and nobody's way tells which.
+/// fe80::/10: such an address means another host on each interface, and no route tells which.
 fn is_link_local(ip: &[u8; 16]) -> bool {
     ip[0] == 0xfe && ip[1] & 0xc0 == 0x80
 }
@@ -220,7 +233,7 @@ fn to(way: &Way) -> Result<Device, Reason> {
     let listed = matches!(global::options().hosts, Hosts::Listed(_));
     let now = clock::monotonic_ns();
     // SAFETY: the set-up lock is held.
-    let agents = unsafe { &mut *AGENTS.get() };
+    let agents = unsafe { &mut *AREA.agents.get() };
     let known = agents.iter().find(|(interface, _, until)| *interface == way.interface && *until > now);
     if let (Some((_, false, _)), false) = (known, listed) {
         return Err(outside());
@@ -243,16 +256,13 @@ fn to(way: &Way) -> Result<Device, Reason> {
     }
 }
 
-/// Why an address is left to the kernel: where nobody speaks of other hosts, that it is one suffices.
+/// Why an address is left to the kernel: without an option about other hosts, that it is one suffices.
 fn outside() -> Reason {
     match global::options().hosts {
         Hosts::Listed(_) => Reason::OutsideArea,
         Hosts::None | Hosts::Auto => Reason::NotLocal,
     }
 }
-
-/// The interface by which listeners at any address are reached (0: none has an agent), until when that is believed.
-static LISTED: LockedCell<(u32, u64)> = LockedCell::new((0, 0));
 
 /// The first interface with an agent; a host may have thousands, so they are looked through once in [`BELIEVE`], and not under the set-up
 /// lock.
@@ -261,7 +271,7 @@ fn interface_with_agent() -> Option<u32> {
     let known = {
         let _setup = SETUP.lock()?;
         // SAFETY: the set-up lock is held.
-        unsafe { *LISTED.get() }
+        unsafe { *AREA.listed.get() }
     };
     if now < known.1 {
         return (known.0 != 0).then_some(known.0);
@@ -270,7 +280,7 @@ fn interface_with_agent() -> Option<u32> {
     let found = interfaces::find(has_agent).ok().flatten();
     let _setup = SETUP.lock()?;
     // SAFETY: the set-up lock is held.
-    unsafe { *LISTED.get() = (found.unwrap_or(0), now + BELIEVE) };
+    unsafe { *AREA.listed.get() = (found.unwrap_or(0), now + BELIEVE) };
     found
 }
 
@@ -359,7 +369,7 @@ fn describe(interface: u32, device: &mut Device) -> Option<()> {
     Some(())
 }
 
-/// Whether somebody answers at the name of the interface's agent.
+/// Whether a socket answers at the name of the interface's agent.
 fn agent_runs(interface: &str) -> bool {
     let mut name = [0u8; 48];
     let length = shunt_xdp::protocol::name(interface, &mut name);
