@@ -4,11 +4,12 @@
 //! A socket with an inbox keeps what lies there when that happens. A read that finds something there is done at once, and told as the
 //! C library tells of those that its threads have done.
 
-use crate::{datagrams, real, set_errno};
+use crate::errno::set_errno;
+use crate::{datagrams, loader, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc;
-use shunt_handover::{carried, uring};
+use shunt_handover::{convert_to_kernel, uring};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_sys::{calls, mapping, syscall, user};
@@ -75,7 +76,7 @@ unsafe fn prepare(request: *mut c_void, reads: bool) -> Fate {
         return if reads && unsafe { read_now(fd, socket, request.cast()) } { Fate::Done } else { Fate::Theirs };
     }
     let Some(socket) = shunt_stream::socket::stream(fd) else { return Fate::Theirs };
-    match carried::carry(fd, socket) {
+    match convert_to_kernel::carry(fd, socket) {
         Ok(()) => Fate::Theirs,
         Err(error) => {
             set_errno(error.0);
@@ -104,7 +105,7 @@ unsafe fn read_now(fd: c_int, socket: &'static Datagram, place: *mut Request) ->
             core::ptr::null_mut(),
             || real::recv(fd, request.buffer, request.length, libc::MSG_DONTWAIT),
         );
-        let error = if got < 0 { *crate::__errno_location() } else { 0 };
+        let error = if got < 0 { crate::errno::errno() } else { 0 };
         if error == libc::EAGAIN {
             return false;
         }
@@ -170,7 +171,7 @@ unsafe fn tell_by_thread(event: &Event) {
     type Detach = unsafe extern "C" fn(usize) -> c_int;
     // SAFETY: the C library's functions, with their prototypes.
     unsafe {
-        let (begin, detach) = (real::find(b"pthread_create\0"), real::find(b"pthread_detach\0"));
+        let (begin, detach) = (loader::find(b"pthread_create\0"), loader::find(b"pthread_detach\0"));
         let taken =
             |place: &&[AtomicUsize; 2]| place[0].compare_exchange(0, event.function, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let Some(place) = CALLS.iter().find(taken) else { return };

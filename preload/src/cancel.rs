@@ -6,7 +6,7 @@
 //!
 //! In a thread that nobody cancels, all of that is a word that reads as zero, at both ends of a hook.
 
-use crate::real;
+use crate::{loader, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_sys::cancel;
@@ -23,16 +23,16 @@ pub fn start() {
             (&FUNCTIONS.unwind_next, b"__pthread_unwind_next\0"),
         ];
         for (slot, name) in needed {
-            let found = real::find(name);
+            let found = loader::find(name);
             if found.is_null() {
                 return; // another C library: sleeps are no cancellation points
             }
             slot.store(found as usize, Ordering::Relaxed);
         }
-        FUNCTIONS.test.store(real::find(b"pthread_testcancel\0") as usize, Ordering::Relaxed);
-        FUNCTIONS.single_threaded.store(real::find(b"__libc_single_threaded\0") as usize, Ordering::Relaxed);
-        FUNCTIONS.set_state.store(real::find(b"pthread_setcancelstate\0") as usize, Ordering::Relaxed);
-        FUNCTIONS.set_type.store(real::following(b"pthread_setcanceltype\0") as usize, Ordering::Release);
+        FUNCTIONS.test.store(loader::find(b"pthread_testcancel\0") as usize, Ordering::Relaxed);
+        FUNCTIONS.single_threaded.store(loader::find(b"__libc_single_threaded\0") as usize, Ordering::Relaxed);
+        FUNCTIONS.set_state.store(loader::find(b"pthread_setcancelstate\0") as usize, Ordering::Relaxed);
+        FUNCTIONS.set_type.store(loader::following(b"pthread_setcanceltype\0") as usize, Ordering::Release);
     }
 }
 

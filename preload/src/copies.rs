@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
 use shunt_sockets::process;
 use shunt_sys::{calls, raw, Errno, Result};
-use shunt_table::process::apart;
+use shunt_table::process::split_fd_tables;
 use shunt_table::{global, private};
 
 /// fork(3).
@@ -85,7 +85,7 @@ pub unsafe fn awaited(copy: impl FnOnce(i32, i32) -> c_int) -> Result<(c_int, i3
 fn begin_awaited(reader: i32, writer: i32) {
     process::after_fork_child();
     private::close(reader);
-    process::AWAITED.store(writer, Ordering::Relaxed);
+    process::awaited().store(writer, Ordering::Relaxed);
 }
 
 /// In the parent: returns when copy `child` (if one was made) is another program or has ended.
@@ -120,7 +120,7 @@ pub unsafe fn vfork() -> c_int {
         let result = match awaited(|_, _| real::_Fork()) {
             Ok((0, _)) => 0,
             // glibc before 2.34 has no _Fork.
-            Ok((-1, reader)) if *crate::__errno_location() == libc::ENOSYS => {
+            Ok((-1, reader)) if crate::errno::errno() == libc::ENOSYS => {
                 private::close(reader);
                 real::fork()
             }
@@ -130,9 +130,9 @@ pub unsafe fn vfork() -> c_int {
             }
             Err(_) => real::fork(),
         };
-        let errno = *crate::__errno_location();
+        let errno = crate::errno::errno();
         let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
-        crate::set_errno(errno);
+        crate::errno::set_errno(errno);
         result
     }
 }
@@ -179,7 +179,7 @@ pub unsafe fn clone(
     let shares = flags & libc::CLONE_VM != 0;
     let splits = shares && flags & (libc::CLONE_FILES | libc::CLONE_THREAD) == 0;
     let waits = flags & libc::CLONE_VFORK != 0;
-    let parting = if global::ready() && splits && !waits { apart::part() } else { None };
+    let parting = if global::ready() && splits && !waits { split_fd_tables::begin() } else { None };
     let copied = global::ready() && (!shares || (splits && parting.is_none()));
     // SAFETY: passed on.
     unsafe {
@@ -198,9 +198,9 @@ pub unsafe fn clone(
         // The kernel would keep the parent, with the lock over forks, until the child has ended.
         if waits {
             if let Ok((result, reader)) = awaited(|reader, writer| copy(flags & !libc::CLONE_VFORK, [reader, writer])) {
-                let errno = *crate::__errno_location();
+                let errno = crate::errno::errno();
                 await_end(result, reader);
-                crate::set_errno(errno);
+                crate::errno::set_errno(errno);
                 return result;
             }
         }

@@ -1,6 +1,7 @@
 //! The data calls on datagram sockets: each becomes a message header, and keeps the C library's own call at hand.
 
-use crate::{answer, locals, real};
+use crate::errno::answer;
+use crate::{locals, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_inbox::datagram::send::Answer;

@@ -1,6 +1,6 @@
 //! syscall(2) by number: programs that go past the C library's wrappers, yet through this function.
 
-use crate::{copies, exec, hooks};
+use crate::{copies, exec, hooks, real};
 use core::ffi::c_long;
 use shunt_calls::libc;
 use shunt_sockets::process;
@@ -61,7 +61,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
     }
     if number == libc::SYS_io_uring_setup && !global::options().io_uring_allowed {
         // An io_uring would move bytes of accelerated sockets past us; programs fall back to epoll.
-        crate::set_errno(libc::ENOSYS);
+        crate::errno::set_errno(libc::ENOSYS);
         return Some(-1);
     }
     if number == libc::SYS_io_uring_enter || number == libc::SYS_io_uring_register {
@@ -75,15 +75,15 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
     }
     if number == libc::SYS_io_submit {
         // SAFETY: passed on.
-        return unsafe { crate::aio::submitted(b, c) }.err().map(|error| crate::answer(Err(error)));
+        return unsafe { crate::aio::submitted(b, c) }.err().map(|error| crate::errno::answer(Err(error)));
     }
     if number == libc::SYS_seccomp {
         // SAFETY: passed on.
-        unsafe { crate::trap::filtering(a as u32, b, c) };
+        unsafe { crate::raw_calls::filters::filtering(a as u32, b, c) };
     }
     if number == libc::SYS_rt_sigprocmask {
         // SAFETY: passed on.
-        return unsafe { crate::trap::mask_by_number(a as i32, b, c, d) };
+        return unsafe { crate::masks::by_number(a as i32, b, c, d) };
     }
     let leaves = number == libc::SYS_exit_group || (number == libc::SYS_exit && global::single_threaded());
     if leaves {
@@ -103,7 +103,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         }
         return Some(match shunt_sys::check(result) {
             Ok(value) => value as isize,
-            Err(error) => crate::answer(Err(error)),
+            Err(error) => crate::errno::answer(Err(error)),
         });
     }
     if matches!(number, libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid) {
@@ -118,7 +118,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         if result.is_ok() {
             process::user_change::changed();
         }
-        return Some(crate::answer(result.map(|_| 0)));
+        return Some(crate::errno::answer(result.map(|_| 0)));
     }
     if number == libc::SYS_execve {
         // SAFETY: as execve(2).
@@ -182,5 +182,14 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_setns => setns(a, b);
             SYS_prctl => prctl(a, b, c, d, e);
         }
+    }
+}
+
+hook! {
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        if let Some(result) = call(number, a, b, c, d, e, f) {
+            return result as c_long;
+        }
+        real::syscall(number, a, b, c, d, e, f)
     }
 }

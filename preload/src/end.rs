@@ -5,7 +5,7 @@
 //! library comes before both, so ours is the last. Behind it the C library only flushes stdio, which is done here for
 //! what is a socket's: it could not be sent any more.
 
-use crate::{real, stdio};
+use crate::{real, standard};
 use core::ffi::{c_int, c_void};
 use shunt_calls::libc;
 use shunt_sockets::process::ending;
@@ -26,7 +26,7 @@ pub fn start() {
 }
 
 extern "C" fn at_exit(_argument: *mut c_void) {
-    stdio::flush();
+    standard::flush();
     ending::end();
 }
 
@@ -44,7 +44,7 @@ pub fn now(status: c_int) -> ! {
 }
 
 /// Before abort(3): it ends the process unless a handler of the program's leaves it.
-pub fn aborting() {
+fn aborting() {
     // SAFETY: structures of our own.
     unsafe {
         let mut now = core::mem::zeroed::<libc::sigaction>();
@@ -52,5 +52,18 @@ pub fn aborting() {
         if told == 0 && now.sa_sigaction <= libc::SIG_IGN {
             ending::end();
         }
+    }
+}
+
+hook! {
+    fn _exit(status: c_int) -> () {
+        now(status)
+    }
+    fn _Exit(status: c_int) -> () {
+        now(status)
+    }
+    fn abort() -> () {
+        aborting();
+        real::abort()
     }
 }

@@ -1,7 +1,8 @@
 //! The exec and spawn family: descriptors that stay open stay accelerated in the next program.
 
+use crate::errno::answer;
+use crate::real;
 use crate::spawn::Request;
-use crate::{answer, real};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc::{SYS_execveat, AT_FDCWD, ENOMEM};
@@ -10,7 +11,7 @@ use shunt_handover::image::Start;
 use shunt_handover::inherit::{Text, Way, VARIABLE};
 use shunt_handover::{image, inherit, HandOver};
 use shunt_sys::{calls, check, mapping, syscall, user, Errno, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -18,19 +19,23 @@ extern "C" {
     pub(crate) static environ: Strings;
 }
 
-/// The value of LD_PRELOAD with which this program was started: given on to programs whose environment was cleaned
+/// The variable LD_PRELOAD with which this program was started: given on to programs whose environment was cleaned
 /// while they inherit descriptors that only this library can serve.
-static PRELOAD: Shared<[u8; 4096]> = Shared::new([0; 4096]);
-static PRELOAD_LENGTH: AtomicUsize = AtomicUsize::new(0);
+struct Preload {
+    text: LockedCell<[u8; 4096]>,
+    length: AtomicUsize,
+}
+
+static PRELOAD: Preload = Preload { text: LockedCell::new([0; 4096]), length: AtomicUsize::new(0) };
 
 /// Remembers how this library came in.
 pub fn start(preload: &[u8]) {
     if preload.len() + 12 < 4096 {
         // SAFETY: the constructor runs alone.
-        let memory = unsafe { &mut *PRELOAD.get() };
+        let memory = unsafe { &mut *PRELOAD.text.get() };
         memory[..11].copy_from_slice(b"LD_PRELOAD=");
         memory[11..11 + preload.len()].copy_from_slice(preload);
-        PRELOAD_LENGTH.store(11 + preload.len(), Ordering::Release);
+        PRELOAD.length.store(11 + preload.len(), Ordering::Release);
     }
 }
 
@@ -78,7 +83,7 @@ const LIBRARY: &[u8] = b"libshunt";
 /// The part of our own LD_PRELOAD that names this library.
 fn own_entry() -> &'static [u8] {
     // SAFETY: written by the constructor alone.
-    let all = unsafe { &(&*PRELOAD.get())[..PRELOAD_LENGTH.load(Ordering::Acquire)] };
+    let all = unsafe { &(&*PRELOAD.text.get())[..PRELOAD.length.load(Ordering::Acquire)] };
     let all = all.strip_prefix(b"LD_PRELOAD=").unwrap_or(&[]);
     let names_us = |entry: &&[u8]| entry.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(LIBRARY));
     all.split(|byte| matches!(byte, b':' | b' ')).find(names_us).unwrap_or(&[])
@@ -122,8 +127,8 @@ impl Environment {
             }
             memory.add(at).write(inherit.with_nul().as_ptr().cast());
             at += 1;
-            if !preloaded && PRELOAD_LENGTH.load(Ordering::Acquire) > 11 {
-                memory.add(at).write(PRELOAD.get().cast());
+            if !preloaded && PRELOAD.length.load(Ordering::Acquire) > 11 {
+                memory.add(at).write(PRELOAD.text.get().cast());
             }
             Ok(Environment { memory, size })
         }
@@ -146,7 +151,7 @@ unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: 
     crate::signals::before_exec();
     // SAFETY: passed on.
     let result = unsafe { with_descriptors(given, judge, exec) };
-    crate::keeping_errno(crate::signals::after_exec);
+    crate::errno::keeping_errno(crate::signals::after_exec);
     result
 }
 
@@ -164,7 +169,7 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
     let result = if start == Start::Plain {
         let handed = handover::before_exec();
         let result = exec(given);
-        crate::keeping_errno(|| handed.map(HandOver::undo));
+        crate::errno::keeping_errno(|| handed.map(HandOver::undo));
         result
     } else {
         let handed = inherit::hand(&way, ends);
@@ -178,11 +183,11 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
                 // A program that is told of nothing would lose what it inherits.
                 Err(error) => answer(Err(error)) as c_int,
             };
-            crate::keeping_errno(inherit::failed);
+            crate::errno::keeping_errno(inherit::failed);
             result
         }
     };
-    crate::keeping_errno(inherit::come_back);
+    crate::errno::keeping_errno(inherit::come_back);
     result
 }
 
@@ -244,7 +249,7 @@ pub unsafe extern "C" fn execveat(
 /// As execvp(3) finds it: by this process's PATH.
 unsafe fn in_path(file: *const c_char) -> Start {
     // SAFETY: a C string.
-    unsafe { image::judge_in_path(file, crate::start::variable("PATH")) }
+    unsafe { image::judge_in_path(file, crate::environment::variable("PATH")) }
 }
 
 /// `spawn` is given the environment and the file actions.

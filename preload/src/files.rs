@@ -3,7 +3,8 @@
 //! Programs look for the descriptors that they have by asking for each number, Python's subprocess tests among them. A
 //! socket of ours needs no help here: its companion is a socket, too.
 
-use crate::{real, set_errno};
+use crate::errno::set_errno;
+use crate::real;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use shunt_calls::libc;
 use shunt_table::table;

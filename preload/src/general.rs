@@ -1,6 +1,7 @@
 //! What `read`, `recv`, `write` and `send` do when the swift way has declined: any socket, any length, any flags.
 
-use crate::{answer, cancel, datagrams, real};
+use crate::errno::answer;
+use crate::{cancel, datagrams, real};
 use core::ffi::{c_int, c_void};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;

@@ -1,18 +1,18 @@
 //! The data calls on AF_UNIX sockets: each becomes a message header, and keeps the C library's own call at hand.
 
 use crate::datagrams::{has_sound_name, header, into_one, settle, tell};
-use crate::{answer, passing};
+use crate::errno::{answer, errno};
+use crate::passing;
 use core::ffi::{c_int, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::send::Answer;
 use shunt_inbox::datagram::Datagram;
-use shunt_inbox::local::{ends, receive, send};
+use shunt_inbox::local::{end_of_stream, receive, send};
 use shunt_sys::{user, Errno, Result};
 
 fn result(got: isize) -> Result<isize> {
     if got < 0 {
-        // SAFETY: the calling thread's own errno.
-        Err(Errno(unsafe { *crate::__errno_location() }))
+        Err(Errno(errno()))
     } else {
         Ok(got)
     }
@@ -22,9 +22,8 @@ fn result(got: isize) -> Result<isize> {
 fn settled(socket: &Datagram, given: Answer) -> isize {
     let told_by_kernel = matches!(given, Answer::Raw(-1));
     let result = settle(given);
-    // SAFETY: the calling thread's own errno.
-    if told_by_kernel && unsafe { *crate::__errno_location() } == libc::ECONNRESET {
-        ends::note_reset(socket);
+    if told_by_kernel && errno() == libc::ECONNRESET {
+        end_of_stream::note_reset(socket);
     }
     result
 }
@@ -169,9 +168,9 @@ pub unsafe fn error_option(fd: c_int, socket: &'static Datagram, data: *mut c_vo
     unsafe {
         let whole = user::read(length).is_ok_and(|length| length == 4);
         if whole && user::read(data.cast::<c_int>()) == Ok(libc::ECONNRESET) {
-            return ends::note_reset(socket);
+            return end_of_stream::note_reset(socket);
         }
-        if whole && user::read(data.cast::<c_int>()) == Ok(0) && ends::reset(fd, socket, true) {
+        if whole && user::read(data.cast::<c_int>()) == Ok(0) && end_of_stream::reset(fd, socket, true) {
             let _ = user::write(data.cast::<c_int>(), libc::ECONNRESET);
         }
     }
@@ -188,9 +187,9 @@ pub unsafe fn ioctl(socket: &'static Datagram, request: c_ulong, argument: usize
     // SAFETY: the kernel has just written there.
     let kernel = || unsafe { user::read(integer) }.unwrap_or(0).max(0) as usize;
     let value = match request {
-        libc::FIONREAD if result == 0 => ends::readable(socket, kernel()),
-        libc::TIOCOUTQ if result == 0 => kernel() + ends::outgoing_charge(socket) as usize,
-        SIOCATMARK if result == 0 && ends::has_waiting(socket) => 0,
+        libc::FIONREAD if result == 0 => end_of_stream::readable(socket, kernel()),
+        libc::TIOCOUTQ if result == 0 => kernel() + end_of_stream::outgoing_charge(socket) as usize,
+        SIOCATMARK if result == 0 && end_of_stream::has_waiting(socket) => 0,
         libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK => return true,
         _ => return false,
     };

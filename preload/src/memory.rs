@@ -1,4 +1,4 @@
-//! Copies of memory go to the C library's own functions, whoever else defines them.
+//! Copies of memory go to the C library's own functions, whatever else defines them.
 //!
 //! Sanitizers' run-times define `memcpy` and its like for the whole process, to watch the program's accesses. Ours are
 //! none of the program's: bytes in shared memory are ordered by atomics that such a watcher does not see, and buffers
@@ -28,22 +28,29 @@ macro_rules! jumps {
                 concat!(".hidden ", $name),
                 concat!(".type ", $name, ", @function"),
                 concat!($name, ":"),
-                "jmp qword ptr [rip + {slot}]",
+                "jmp qword ptr [rip + {functions} + {at}]",
                 concat!(".size ", $name, ", . - ", $name),
                 ".popsection",
-                slot = sym $slot,
+                functions = sym FUNCTIONS,
+                at = const core::mem::offset_of!(Functions, $slot),
             );
             extern "C" {
                 fn $before();
             }
-            static $slot: AtomicPtr<c_void> = AtomicPtr::new($before as *const () as *mut c_void);
         )*
+
+        /// Where each one jumps to.
+        struct Functions {
+            $($slot: AtomicPtr<c_void>,)*
+        }
+
+        static FUNCTIONS: Functions = Functions { $($slot: AtomicPtr::new($before as *const () as *mut c_void),)* };
 
         /// Looks the C library's functions up.
         pub fn start() {
             // SAFETY: dlopen's and dlsym's prototypes; the constructor may call both, and each name ends with a NUL.
             unsafe {
-                let open = crate::real::following(b"dlopen\0");
+                let open = crate::loader::following(b"dlopen\0");
                 if open.is_null() {
                     return;
                 }
@@ -53,9 +60,9 @@ macro_rules! jumps {
                     return;
                 }
                 $(
-                    let found = crate::real::find_in(library, concat!($name, "\0").as_bytes());
+                    let found = crate::loader::find_in(library, concat!($name, "\0").as_bytes());
                     if !found.is_null() {
-                        $slot.store(found, Ordering::Relaxed);
+                        FUNCTIONS.$slot.store(found, Ordering::Relaxed);
                     }
                 )*
             }
@@ -67,12 +74,12 @@ const RTLD_LAZY: c_int = 1;
 const RTLD_NOLOAD: c_int = 4;
 
 jumps! {
-    "memcpy" MEMCPY shunt_early_copy;
-    "memmove" MEMMOVE shunt_early_move;
-    "memset" MEMSET shunt_early_set;
-    "bcmp" BCMP shunt_early_equal;
-    "memcmp" MEMCMP shunt_early_compare;
-    "strlen" STRLEN shunt_early_length;
+    "memcpy" memcpy shunt_early_copy;
+    "memmove" memmove shunt_early_move;
+    "memset" memset shunt_early_set;
+    "bcmp" bcmp shunt_early_equal;
+    "memcmp" memcmp shunt_early_compare;
+    "strlen" strlen shunt_early_length;
 }
 
 // The System V calling convention: rdi, rsi, rdx; the answer in rax.

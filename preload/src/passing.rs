@@ -1,6 +1,7 @@
 //! Messages on sockets that are not ours: descriptors that they pass may be.
 
-use crate::{real, set_errno};
+use crate::errno::set_errno;
+use crate::real;
 use core::ffi::{c_int, c_uint};
 use shunt_calls::libc::{self, mmsghdr, msghdr, timespec};
 use shunt_handover::rights;
@@ -26,7 +27,7 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
             return real::sendmsg(fd, message, flags);
         }
         let result = real::sendmsg(fd, &copy, flags);
-        let errno = *crate::__errno_location();
+        let errno = crate::errno::errno();
         rights::sent(&mut control, result >= 0);
         set_errno(errno);
         result

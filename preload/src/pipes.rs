@@ -2,9 +2,10 @@
 //!
 //! As the C library's own (libio/iopopen.c), but that it is told which FILEs those are by a list.
 
-use crate::slots::List;
+use crate::errno::set_errno;
 use crate::spawn::FileActions;
-use crate::{real, set_errno, shell};
+use crate::standard::FILES;
+use crate::{real, shell};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, ECHILD, EINVAL, ENOMEM, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD};
 use shunt_handover::inherit::in_turn;
@@ -15,9 +16,6 @@ extern "C" {
     fn fflush(stream: *mut c_void) -> c_int;
     fn fwide(stream: *mut c_void, mode: c_int) -> c_int;
 }
-
-/// FILEs of popen, and their shells.
-static PIPES: List = List::new();
 
 /// What a mode asks for: to read from the shell; that the descriptor is closed on exec. `None`: it is none.
 fn meaning(mode: &[u8]) -> Option<(bool, bool)> {
@@ -54,24 +52,24 @@ unsafe fn open(command: *const c_char, mode: *const c_char) -> Result<*mut c_voi
         // SAFETY: as before. The C library's own have bytes only.
         unsafe { fwide(stream, -1) };
     }
-    let slot = if stream.is_null() { None } else { PIPES.reserve(ours) };
+    let slot = if stream.is_null() { None } else { FILES.piped.reserve(ours) };
     let started = slot.ok_or(ENOMEM).and_then(|slot| {
         in_turn(|| {
-            let others = PIPES.entered().map(|other| other.fd()).filter(|other| *other >= 0 && *other != number);
+            let others = FILES.piped.entered().map(|other| other.fd()).filter(|other| *other >= 0 && *other != number);
             let actions = FileActions::putting(theirs, number, others).ok_or(ENOMEM)?;
             // SAFETY: the caller's command.
             let child = unsafe { shell::start(command, actions.address(), core::ptr::null()) }.map_err(|_| ENOMEM)?;
             if !closed_on_exec {
                 let _ = calls::fcntl(ours, F_SETFD, 0);
             }
-            PIPES.enter(slot, stream, child);
+            FILES.piped.enter(slot, stream, child);
             Ok(())
         })
     });
     let _ = calls::close(theirs);
     if started.is_err() {
         if let Some(slot) = slot {
-            PIPES.forsake(slot);
+            FILES.piped.forsake(slot);
         }
         // SAFETY: a FILE of our own, or a descriptor.
         unsafe {
@@ -87,12 +85,12 @@ unsafe fn open(command: *const c_char, mode: *const c_char) -> Result<*mut c_voi
 
 /// Closes a FILE of popen's; `None`: it is another.
 unsafe fn close(stream: *mut c_void) -> Option<c_int> {
-    let slot = PIPES.find(stream)?;
+    let slot = FILES.piped.find(stream)?;
     let (shell, open) = (slot.child(), calls::fcntl(slot.fd(), F_GETFD, 0).is_ok());
     // What waits is sent first, which may take long: until then a new shell must not have this pipe.
     // SAFETY: the program's FILE.
     let flushed = unsafe { fflush(stream) };
-    PIPES.leave(slot);
+    FILES.piped.leave(slot);
     // SAFETY: as before.
     let closed = flushed | unsafe { real::fclose(stream) };
     if !open {

@@ -1,18 +1,11 @@
 //! The C library's own functions: one slot per intercepted symbol.
 
-use crate::symbols;
+use crate::loader;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use shunt_calls::libc::{
     epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, rlimit, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
-
-/// For dlsym(3): behind this library.
-pub const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
-
-/// Whether the C library's functions have been looked up. dlsym takes the loader's lock, which a thread that loads a library keeps
-/// while constructors run, and which stays taken in a child of a fork that no handler sees: so nothing is looked up later.
-static RESOLVED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a library that is loaded later may have it.
 fn late(name: &str) -> bool {
@@ -38,40 +31,13 @@ unsafe fn next(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
 #[cold]
 #[inline(never)]
 unsafe fn look_up(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
-    if RESOLVED.load(Ordering::Relaxed) && !late(name) {
+    if FUNCTIONS.resolved.load(Ordering::Relaxed) && !late(name) {
         return core::ptr::null_mut();
     }
     // SAFETY: promised by the caller.
-    let found = unsafe { symbols::look_up(RTLD_NEXT, name.as_ptr().cast()) };
+    let found = unsafe { loader::look_up(loader::RTLD_NEXT, name.as_ptr().cast()) };
     slot.store(found, Ordering::Relaxed);
     found
-}
-
-/// Finds a symbol anywhere.
-///
-/// # Safety
-/// `name` ends with a NUL.
-pub unsafe fn find(name: &[u8]) -> *mut c_void {
-    // SAFETY: promised by the caller.
-    unsafe { symbols::look_up(core::ptr::null_mut(), name.as_ptr().cast()) }
-}
-
-/// Finds a symbol behind this library; see [`find`].
-///
-/// # Safety
-/// `name` ends with a NUL.
-pub unsafe fn following(name: &[u8]) -> *mut c_void {
-    // SAFETY: promised by the caller.
-    unsafe { symbols::look_up(RTLD_NEXT, name.as_ptr().cast()) }
-}
-
-/// Finds a symbol in one library.
-///
-/// # Safety
-/// `library` is one of dlopen's, `name` ends with a NUL.
-pub unsafe fn find_in(library: *mut c_void, name: &[u8]) -> *mut c_void {
-    // SAFETY: promised by the caller.
-    unsafe { symbols::look_up(library, name.as_ptr().cast()) }
 }
 
 /// A value for "this C library has no such function".
@@ -120,9 +86,9 @@ macro_rules! slots {
             pub unsafe fn $name($($arg: $ty),*) -> $ret {
                 // SAFETY: the symbol has this prototype.
                 unsafe {
-                    let found = next(&slot::$name, concat!(stringify!($name), "\0"));
+                    let found = next(&FUNCTIONS.$name, concat!(stringify!($name), "\0"));
                     if found.is_null() {
-                        crate::set_errno(shunt_calls::libc::ENOSYS);
+                        crate::errno::set_errno(shunt_calls::libc::ENOSYS);
                         return Missing::missing();
                     }
                     let function: unsafe extern "C" fn($($ty),*) -> $ret = core::mem::transmute(found);
@@ -131,17 +97,24 @@ macro_rules! slots {
             }
         )*
 
-        #[allow(non_upper_case_globals)]
-        mod slot {
-            use super::{c_void, AtomicPtr};
-            $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+        /// A slot for each symbol.
+        struct Functions {
+            $($name: AtomicPtr<c_void>,)*
+            /// They have been looked up. dlsym takes the loader's lock, which a thread that loads a library keeps while
+            /// constructors run, and which stays taken in a child of a fork that no handler sees: so nothing is looked up later.
+            resolved: AtomicBool,
         }
+
+        static FUNCTIONS: Functions = Functions {
+            $($name: AtomicPtr::new(core::ptr::null_mut()),)*
+            resolved: AtomicBool::new(false),
+        };
 
         /// Looks all of them up. The library's constructor calls it, before there are threads.
         pub fn resolve() {
             // SAFETY: each name ends with a NUL.
-            $(unsafe { next(&slot::$name, concat!(stringify!($name), "\0")) };)*
-            RESOLVED.store(true, Ordering::Relaxed);
+            $(unsafe { next(&FUNCTIONS.$name, concat!(stringify!($name), "\0")) };)*
+            FUNCTIONS.resolved.store(true, Ordering::Relaxed);
         }
     };
 }
@@ -150,29 +123,29 @@ shunt_calls::for_each_call!(slots);
 /// Where setcontext(3) lies, for a caller that must not have a frame below it. Null: the C library has none.
 pub fn setcontext_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.
-    unsafe { next(&slot::setcontext, "setcontext\0") }
+    unsafe { next(&FUNCTIONS.setcontext, "setcontext\0") }
 }
 
 /// As [`setcontext_itself`], of dlopen(3).
 pub fn dlopen_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.
-    unsafe { next(&slot::dlopen, "dlopen\0") }
+    unsafe { next(&FUNCTIONS.dlopen, "dlopen\0") }
 }
 
 /// As [`setcontext_itself`], of dlmopen(3).
 pub fn dlmopen_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.
-    unsafe { next(&slot::dlmopen, "dlmopen\0") }
+    unsafe { next(&FUNCTIONS.dlmopen, "dlmopen\0") }
 }
 
 /// As [`setcontext_itself`], of dlvsym(3).
 pub fn dlvsym_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.
-    unsafe { next(&slot::dlvsym, "dlvsym\0") }
+    unsafe { next(&FUNCTIONS.dlvsym, "dlvsym\0") }
 }
 
 /// As [`setcontext_itself`], of swapcontext(3).
 pub fn swapcontext_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.
-    unsafe { next(&slot::swapcontext, "swapcontext\0") }
+    unsafe { next(&FUNCTIONS.swapcontext, "swapcontext\0") }
 }

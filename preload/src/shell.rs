@@ -12,7 +12,7 @@ use shunt_handover::image;
 use shunt_sys::action::bit;
 use shunt_sys::{calls, process, sleeping, Errno};
 use shunt_table::global;
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 
 extern "C" {
     fn gnu_get_libc_version() -> *const c_char;
@@ -27,7 +27,7 @@ struct Running {
 }
 
 // SAFETY: all-zero is a valid structure: the default action.
-static RUNNING: Shared<Running> = Shared::new(Running { count: 0, before: unsafe { core::mem::zeroed() } });
+static RUNNING: LockedCell<Running> = LockedCell::new(Running { count: 0, before: unsafe { core::mem::zeroed() } });
 
 const IGNORED: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
@@ -132,11 +132,11 @@ unsafe fn run(command: *const c_char) -> c_int {
     match ended {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => {
-            crate::set_errno(error.0);
+            crate::errno::set_errno(error.0);
             -1
         }
         Err(error) => {
-            crate::set_errno(error);
+            crate::errno::set_errno(error);
             NO_SHELL
         }
     }

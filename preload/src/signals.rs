@@ -9,10 +9,10 @@
 //! kernel as they are, and the entry *jumps* to the program's handler, with the registers and the stack that the kernel
 //! gave, so that not even a backtrace shows it.
 
-use crate::real;
+use crate::{masks, real};
 use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
 use shunt_stream::waiting::owner;
 use shunt_stream::waiting::signals::CHANGING;
@@ -20,7 +20,8 @@ use shunt_sys::action::Action;
 use shunt_sys::section::Section;
 use shunt_sys::{action, calls, cancel, dispatch, section, sleeper, sleeping, syscall, thread, user};
 
-const SIGNALS: usize = 65;
+/// How many there are, and number 0.
+const COUNT: usize = 65;
 
 /// Signals that instructions raise. Such a one interrupts no call and waits for nobody.
 const BY_INSTRUCTIONS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
@@ -49,9 +50,41 @@ struct Disposition {
     ours: AtomicU32,
 }
 
-static DISPOSITIONS: [Disposition; SIGNALS] = [const {
-    Disposition { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0), ours: AtomicU32::new(0) }
-}; SIGNALS];
+/// Does a call that the kernel told of by SIGSYS.
+pub type TellsOfCall = unsafe fn(*const siginfo_t, *mut ucontext_t);
+
+/// What this file keeps.
+struct Signals {
+    /// By number.
+    dispositions: [Disposition; COUNT],
+    /// Those whose handlers, installed by signal(3), interrupt calls: siginterrupt(3) said so.
+    interrupting: AtomicU64,
+    /// A [`TellsOfCall`]; null until there is one.
+    told_call: AtomicPtr<c_void>,
+}
+
+static SIGNALS: Signals = Signals {
+    dispositions: [const {
+        Disposition { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0), ours: AtomicU32::new(0) }
+    }; COUNT],
+    interrupting: AtomicU64::new(0),
+    told_call: AtomicPtr::new(core::ptr::null_mut()),
+};
+
+/// From here on `act` does the calls that SIGSYS tells of. It stands above this file: it may do any call, sigaction(2) too.
+pub fn answer_told_calls(act: TellsOfCall) {
+    SIGNALS.told_call.store(act as *mut c_void, Ordering::Release);
+}
+
+/// # Safety
+/// What the kernel gave to the handler of SIGSYS, which it has for calls only after [`answer_told_calls`].
+unsafe fn told_call(information: *const siginfo_t, context: *mut ucontext_t) {
+    let act = SIGNALS.told_call.load(Ordering::Acquire);
+    if !act.is_null() {
+        // SAFETY: a function of this type; promised by the caller.
+        unsafe { core::mem::transmute::<*mut c_void, TellsOfCall>(act)(information, context) };
+    }
+}
 
 // The entry: asks `arrived` for the handler, and jumps there as if the kernel had; or returns.
 global_asm!(
@@ -97,11 +130,11 @@ fn entry() -> usize {
 
 /// A signal arrived: the handler to jump to, or 0 to return.
 unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context: *mut ucontext_t) -> usize {
-    let Some(disposition) = DISPOSITIONS.get(number as usize) else { return 0 };
+    let Some(disposition) = SIGNALS.dispositions.get(number as usize) else { return 0 };
     // SAFETY: the kernel's structures.
     unsafe {
         if number == libc::SIGSYS && (*information).si_code == dispatch::SYS_USER_DISPATCH && dispatch::armed() {
-            crate::trap::arrived(information, context);
+            told_call(information, context);
             return 0;
         }
         let raised = (*information).si_code > 0 && BY_INSTRUCTIONS.contains(&number);
@@ -151,7 +184,7 @@ fn open_traps(number: c_int, disposition: &Disposition) {
         let mask = disposition.mask.load(Ordering::Relaxed) | itself;
         let _ = calls::sigprocmask(libc::SIG_BLOCK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
     }
-    crate::trap::open();
+    masks::open();
 }
 
 /// A handler for one time has come. Of a signal that is ignored by default the next one must interrupt nothing.
@@ -188,7 +221,7 @@ pub fn take(number: c_int) {
     unsafe {
         let mut now = core::mem::zeroed::<libc::sigaction>();
         if real::sigaction(number, core::ptr::null(), (&raw mut now).cast()) == 0 {
-            tell(&DISPOSITIONS[number as usize], &mut now);
+            tell(&SIGNALS.dispositions[number as usize], &mut now);
             install(number, (&raw const now).cast(), core::ptr::null_mut());
         }
     }
@@ -202,7 +235,7 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
     // SAFETY: the caller's structures, null or valid.
     unsafe {
         let (wanted, told) = (action.cast::<libc::sigaction>(), old.cast::<libc::sigaction>());
-        let Some(disposition) = DISPOSITIONS.get(number as usize) else { return real::sigaction(number, action, old) };
+        let Some(disposition) = SIGNALS.dispositions.get(number as usize) else { return real::sigaction(number, action, old) };
         let _section = Section::begin();
         let _changing = CHANGING.lock();
         let mut before = core::mem::zeroed::<libc::sigaction>();
@@ -253,9 +286,6 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
 /// Flags that the kernel knows, and tells again (UAPI_SA_FLAGS of linux/signal_types.h, sigaction(2)).
 const KNOWN_FLAGS: u32 = 0xdc00_0807;
 
-/// Signals whose handlers, installed by signal(3), interrupt calls: siginterrupt(3) said so.
-static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
-
 /// The rules by which a plain handler is installed.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Style {
@@ -269,8 +299,8 @@ pub enum Style {
 
 /// signal(3) and its relatives: the handler before, or SIG_ERR.
 pub fn set(number: c_int, handler: usize, style: Style) -> usize {
-    if handler == libc::SIG_ERR || !(1..SIGNALS as c_int).contains(&number) {
-        crate::set_errno(libc::EINVAL);
+    if handler == libc::SIG_ERR || !(1..COUNT as c_int).contains(&number) {
+        crate::errno::set_errno(libc::EINVAL);
         return libc::SIG_ERR;
     }
     // SAFETY: structures of our own.
@@ -282,7 +312,7 @@ pub fn set(number: c_int, handler: usize, style: Style) -> usize {
         match style {
             Style::Bsd => {
                 (&raw mut new.sa_mask).cast::<u64>().write(bit);
-                let restarts = INTERRUPTING.load(Ordering::Relaxed) & bit == 0;
+                let restarts = SIGNALS.interrupting.load(Ordering::Relaxed) & bit == 0;
                 new.sa_flags = if restarts { SA_RESTART } else { 0 };
             }
             Style::SystemV => new.sa_flags = SA_RESETHAND | SA_NODEFER | SA_INTERRUPT,
@@ -302,8 +332,8 @@ const SIG_HOLD: usize = 2;
 /// sigset(3): SIG_HOLD blocks the signal, anything else installs a handler and unblocks it. The disposition before, or
 /// SIG_HOLD if it was blocked.
 pub fn set_and_unblock(number: c_int, handler: usize) -> usize {
-    if !(1..SIGNALS as c_int).contains(&number) {
-        crate::set_errno(libc::EINVAL);
+    if !(1..COUNT as c_int).contains(&number) {
+        crate::errno::set_errno(libc::EINVAL);
         return libc::SIG_ERR;
     }
     let bit = action::bit(number);
@@ -342,10 +372,10 @@ pub fn interrupts(number: c_int, interrupts: bool) -> c_int {
         }
         let bit = action::bit(number);
         if interrupts {
-            INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
+            SIGNALS.interrupting.fetch_or(bit, Ordering::Relaxed);
             action.sa_flags &= !SA_RESTART;
         } else {
-            INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
+            SIGNALS.interrupting.fetch_and(!bit, Ordering::Relaxed);
             action.sa_flags |= SA_RESTART;
         }
         install(number, (&raw const action).cast(), core::ptr::null_mut())
@@ -360,7 +390,7 @@ const SA_RESTORER: u64 = 0x0400_0000;
 /// # Safety
 /// As the call itself.
 pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: usize) -> Option<isize> {
-    if size != calls::KERNEL_SIGSET || !(1..SIGNALS as c_int).contains(&number) || [32, 33].contains(&number) {
+    if size != calls::KERNEL_SIGSET || !(1..COUNT as c_int).contains(&number) || [32, 33].contains(&number) {
         return None;
     }
     // SAFETY: the program's structures may fault; ours are plain.
@@ -386,7 +416,7 @@ pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: 
                 mask: (&raw const before.sa_mask).cast::<u64>().read(),
             };
             if user::write(old as *mut Action, told).is_err() {
-                crate::set_errno(libc::EFAULT);
+                crate::errno::set_errno(libc::EFAULT);
                 return Some(-1);
             }
         }
@@ -398,7 +428,7 @@ pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: 
 /// default.
 pub fn before_exec() {
     for number in kept() {
-        let disposition = &DISPOSITIONS[number as usize];
+        let disposition = &SIGNALS.dispositions[number as usize];
         if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
             action::exchange(number, &Action::of(SIG_IGN));
         }
@@ -408,7 +438,7 @@ pub fn before_exec() {
 /// The exec failed.
 pub fn after_exec() {
     for number in kept() {
-        let disposition = &DISPOSITIONS[number as usize];
+        let disposition = &SIGNALS.dispositions[number as usize];
         if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
             set(number, SIG_IGN, Style::Plain);
         }

@@ -230,7 +230,7 @@ pub unsafe fn plain(request: &Request, environment: Strings) -> c_int {
             // SAFETY: the caller's request; this is the child's own copy.
             let error = unsafe { become_program(request, environment, mask) };
             // A file action may have wanted the pipe's number.
-            let _ = calls::write(process::AWAITED.load(Ordering::Relaxed), (&raw const error).cast(), 4);
+            let _ = calls::write(process::awaited().load(Ordering::Relaxed), (&raw const error).cast(), 4);
             crate::end::now(127)
         }
         // SAFETY: the caller's place for the number.
@@ -273,7 +273,7 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
         }
         for action in request.actions() {
             if !act(action) {
-                return *crate::__errno_location();
+                return crate::errno::errno();
             }
         }
         // Handlers are the parent's code; exec resets them in the end, and no signal comes before.
@@ -286,7 +286,7 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
         } else {
             exec::execve(request.file, request.arguments, environment);
         }
-        *crate::__errno_location()
+        crate::errno::errno()
     }
 }
 
@@ -353,7 +353,7 @@ unsafe fn act(action: &Action) -> bool {
                         moved >= 0
                     }
                     Err(error) => {
-                        crate::set_errno(error.0);
+                        crate::errno::set_errno(error.0);
                         false
                     }
                 }
@@ -369,7 +369,7 @@ unsafe fn act(action: &Action) -> bool {
                 kernel(syscall!(libc::SYS_ioctl, first, libc::TIOCSPGRP, &raw const group))
             }
             _ => {
-                crate::set_errno(libc::EINVAL);
+                crate::errno::set_errno(libc::EINVAL);
                 false
             }
         }
@@ -378,7 +378,7 @@ unsafe fn act(action: &Action) -> bool {
 
 fn kernel(result: isize) -> bool {
     if result < 0 {
-        crate::set_errno(-result as c_int);
+        crate::errno::set_errno(-result as c_int);
     }
     result >= 0
 }

@@ -1,8 +1,9 @@
 //! Calls that move bytes inside the kernel, from or to sockets that have an inbox: what lies there comes first.
 
 use crate::datagrams::{header, settle};
+use crate::errno::answer;
 use crate::locals::receive_more;
-use crate::{answer, real};
+use crate::real;
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec};
 use shunt_inbox::datagram::Datagram;
@@ -57,7 +58,7 @@ pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *
 }
 
 /// Looks at what waits, writes it into the pipe, and takes it as far as the pipe took it; of a datagram the rest is lost, as in the
-/// kernel. `None`: somebody else was first.
+/// kernel. `None`: another thread was first.
 unsafe fn out(socket: &'static Datagram, from: c_int, to: c_int, length: usize, flags: c_uint, began: u64) -> Option<isize> {
     let whole = !socket.is_local() || socket.has_packets();
     let room = if whole { LONGEST } else { STEP };
@@ -75,7 +76,7 @@ unsafe fn out(socket: &'static Datagram, from: c_int, to: c_int, length: usize, 
         return match written {
             // SAFETY: as above.
             Ok(written) => Some(unsafe { piece(socket, from, buffer.cast(), written, 0) }),
-            Err(Errno(libc::EAGAIN)) => continue, // somebody else has filled it
+            Err(Errno(libc::EAGAIN)) => continue, // another writer has filled it
             Err(error) => Some(answer(Err(error))),
         };
     })();

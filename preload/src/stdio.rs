@@ -1,14 +1,16 @@
 //! stdio on streams. The C library's FILE reads and writes its descriptor by itself, past the exported symbols; on an
 //! accelerated socket it gets a FILE whose reads and writes are ours (fopencookie), and fileno still tells the number.
 
-use crate::slots::{List, Slot};
-use crate::{hooks, real};
+use crate::slots::Slot;
+use crate::standard::{follow, number, ours, FILES};
+use crate::{hooks, loader, real};
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_calls::libc;
 use shunt_sys::{calls, check, syscall, Errno};
+use shunt_table::table;
 use shunt_table::table::Kind;
-use shunt_table::{operations, table};
+use shunt_table::upcalls::operations;
 
 #[repr(C)]
 struct Functions {
@@ -23,7 +25,6 @@ extern "C" {
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, list: *mut c_void) -> c_int;
     fn free(memory: *mut c_void);
     fn setvbuf(stream: *mut c_void, buffer: *mut c_char, mode: c_int, size: usize) -> c_int;
-    fn __fpending(stream: *mut c_void) -> usize;
     fn __fpurge(stream: *mut c_void);
     fn fflush_unlocked(stream: *mut c_void) -> c_int;
     fn clearerr_unlocked(stream: *mut c_void);
@@ -31,13 +32,10 @@ extern "C" {
     fn funlockfile(stream: *mut c_void);
 }
 
-/// FILEs of ours.
-static OURS: List = List::new();
-
 /// What a FILE of ours carries: a standard one its number, any other its slot.
 fn descriptor_of(cookie: *mut c_void) -> c_int {
     let number = cookie as usize;
-    if number < STANDARD.len() {
+    if number < FILES.standing.len() {
         return number as c_int;
     }
     // SAFETY: a slot of the list, which is never given back.
@@ -78,7 +76,7 @@ unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: 
                 0
             }
             Err(error) => {
-                crate::set_errno(error.0);
+                crate::errno::set_errno(error.0);
                 -1
             }
         }
@@ -89,7 +87,7 @@ unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = descriptor_of(cookie);
     // SAFETY: the slot of this very FILE, of whose descriptor there may be others; close(2).
     unsafe {
-        OURS.leave(&*cookie.cast::<Slot>());
+        FILES.opened.leave(&*cookie.cast::<Slot>());
         hooks::close(fd)
     }
 }
@@ -97,7 +95,7 @@ unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
 /// The end of a standard FILE of ours.
 unsafe extern "C" fn standard_close(cookie: *mut c_void) -> c_int {
     let fd = cookie as usize as c_int;
-    STANDARD[fd as usize].store(core::ptr::null_mut(), Ordering::Release);
+    FILES.standing[fd as usize].store(core::ptr::null_mut(), Ordering::Release);
     // SAFETY: as close(2).
     unsafe { hooks::close(fd) }
 }
@@ -111,42 +109,15 @@ unsafe fn make(cookie: *mut c_void, mode: *const c_char, close: unsafe extern "C
 
 /// A FILE of ours for `fd`; null without memory.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
-    let Some(slot) = OURS.reserve(fd) else { return core::ptr::null_mut() };
+    let Some(slot) = FILES.opened.reserve(fd) else { return core::ptr::null_mut() };
     // SAFETY: passed on.
     let stream = unsafe { make(core::ptr::from_ref(slot).cast_mut().cast(), mode, cookie_close) };
     if stream.is_null() {
-        OURS.forsake(slot);
+        FILES.opened.forsake(slot);
     } else {
-        OURS.enter(slot, stream, 0);
+        FILES.opened.enter(slot, stream, 0);
     }
     stream
-}
-
-/// At the end of the process: sends what waits in FILEs on sockets, and before it what waits in standard output, which
-/// others may expect when they see a connection end. Without the FILEs' locks, as the C library does at the end.
-pub fn flush() {
-    // SAFETY: FILEs that have not been closed; the variable is the C library's.
-    unsafe {
-        let standard = variable(1);
-        let standard = if standard.is_null() { core::ptr::null_mut() } else { *standard };
-        let opened = OURS.entered().map(Slot::stream);
-        let ours = STANDARD.iter().map(|stream| stream.load(Ordering::Acquire)).chain(opened);
-        for stream in core::iter::once(standard).chain(ours) {
-            if !stream.is_null() && __fpending(stream) > 0 {
-                fflush_unlocked(stream);
-            }
-        }
-    }
-}
-
-fn number(stream: *mut c_void) -> Option<c_int> {
-    if stream.is_null() {
-        return None;
-    }
-    if let Some(fd) = STANDARD.iter().position(|ours| ours.load(Ordering::Acquire) == stream) {
-        return Some(fd as c_int);
-    }
-    OURS.find(stream).map(Slot::fd)
 }
 
 #[no_mangle]
@@ -218,7 +189,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             if fd >= 0 && !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
                 operations::closing(fd);
                 if fd < 3 {
-                    standard(fd);
+                    follow(fd);
                 }
             }
             return real::freopen(path, mode, stream);
@@ -226,11 +197,11 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
         flockfile(stream);
         begin_anew(stream, mode);
         funlockfile(stream);
-        if fd < 3 && STANDARD[fd as usize].load(Ordering::Acquire) == stream {
-            let original = ORIGINAL[fd as usize].load(Ordering::Acquire);
+        if fd < 3 && FILES.standing[fd as usize].load(Ordering::Acquire) == stream {
+            let original = FILES.original[fd as usize].load(Ordering::Acquire);
             if !original.is_null() {
                 operations::closing(fd);
-                standard(fd);
+                follow(fd);
                 return real::freopen(path, mode, original);
             }
         }
@@ -248,7 +219,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             }
             Err(error) => {
                 real::fclose(stream);
-                crate::set_errno(error.0);
+                crate::errno::set_errno(error.0);
                 core::ptr::null_mut()
             }
         }
@@ -271,11 +242,6 @@ unsafe extern "C" fn fileno(stream: *mut c_void) -> c_int {
 unsafe extern "C" fn fileno_unlocked(stream: *mut c_void) -> c_int {
     // SAFETY: as fileno_unlocked(3).
     number(stream).unwrap_or_else(|| unsafe { real::fileno_unlocked(stream) })
-}
-
-/// Whether the C library's own read and write would pass by what shared memory holds.
-fn ours(fd: c_int) -> bool {
-    table::get(fd).kind() == Kind::Stream || shunt_inbox::datagram::is(fd)
 }
 
 /// Formats first, then sends.
@@ -363,30 +329,16 @@ macro_rules! print_call {
 print_call!(dprintf, 2, "rdx", vdprintf);
 print_call!(__dprintf_chk, 3, "rcx", __vdprintf_chk);
 
-/// stdin, stdout and stderr as the C library made them, while ours stand in their places.
-static ORIGINAL: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
-
-/// FILEs of ours to stand there. They are made at the start, because dup2 must not allocate: a handler may call it, and so may
-/// the child of a process whose other threads held the allocator's locks at the fork. Null: the program has closed it.
-static STANDARD: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
-
-fn variable(fd: c_int) -> *mut *mut c_void {
-    VARIABLES[fd.clamp(0, 2) as usize].load(Ordering::Acquire)
-}
-
-/// Where the C library's variables are, looked up at the start: dlsym takes the loader's lock.
-static VARIABLES: [AtomicPtr<*mut c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
-
 /// A program that begins with a connection as standard input or output (inetd).
 pub fn start() {
     if !shunt_table::global::options().accelerate {
         return;
     }
-    for (place, name) in VARIABLES.iter().zip([&b"stdin\0"[..], b"stdout\0", b"stderr\0"]) {
+    for (place, name) in FILES.variables.iter().zip([&b"stdin\0"[..], b"stdout\0", b"stderr\0"]) {
         // SAFETY: NUL-terminated.
-        place.store(unsafe { real::find(name) }.cast(), Ordering::Release);
+        place.store(unsafe { loader::find(name) }.cast(), Ordering::Release);
     }
-    for (fd, place) in (0..).zip(&STANDARD) {
+    for (fd, place) in (0..).zip(&FILES.standing) {
         let mode = if fd == 0 { c"r" } else { c"w" };
         // SAFETY: as for `make`; stderr is unbuffered (_IONBF).
         unsafe {
@@ -397,28 +349,7 @@ pub fn start() {
             place.store(stream, Ordering::Release);
         }
         if table::get(fd).kind() == Kind::Stream {
-            standard(fd);
-        }
-    }
-}
-
-/// Descriptor `fd` (0 to 2) is another file now: its FILE follows if a stream is concerned.
-pub fn standard(fd: c_int) {
-    // SAFETY: the C library's variables, which programs may assign as well.
-    unsafe {
-        let place = variable(fd);
-        if place.is_null() {
-            return;
-        }
-        let original = &ORIGINAL[fd as usize];
-        let standing = STANDARD[fd as usize].load(Ordering::Acquire);
-        if ours(fd) {
-            if number(*place) != Some(fd) && !standing.is_null() {
-                let _ = original.compare_exchange(core::ptr::null_mut(), *place, Ordering::AcqRel, Ordering::Relaxed);
-                *place = standing;
-            }
-        } else if !original.load(Ordering::Acquire).is_null() && !standing.is_null() && *place == standing {
-            *place = original.load(Ordering::Acquire);
+            follow(fd);
         }
     }
 }

@@ -1,49 +1,27 @@
-//! dlsym(3) and dlvsym(3): who asks the C library's own handle for a function that this library stands before gets this library's.
+//! dlsym(3) and dlvsym(3): a caller that asks the C library's own handle for a function that this library stands before gets this library's.
 //!
 //! So foreign function interfaces ask (ctypes, JNA, LuaJIT's `ffi.load`, Julia's `ccall`). What RTLD_NEXT and RTLD_DEFAULT give
-//! depends on who asks, which the C library learns from the address of the return: for those it is jumped to.
+//! depends on the caller, which the C library learns from the address of the return: for those it is jumped to.
 //!
 //! ```text
-//! tables      what an object exports, and where it holds what others do
 //! deep        libraries that the loader binds past this one
+//! loading     what is loaded later
 //! ```
 
-use crate::real;
-use crate::trap::{self, objects};
+use crate::loader::tables::{self, Table};
+use crate::loader::{dlsym_itself, look_up, missing, objects, RTLD_NEXT};
+use crate::{raw_calls, real};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_void, CStr};
-use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_calls::CALLS;
 
-pub mod deep;
-mod tables;
+mod deep;
+mod loading;
 
-use tables::Table;
-pub use tables::{behind, LinkMap};
-
-type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
-
-/// The next dlsym(3) behind this library's.
-static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Beginnings of the names of files for whose functions this library's stand. Parts of the C library up to 2.33 are among them.
 const STOOD_FOR: [&[u8]; 6] = [b"libc.so", b"libpthread.so", b"librt.so", b"libutil.so", b"libdl.so", b"liburing.so"];
-
-extern "C" fn missing() -> *mut c_void {
-    core::ptr::null_mut()
-}
-
-/// dlsym(3) itself, which cannot be looked up by itself: the loader's list is read.
-extern "C" fn dlsym_itself() -> *mut c_void {
-    let known = DLSYM.load(Ordering::Relaxed);
-    if !known.is_null() {
-        return known;
-    }
-    let found = behind(b"dlsym").unwrap_or(missing as *const () as *mut c_void);
-    DLSYM.store(found, Ordering::Relaxed);
-    found
-}
 
 fn dlvsym_itself() -> *mut c_void {
     let found = real::dlvsym_itself();
@@ -54,14 +32,14 @@ fn dlvsym_itself() -> *mut c_void {
     }
 }
 
-/// Who finds what dlvsym(3) is to find next, or anywhere, for `caller`. Symbols of this library have no version, so where they stand
+/// The function that finds what dlvsym(3) is to find next, or anywhere, for `caller`. Symbols of this library have no version, so where they stand
 /// for the one that is asked for, that is dlsym(3).
 unsafe extern "C" fn by_version(handle: isize, name: *const c_char, version: *const c_char, caller: usize) -> *mut c_void {
     let itself = dlvsym_itself();
     // SAFETY: the function has this prototype; the program's arguments.
     unsafe {
         let function: Dlvsym = core::mem::transmute(itself);
-        let following = function(real::RTLD_NEXT, name, version);
+        let following = function(RTLD_NEXT, name, version);
         if following.is_null() || tables::own().find(CStr::from_ptr(name).to_bytes()).is_none() {
             return itself;
         }
@@ -75,16 +53,6 @@ unsafe extern "C" fn by_version(handle: isize, name: *const c_char, version: *co
 }
 
 const RTLD_DEFAULT: isize = 0;
-
-/// What the C library's dlsym(3) gives to this library.
-///
-/// # Safety
-/// As the function itself.
-#[inline(never)]
-pub unsafe fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: the function has this prototype; promised by the caller.
-    unsafe { core::mem::transmute::<*mut c_void, Dlsym>(dlsym_itself())(handle, name) }
-}
 
 /// dlsym(3).
 ///
@@ -145,7 +113,7 @@ unsafe extern "C" fn by_handle(handle: *mut c_void, name: *const c_char, caller:
     // SAFETY: the program's arguments, passed on.
     unsafe {
         let found = look_up(handle, name);
-        trap::loaded();
+        raw_calls::loaded();
         ours(name, found, caller)
     }
 }
@@ -160,7 +128,7 @@ unsafe extern "C" fn version_by_handle(
     unsafe {
         let function: Dlvsym = core::mem::transmute(dlvsym_itself());
         let found = function(handle, name, version);
-        trap::loaded();
+        raw_calls::loaded();
         ours(name, found, caller)
     }
 }

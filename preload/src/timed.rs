@@ -1,7 +1,8 @@
 //! Waiting calls by number, which do what the C library hides: they write back the time that is left, and are told the
 //! size of their signal mask.
 
-use crate::{answer, hooks};
+use crate::errno::answer;
+use crate::hooks;
 use core::ffi::{c_int, c_long};
 use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec, timeval};
 use shunt_poll::epoll::Set;

@@ -5,43 +5,25 @@
 //! the instruction may. What the library has nothing to say about is the kernel's, with the program's own arguments.
 //!
 //! ```text
-//! objects      which addresses may enter the kernel: the C library, the loader and this library
-//! code         whether anybody else could
-//! known        who could, and never does so on connections
-//! loading      what is loaded later
 //! copies       clone(2) and its kin, whose child goes on elsewhere
-//! threads      new threads are told of, too
-//! masks        SIGSYS stays unblocked
-//! contexts     and so it does where a program changes contexts
+//! contexts     SIGSYS stays unblocked where a program changes contexts
 //! ```
 
-mod code;
 mod contexts;
 mod copies;
-mod known;
-mod loading;
-mod masks;
-pub mod objects;
-mod threads;
 
+use crate::loader::objects;
+use crate::raw_calls::{begin, code};
 use crate::{direct, signals};
 use core::arch::naked_asm;
-use core::ops::Range;
 use shunt_calls::libc::{self, siginfo_t, ucontext_t};
-use shunt_options::Raw;
-use shunt_segment::reason::Reason;
-use shunt_sockets::process::confinement;
-use shunt_sys::filter::Filter;
+use shunt_config::Raw;
 use shunt_sys::{calls, cancel, dispatch, raw, syscall};
-use shunt_table::process::{kernel_only, report};
-use shunt_table::{global, table};
-
-pub use code::{after_fork_child, before_fork};
-pub use masks::{by_number as mask_by_number, change as change_mask, open};
-pub use threads::with as thread_with;
+use shunt_table::global;
 
 /// Begins, if the option asks for it, or will when there is a reason.
 pub fn start() {
+    signals::answer_told_calls(arrived);
     let options = global::options();
     match options.raw {
         _ if !options.accelerate => {}
@@ -55,28 +37,6 @@ pub fn start() {
             objects::resolve();
             code::start();
         }
-    }
-}
-
-/// Has calls from outside of `range` told, in the calling thread and those that it makes. No such call may be made by another one
-/// between these steps; with [`Raw::Auto`] one that is made is the kernel's. False: the kernel cannot.
-fn begin(range: Option<Range<usize>>) -> bool {
-    let begun = range.is_some_and(|range| dispatch::begin(range.start, range.len()).is_ok());
-    if begun {
-        signals::take(libc::SIGSYS);
-        report::count(Reason::RawTrapped);
-    } else {
-        report::count(Reason::RawNotTrapped);
-    }
-    begun
-}
-
-/// The program is about to use what it has loaded, while it may have connections: what could make calls on them is looked for now, and
-/// not before the next socket.
-pub fn loaded() {
-    if global::ready() && table::any_ours() {
-        code::look();
-        kernel_only::carry();
     }
 }
 
@@ -94,7 +54,7 @@ const ARCH_SET_FS: usize = 0x1002;
 ///
 /// # Safety
 /// What the kernel gave to the handler of SIGSYS.
-pub unsafe fn arrived(information: *const siginfo_t, context: *mut ucontext_t) {
+unsafe fn arrived(information: *const siginfo_t, context: *mut ucontext_t) {
     // SAFETY: the kernel's structures; the arguments are the program's to vouch for.
     unsafe {
         let registers = &mut (*context).uc_mcontext.gregs;
@@ -156,65 +116,12 @@ unsafe fn call(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
         let known = if ring || matches!(number, libc::SYS_socket | libc::SYS_socketpair) {
             None
         } else {
-            crate::keeping_errno(|| {
+            crate::errno::keeping_errno(|| {
                 let result = cancel::bare(|| direct::call(number, a, b, c, d, e, f));
-                result.map(|value| if value == -1 { -(*crate::__errno_location() as isize) } else { value })
+                result.map(|value| if value == -1 { -(crate::errno::errno() as isize) } else { value })
             })
         };
         known.unwrap_or_else(|| raw::call6(number, a, b, c, d, e, f))
-    }
-}
-
-/// prctl(2): a program that has a range of its own told is no longer told of by ours.
-///
-/// # Safety
-/// As the call itself.
-pub unsafe fn control(option: i32, [mode, filter]: [usize; 2], kernel: impl FnOnce() -> i32) -> i32 {
-    if option == libc::PR_SET_SECCOMP {
-        // SAFETY: passed on.
-        filtered(unsafe { asked(mode == libc::SECCOMP_MODE_STRICT as usize, filter) });
-    }
-    let result = kernel();
-    if option == dispatch::SET_SYSCALL_USER_DISPATCH && result == 0 {
-        dispatch::replaced();
-    }
-    result
-}
-
-/// seccomp(2), with these arguments. Libraries ask for strict mode with flags, to see that the kernel refuses it so.
-///
-/// # Safety
-/// As the call itself.
-pub unsafe fn filtering(operation: u32, flags: usize, filter: usize) {
-    if operation == libc::SECCOMP_SET_MODE_STRICT && (flags as u32 != 0 || filter != 0) {
-        return;
-    }
-    if operation <= libc::SECCOMP_SET_MODE_FILTER {
-        // SAFETY: passed on.
-        filtered(unsafe { asked(operation == libc::SECCOMP_SET_MODE_STRICT, filter) });
-    }
-}
-
-/// The filter that is to be installed, if there is one at that address.
-unsafe fn asked(strict: bool, filter: usize) -> Option<Filter> {
-    match strict {
-        true => Some(Filter::Strict),
-        // SAFETY: the program's, which may fault.
-        false => unsafe { Filter::at(filter as *const libc::sock_fprog) },
-    }
-}
-
-/// A filter is about to be installed, which may end a process for the call by which threads and children ask to be told of. Who
-/// did not ask for the trap does not take that risk.
-fn filtered(filter: Option<Filter>) {
-    if !global::ready() {
-        return;
-    }
-    if global::options().raw == Raw::Auto {
-        code::freeze();
-    }
-    if let Some(filter) = filter {
-        crate::keeping_errno(|| confinement::before_filter(&filter));
     }
 }
 

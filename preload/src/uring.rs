@@ -5,7 +5,8 @@
 //! functions is called. The layout of `struct io_uring` is the library's binary interface (liburing.so.2): its inline
 //! functions, compiled into programs, depend on it.
 
-use crate::{real, set_errno};
+use crate::errno::set_errno;
+use crate::loader;
 use core::ffi::{c_int, c_uint, c_void, CStr};
 use shunt_calls::libc::{self, cmsghdr, msghdr};
 use shunt_handover::uring;
@@ -169,8 +170,8 @@ unsafe fn rights(message: *const msghdr) -> Result<()> {
 unsafe fn function(name: &CStr) -> *mut c_void {
     // SAFETY: the names end with a NUL; dlopen's prototype.
     unsafe {
-        let found = real::following(name.to_bytes_with_nul());
-        let open = if found.is_null() { real::following(b"dlopen\0") } else { return found };
+        let found = loader::following(name.to_bytes_with_nul());
+        let open = if found.is_null() { loader::following(b"dlopen\0") } else { return found };
         if open.is_null() {
             return open;
         }
@@ -179,7 +180,7 @@ unsafe fn function(name: &CStr) -> *mut c_void {
         if library.is_null() {
             library
         } else {
-            real::find_in(library, name.to_bytes_with_nul())
+            loader::find_in(library, name.to_bytes_with_nul())
         }
     }
 }

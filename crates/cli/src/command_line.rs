@@ -2,7 +2,7 @@
 use std::ffi::OsString;
 
 use clap::{value_parser, Arg, ArgAction, Command, CommandFactory};
-use shunt_options::{Entry, TABLE};
+use shunt_config::{Entry, TABLE};
 
 /// The whole command.
 pub fn command() -> Command {

@@ -1,5 +1,5 @@
 //! The manual page: prose from `manual.1`, options from the table.
-use shunt_options::{Markdown, Roff};
+use shunt_config::{Markdown, Roff};
 
 use crate::failure::Failure;
 use crate::output;

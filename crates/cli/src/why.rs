@@ -2,7 +2,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use shunt_options::Options;
+use shunt_config::Options;
 use shunt_segment::process::{found, kind};
 use shunt_segment::reason::Reason;
 

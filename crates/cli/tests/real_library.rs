@@ -58,9 +58,9 @@ impl Drop for Program {
 }
 
 /// A doctor's probe, under shunt with `options` or as a plain program.
-fn probe(shunt_options: Option<&[&str]>, words: &[&str]) -> Program {
+fn probe(shunt_config: Option<&[&str]>, words: &[&str]) -> Program {
     let mut command = plain(SHUNT);
-    if let Some(options) = shunt_options {
+    if let Some(options) = shunt_config {
         command.arg("run").args(options).arg("--").arg(SHUNT).env("SHUNT_LIBRARY", library());
     }
     Program::start(command.args(["doctor", "--probe"]).args(words))

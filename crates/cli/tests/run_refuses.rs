@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{copy, is_root, plain, standard_error, Stage, SHUNT};
-use shunt_options::TABLE;
+use shunt_config::TABLE;
 
 #[test]
 fn wrong_options_end_with_2_and_an_example() {

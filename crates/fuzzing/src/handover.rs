@@ -2,19 +2,19 @@
 //! stranger made, down to the size and the seals of the file; they are refused, or used without harm.
 
 use crate::input::Input;
+use shunt_config::Options;
 use shunt_handover::inherit;
 use shunt_link as link;
-use shunt_options::Options;
 use shunt_poll::poll;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
 use shunt_segment::name::Hello;
 use shunt_segment::{link as layout, CHANNELS, VERSION};
-use shunt_sockets::process;
 use shunt_stream as stream;
 use shunt_stream::socket::Socket;
 use shunt_sys::{calls, libc};
 use shunt_table::table::Kind;
-use shunt_table::{global, operations, table};
+use shunt_table::upcalls::operations;
+use shunt_table::{global, table};
 use std::sync::{Mutex, MutexGuard, Once};
 
 /// The engine's state is the process's: whoever uses it has his turn.
@@ -23,7 +23,7 @@ pub fn started() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // SAFETY: nothing of the engine is used before.
-    STARTED.call_once(|| unsafe { process::start(Options::default(), core::ptr::null_mut(), None) });
+    STARTED.call_once(|| unsafe { shunt_sockets::start(Options::default(), core::ptr::null_mut(), None) });
     turn
 }
 

@@ -4,7 +4,7 @@
 use crate::handover::{lowest_free, started};
 use crate::input::Input;
 use shunt_sys::{calls, libc};
-use shunt_table::passing;
+use shunt_table::fd_passing;
 
 /// SCM_MAX_FD of the kernel.
 const MOST: usize = 253;
@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
         if messages > 8 {
             break;
         }
-        if let Ok(got) = passing::receive(pair[1], libc::MSG_DONTWAIT) {
+        if let Ok(got) = fd_passing::receive(pair[1], libc::MSG_DONTWAIT) {
             for fd in got.into_iter().filter(|fd| *fd >= 0) {
                 calls::close(fd).expect("an open descriptor");
             }

@@ -22,7 +22,7 @@ fn reset_early(nowhere: Nowhere) -> Alone {
 #[test]
 fn what_was_sent_before_the_reset_arrives() {
     // SAFETY: nothing of the engine is used before.
-    unsafe { shunt_sockets::process::start(shunt_options::Options::default(), core::ptr::null_mut(), None) };
+    unsafe { shunt_sockets::start(shunt_config::Options::default(), core::ptr::null_mut(), None) };
     let nowhere = Nowhere::new().expect("a station");
     let mut alone = reset_early(nowhere);
     for _ in 0..10 {

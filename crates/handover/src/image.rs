@@ -33,7 +33,7 @@ pub enum Start {
 /// # Safety
 /// `path` is null, a C string, or any address that is not ours: one that faults is the kernel's to refuse.
 pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
-    // Whoever runs with other rights than its user has, passes this state on: the loader would not take the library.
+    // A process that runs with other rights than its user has, passes this state on: the loader would not take the library.
     if ids_differ() {
         return Start::Plain;
     }
@@ -44,7 +44,7 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
     let opened = if empty {
         calls::fcntl(directory, libc::F_DUPFD_CLOEXEC, 3)
     } else {
-        // Who may not ask (ENOSYS, or EPERM by a filter) finds out by the start itself.
+        // A process that may not ask (ENOSYS, or EPERM by a filter) finds out by the start itself.
         // SAFETY: as above.
         if !matches!(unsafe { access(directory, path, X_OK) }, Ok(_) | Err(Errno(libc::ENOSYS | libc::EPERM))) {
             return Start::Fails;

@@ -10,18 +10,18 @@ mod counted;
 mod ends;
 mod handing;
 mod message;
+mod popen_order;
 mod taken;
 mod text;
-mod turns;
 
 pub use counted::Counted;
 pub use ends::{any as any_ends, come_back, leave};
 pub use handing::{failed, hand, kept_over_exec, let_through, prepare, Handed, Way};
 pub use message::{Appended, Received};
+pub use popen_order::{forked, in_turn};
 use shunt_table::process::identity;
 pub use taken::take as take_out_of;
 pub use text::{Text, VARIABLE};
-pub use turns::{forked, in_turn};
 
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::adopt;
@@ -38,9 +38,9 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, socklen_t, FD_CLOEXEC, F_SETFD};
 use shunt_sys::{calls, Result};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
-use shunt_table::{global, passing, procfs, table};
+use shunt_table::{fd_passing, global, procfs, table};
 use text::Item;
 
 /// In the next image: takes up what the variable's value names. Whatever is not what it should be is left alone.
@@ -136,13 +136,13 @@ fn take_up_listener(rendezvous: i32) {
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);
-                shunt_link::reserve::begin();
+                shunt_link::fd_reserve::begin();
                 owner = Some(listener);
                 listener
             }
         };
         shunt_table::table::enter(fd, Kind::Listener, listener);
-        report::note(fd, kind::LISTENER, Reason::Listening, None);
+        status_page::note(fd, kind::LISTENER, Reason::Listening, None);
     }
     if owner.is_none() && found.starts_with(b"shunt1-listen-") {
         let _ = calls::close(rendezvous);
@@ -209,7 +209,7 @@ fn take_up_stream(fd: i32, came: Came) -> Option<()> {
         shunt_table::table::enter(fd, Kind::Stream, socket);
     }
     own.join(shunt_sys::thread::process());
-    report::note(fd, kind::STREAM, Reason::Accelerated, Some(hello.channel as usize));
+    status_page::note(fd, kind::STREAM, Reason::Accelerated, Some(hello.channel as usize));
     Some(())
 }
 
@@ -238,10 +238,10 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     Some(socket)
 }
 
-/// Programs decide by an address whom to trust. What the channel says may have been changed by whoever has the other end, since
+/// Programs decide by an address whom to trust. What the channel says may have been changed by the process at the other end, since
 /// a process of ours accepted it: unless that is of our user, or root's, addresses that are not of this host are none.
 fn judge_names(fd: i32, socket: &Socket) {
-    if passing::creator(fd).is_ok_and(|creator| identity::is_same_user(creator.uid, calls::geteuid()) || creator.uid == 0) {
+    if fd_passing::creator(fd).is_ok_and(|creator| identity::is_same_user(creator.uid, calls::geteuid()) || creator.uid == 0) {
         return;
     }
     let (client, server) = socket.addresses();

@@ -2,189 +2,30 @@
 //! the kernel without the C library.
 //!
 //! Each stream that stays open is replaced, under its own numbers, by an end of a kernel connection whose other end a
-//! carrier holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
+//! relay holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
 //! it, and clients that wait in it are carried to the kernel's queue. If the exec fails everything is as it was, but that
 //! such a listener stays the kernel's, and its clients are carried all the same.
 //!
 //! ```text
-//! inherit      what a program under shunt goes on with                rights: what a message to another process carries
-//! image        whether a program can take the library                 receiver: who will receive a message
-//! plain        what one that cannot gets    carrier: the process that carries a stream to it      settle: what it owes others
-//! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
-//! passing      descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's
+//! exec               before a program without shunt is executed
+//! inherit            what a program under shunt goes on with        rights: what a message to another process carries
+//! image              whether a program can take the library
+//! kernel_pair        what one that cannot gets                      relay: the process that carries a stream to it
+//! convert_to_kernel  a stream of this process that becomes the kernel's; uring: io_uring, which needs that
+//! waiting            clients of a listener that becomes the kernel's
 //! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
-pub mod carried;
-pub mod carrier;
+pub mod convert_to_kernel;
+mod exec;
 pub mod image;
 pub mod inherit;
-pub mod plain;
+pub mod kernel_pair;
+pub mod relay;
 pub mod rights;
 pub mod uring;
 pub mod waiting;
 
-use crate::inherit::kept_over_exec;
-use carrier::{Cargo, Carrier};
-use core::sync::atomic::Ordering;
-use shunt_link as link;
-use shunt_rendezvous::exchange::like;
-use shunt_rendezvous::listen;
-use shunt_rendezvous::listen::sharing;
-use shunt_segment::process::kind;
-use shunt_segment::reason::Reason;
-use shunt_stream::socket::Socket;
-use shunt_stream::waiting::holding;
-use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFL, F_SETFL};
-use shunt_sys::{calls, mapping, Result};
-use shunt_table::global::SETUP;
-use shunt_table::private::Pending;
-use shunt_table::process::report;
-use shunt_table::table::Kind;
-use shunt_table::{private, table};
-
-/// Descriptors that one hand-over moves at most.
-const MOST: usize = 4096;
-
-/// A hand-over that has been made; the exec follows.
-pub struct HandOver {
-    carrier: Option<Carrier>,
-    /// The numbers under which the program finds the kernel's sockets. Their streams are set aside.
-    moved: List<i32>,
-}
-
-/// A list in memory of its own.
-struct List<T: Copy> {
-    start: *mut T,
-    count: usize,
-}
-
-impl<T: Copy> List<T> {
-    fn new() -> Result<List<T>> {
-        Ok(List { start: mapping::reserve(MOST * core::mem::size_of::<T>())?.cast(), count: 0 })
-    }
-    fn push(&mut self, item: T) -> bool {
-        if self.count == MOST {
-            return false;
-        }
-        // SAFETY: within the reserved memory.
-        unsafe { self.start.add(self.count).write(item) };
-        self.count += 1;
-        true
-    }
-    fn all(&self) -> &[T] {
-        // SAFETY: `count` entries were written.
-        unsafe { core::slice::from_raw_parts(self.start, self.count) }
-    }
-}
-
-impl<T: Copy> Drop for List<T> {
-    fn drop(&mut self) {
-        let _ = calls::munmap(self.start.cast(), MOST * core::mem::size_of::<T>());
-    }
-}
-
-/// Before an exec into a program without shunt. `None`: it keeps nothing of ours.
-pub fn before_exec() -> Option<HandOver> {
-    let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
-    (0..table::high_water()).find(ours)?;
-    let _alone = shunt_rendezvous::exchange::alone();
-    let mut cargo = List::<Cargo>::new().ok()?;
-    let mut moved = List::<i32>::new().ok()?;
-    let process = calls::getpid();
-    for fd in (0..table::high_water()).filter(ours) {
-        let word = table::get(fd);
-        let Some(socket) = word.object::<Socket>() else { continue };
-        match word.kind() {
-            Kind::Listener => give_listener(fd, socket),
-            _ if (0..fd).any(|earlier| ours(&earlier) && shunt_stream::socket::is_of(earlier, socket)) => {} // a duplicate goes with the first
-            _ => {
-                if let Ok((program, carrier)) = plain::pair(socket) {
-                    let program = private::keep(program).unwrap_or(-1);
-                    let item = Cargo { stream: fd, carrier, program, process };
-                    if program >= 0 && cargo.count < carrier::MOST && cargo.push(item) {
-                        continue;
-                    }
-                    private::close(program);
-                    let _ = calls::close(carrier);
-                }
-            }
-        }
-    }
-    let forked = if cargo.count > 0 { carrier::fork(cargo.all()).ok() } else { None };
-    for fd in (0..table::high_water()).filter(ours) {
-        if table::get(fd).kind() != Kind::Stream {
-            continue;
-        }
-        let Some(socket) = shunt_stream::socket::stream(fd) else { continue };
-        let item = cargo.all().iter().find(|item| shunt_stream::socket::is_of(item.stream, socket)).filter(|_| forked.is_some());
-        replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
-    }
-    for item in cargo.all() {
-        let _ = calls::close(item.carrier);
-        private::close(item.program);
-    }
-    Some(HandOver { carrier: forked, moved })
-}
-
-/// `program` (or, if there is none, a dead socket) takes the place of the companion at `number`.
-fn replace(number: i32, socket: &'static Socket, program: i32, moved: &mut List<i32>) {
-    if holding::set_aside(socket, number).is_err() {
-        let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize); // better none than one that lies
-        return;
-    }
-    let fresh = if program >= 0 { None } else { plain::dead(socket.family.load(Ordering::Relaxed)).ok().map(Pending) };
-    let new = fresh.as_ref().map_or(program, |pending| pending.0);
-    if new < 0 {
-        let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize);
-        return;
-    }
-    like(socket, socket.hold.number(number), new);
-    let _ = calls::dup3(new, number, 0);
-    moved.push(number);
-    report::note(number, kind::TCP, if program >= 0 { Reason::Carried } else { Reason::NotCarried }, None);
-}
-
-/// The listener at `fd` becomes the kernel's alone; clients that wait in the rendezvous are carried to its queue.
-pub fn give_listener(fd: i32, listener: &'static Socket) {
-    let rendezvous = listener.private_fd.load(Ordering::Acquire);
-    if rendezvous >= 0 {
-        if let Some(_setup) = SETUP.lock() {
-            link::not_sole(); // ends offers in memory
-            sharing::out_of_sight(listener);
-        }
-        let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
-        // The kernel refuses new connections now, and gives those that it had taken.
-        waiting::carry(fd, listener);
-        report::count(Reason::ListenerHandedOver);
-    }
-    if !listen::nonblocking(listener) {
-        let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);
-        let _ = calls::fcntl(fd, F_SETFL, (flags & !libc::O_NONBLOCK) as usize);
-    }
-}
-
-impl HandOver {
-    /// The exec failed: every number is what it was.
-    pub fn undo(self) {
-        for &number in self.moved.all() {
-            if let Some(socket) = shunt_stream::socket::stream(number) {
-                let _ = calls::dup3(socket.hold.number(number), number, 0);
-                report::note(number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
-            }
-        }
-        (0..table::high_water()).filter_map(shunt_stream::socket::stream).for_each(holding::put_back);
-        for fd in 0..table::high_water() {
-            let word = table::get(fd);
-            if let (Kind::Listener, Some(_)) = (word.kind(), word.object::<Socket>()) {
-                let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);
-                let _ = calls::fcntl(fd, F_SETFL, (flags | libc::O_NONBLOCK) as usize);
-            }
-        }
-        if let Some(carrier) = self.carrier {
-            carrier.give_up();
-        }
-    }
-}
+pub use exec::{before_exec, HandOver};

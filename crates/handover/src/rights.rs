@@ -3,11 +3,11 @@
 //! The companion passes by itself, being a descriptor. The receiver also needs the link's memfd (for a listener: the
 //! rendezvous); the sender appends those to the rights, and the receiver takes them out again before the program sees
 //! the message. A receiver that may be a program without shunt ([`shunt_table::receiver`]) gets a socket of the kernel in its
-//! place, which a carrier serves ([`crate::carrier`]).
+//! place, which a relay serves ([`crate::relay`]).
 
-use crate::carrier::{Cargo, Carrier};
 use crate::inherit::{Appended, Counted, Received};
-use crate::{carrier, plain};
+use crate::relay::{Relay, RelayTask};
+use crate::{kernel_pair, relay};
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
@@ -17,7 +17,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, cmsghdr, msghdr};
 use shunt_sys::{calls, user};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::receiver::Receiver;
 use shunt_table::table::Kind;
 use shunt_table::{private, receiver, table};
@@ -36,18 +36,18 @@ pub struct Control {
     bytes: [u8; ROOM],
     /// Streams whose owners were counted up for this message.
     counted: Counted,
-    /// What carriers were given for this message.
-    cargo: [Cargo; MOST],
+    /// What relays were given for this message.
+    tasks: [RelayTask; MOST],
     carried: usize,
-    carrier: Option<Carrier>,
+    relay: Option<Relay>,
 }
 
-const NO_CARGO: Cargo = Cargo { stream: -1, carrier: -1, program: -1, process: 0 };
+const NO_TASK: RelayTask = RelayTask { stream: -1, relay: -1, program: -1, process: 0 };
 
 impl Control {
     /// Empty.
     pub const fn new() -> Control {
-        Control { bytes: [0; ROOM], counted: Counted::new(), cargo: [NO_CARGO; MOST], carried: 0, carrier: None }
+        Control { bytes: [0; ROOM], counted: Counted::new(), tasks: [NO_TASK; MOST], carried: 0, relay: None }
     }
 }
 
@@ -163,13 +163,13 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             let needed = match word.kind() {
                 Kind::Stream => {
                     let index = socket.connected.link_index.load(Ordering::Relaxed) as usize;
-                    let alone = || receiver == Receiver::Other && link::make_solitary(index);
+                    let alone = || receiver == Receiver::Other && link::make_dedicated(index);
                     SETUP.lock().filter(|_setup| direct || alone()).map_or(-1, |_setup| link::descriptor(index))
                 }
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
                 Kind::Tcp => {
                     shunt_rendezvous::spare::spoil(socket);
-                    // Whoever receives it may listen there, too, and would see the kernel's clients only.
+                    // The receiver may listen there, too, and would see the kernel's clients only.
                     socket.set(flag::PLAIN | flag::FILTERED);
                     continue;
                 }
@@ -197,13 +197,13 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             return false;
         }
         if control.carried > 0 {
-            control.carrier = carrier::fork(&control.cargo[..control.carried]).ok();
-            if control.carrier.is_none() {
+            control.relay = relay::fork(&control.tasks[..control.carried]).ok();
+            if control.relay.is_none() {
                 // A socket that is connected to nothing is better than one on which nothing comes.
-                for item in &control.cargo[..control.carried] {
-                    shunt_table::process::helper::dies_by_reset(item.carrier, false);
+                for item in &control.tasks[..control.carried] {
+                    shunt_table::process::helper::dies_by_reset(item.relay, false);
                     let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
-                    report::count(Reason::NotCarried);
+                    status_page::count(Reason::NotCarried);
                 }
             }
         }
@@ -225,7 +225,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
 /// listener itself, which becomes the kernel's alone.
 fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) -> i32 {
     if kind == Kind::Listener {
-        crate::give_listener(fd, socket);
+        crate::waiting::give_listener(fd, socket);
         socket.set(flag::LISTENER_SHARED);
         if let Some(_setup) = shunt_table::global::SETUP.lock() {
             shunt_rendezvous::listen::sharing::out_of_sight(socket);
@@ -233,40 +233,41 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         return fd;
     }
     // A descriptor that is passed twice is the same connection twice.
-    let same = |item: &&Cargo| shunt_stream::socket::is_of(item.stream, socket);
-    if let Some(item) = control.cargo[..control.carried].iter().find(same) {
+    let same = |item: &&RelayTask| shunt_stream::socket::is_of(item.stream, socket);
+    if let Some(item) = control.tasks[..control.carried].iter().find(same) {
         return item.program;
     }
-    let made = plain::pair(socket).or_else(|_| plain::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
-    let Ok((program, carrier)) = made else { return -1 };
+    let made =
+        kernel_pair::pair(socket).or_else(|_| kernel_pair::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
+    let Ok((program, relay)) = made else { return -1 };
     like(socket, fd, program);
     let program = private::keep(program).unwrap_or(-1);
-    if carrier < 0 || control.carried == MOST || program < 0 {
-        if carrier >= 0 {
-            shunt_table::process::helper::dies_by_reset(carrier, false);
-            let _ = calls::close(carrier);
+    if relay < 0 || control.carried == MOST || program < 0 {
+        if relay >= 0 {
+            shunt_table::process::helper::dies_by_reset(relay, false);
+            let _ = calls::close(relay);
         }
-        report::count(Reason::NotCarried);
+        status_page::count(Reason::NotCarried);
         return program;
     }
-    control.cargo[control.carried] = Cargo { stream: fd, carrier, program, process: 0 };
+    control.tasks[control.carried] = RelayTask { stream: fd, relay, program, process: 0 };
     control.carried += 1;
-    report::count(Reason::Carried);
+    status_page::count(Reason::Carried);
     program
 }
 
-/// The message was sent, or not: then nobody else owns the streams after all.
+/// The message was sent, or not: then no other process owns the streams after all.
 pub fn sent(control: &mut Control, delivered: bool) {
     if !delivered {
         control.counted.take_back();
     }
-    match control.carrier.take() {
-        Some(carrier) if delivered => carrier.begin(),
-        Some(carrier) => carrier.give_up(),
+    match control.relay.take() {
+        Some(relay) if delivered => relay.begin(),
+        Some(relay) => relay.give_up(),
         None => {}
     }
-    for item in &control.cargo[..control.carried] {
-        let _ = calls::close(item.carrier);
+    for item in &control.tasks[..control.carried] {
+        let _ = calls::close(item.relay);
         private::close(item.program);
     }
 }
@@ -371,7 +372,7 @@ impl Room {
         drop(appended);
         let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
         for fd in others {
-            shunt_table::operations::closing(*fd);
+            shunt_table::upcalls::operations::closing(*fd);
             let _ = calls::close(*fd);
         }
         self.cut |= !others.is_empty();

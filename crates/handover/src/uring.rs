@@ -6,7 +6,7 @@
 //! another origin is noticed by its descriptor at the first connections and at each `listen`; what is accelerated by then
 //! stays so.
 
-use crate::carried;
+use crate::convert_to_kernel;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_stream::socket::Socket;
@@ -26,14 +26,14 @@ pub fn settle(fd: i32) -> Result<()> {
         datagram::options::plain(socket, datagram::pin::ELSEWHERE);
     }
     if word.kind() == Kind::Epoll {
-        // Whoever polls a set asks the kernel for all that is in it.
+        // A ring that polls a set asks the kernel for all that is in it.
         note_set();
         return everything();
     }
     if word.object::<Socket>().is_some() {
         note_used();
     }
-    carried::to_kernel(fd)
+    convert_to_kernel::to_kernel(fd)
 }
 
 /// As [`settle`], of all that the process has: what a ring is given cannot be told.
@@ -58,7 +58,7 @@ pub fn received(fd: i32) {
     }
 }
 
-/// As [`settle`], before the ring closes `fd`: the number is nobody's from now on.
+/// As [`settle`], before the ring closes `fd`: the number is free from now on.
 ///
 /// # Errors
 /// As [`settle`]; EBADF: the program has no such descriptor.
@@ -67,6 +67,6 @@ pub fn closing(fd: i32) -> Result<()> {
         return Err(Errno(libc::EBADF));
     }
     settle(fd)?;
-    shunt_table::operations::closing(fd);
+    shunt_table::upcalls::operations::closing(fd);
     Ok(())
 }

@@ -4,18 +4,22 @@
 //! sleeps, signals or does not know of us finds plain UDP. Whatever an inbox cannot serve *pins* the gate: see [`pin`].
 //!
 //! ```text
-//! mod       the private object            boxes    inboxes: making, handing over, taking up
-//! receive   recv and its forms            send     send and its forms
-//! route     whose inbox a destination is  options  what they do, and which pin
-//! told      control messages of recvmsg   wishes   control messages of sendmsg
-//! sleep     sleeping, spinning            sets     membership in epoll sets
-//! owners    forks, exec, the end          witness  what children still have
-//! adopt     inboxes of an earlier program
+//! datagram     the private object               inbox_table  inboxes: making, handing over, taking up
+//! receive      recv and its forms               send         send and its forms
+//! route        the inbox of a destination       options      what they do, and which pin
+//! cmsg_recv    control messages of recvmsg      cmsg_send    control messages of sendmsg
+//! sleep        sleeping, spinning               epoll        membership in epoll sets
+//! owners       forks, exec, the end             fork_sharing what children still have
+//! adopt        inboxes of an earlier program
 //! ```
 
 pub mod adopt;
-pub mod boxes;
+pub mod cmsg_recv;
+pub mod cmsg_send;
+pub mod epoll;
 pub mod flag;
+pub mod fork_sharing;
+pub mod inbox_table;
 mod locks;
 pub mod options;
 mod owners;
@@ -23,13 +27,9 @@ pub mod pin;
 pub mod receive;
 pub mod route;
 pub mod send;
-pub mod sets;
 mod slab;
 mod sleep;
-pub mod told;
 pub mod watchers;
-pub mod wishes;
-pub mod witness;
 
 pub use owners::{after_fork, before_exec, before_fork, forked, let_go, prepare_fork, process_ends, release, user_changed};
 pub use sleep::{after_sleep, before_sleep, before_spin, begin_eagerly, reopen, Sleeper};
@@ -37,17 +37,38 @@ pub use sleep::{after_sleep, before_sleep, before_spin, begin_eagerly, reopen, S
 use crate::local::Local;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use route::Routes;
-use shunt_options::{Udp, Unix};
+use shunt_config::{Udp, Unix};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::waiting::watchers::Head;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock};
-use shunt_table::global::Shared;
-use shunt_table::process::{apart, kernel_only, report};
+use shunt_table::global::LockedCell;
+use shunt_table::memory::slab::Slab;
+use shunt_table::process::{kernel_only, split_fd_tables, status_page};
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
+use watchers::Watchers;
+
+/// What sockets of this kind have in common.
+pub(crate) struct Common {
+    /// Objects that no socket uses.
+    slab: Slab<Datagram>,
+    /// What sets of the crate above do; null: there is none.
+    watchers: AtomicPtr<Watchers>,
+    /// Changes with each bind, connect and close of a datagram socket in this process: no route is believed beyond.
+    changes: AtomicU32,
+    /// Counts of owners of AF_UNIX ends, in memory that children share ([`crate::local`]); null: none yet.
+    pub(crate) cards: AtomicPtr<AtomicU32>,
+}
+
+pub(crate) static COMMON: Common = Common {
+    slab: Slab::new(),
+    watchers: AtomicPtr::new(core::ptr::null_mut()),
+    changes: AtomicU32::new(0),
+    cards: AtomicPtr::new(core::ptr::null_mut()),
+};
 
 /// A UDP socket, private to the process. Descriptors made by dup share it.
 #[repr(C, align(64))]
@@ -68,7 +89,7 @@ pub struct Datagram {
     /// 0: nothing was seen there.
     turn: AtomicU64,
     /// What its options say of each datagram that it sends.
-    outgoing: wishes::Outgoing,
+    outgoing: cmsg_send::Outgoing,
     /// UDP_SEGMENT.
     segment: AtomicU32,
     /// Forks since which others may own it: bits of `witness`.
@@ -104,7 +125,7 @@ pub struct Datagram {
     pub local: Local,
     /// The connected peer.
     pub peer: send::Peer,
-    routes: Shared<Routes>,
+    routes: LockedCell<Routes>,
     next_free: AtomicPtr<Datagram>,
 }
 
@@ -128,7 +149,7 @@ pub fn created(fd: i32, family: i32, nonblocking: bool) {
 
 /// Enters a fresh socket that may have an inbox.
 pub fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagram> {
-    if !table::fits(fd) || apart::apart() || kernel_only::confined() {
+    if !table::fits(fd) || split_fd_tables::are_split() || kernel_only::confined() {
         return None;
     }
     let socket = slab::allocate(family)?;
@@ -136,11 +157,11 @@ pub fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagra
         socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
     }
     shunt_table::table::enter(fd, Kind::Datagram, socket);
-    if apart::withdraw(fd) {
+    if split_fd_tables::withdraw(fd) {
         return None;
     }
     let (kind, reason) = socket.row();
-    report::note(fd, kind, reason, None);
+    status_page::note(fd, kind, reason, None);
     if kernel_only::keeps() {
         options::plain(socket, pin::ELSEWHERE);
     }
@@ -155,7 +176,7 @@ impl Datagram {
         if base.is_null() {
             return None;
         }
-        // SAFETY: `boxes::make` stores the size before the base; the range stays mapped.
+        // SAFETY: `inbox_table::make` stores the size before the base; the range stays mapped.
         Some(unsafe { Inbox::new(base, self.size.load(Ordering::Relaxed)) })
     }
 
@@ -168,7 +189,7 @@ impl Datagram {
     /// Whether something waits in its inbox, where the kernel does not see it.
     pub fn has_waiting(&self) -> bool {
         if self.is_local() {
-            crate::local::ends::has_waiting(self)
+            crate::local::end_of_stream::has_waiting(self)
         } else {
             events(self) != 0
         }
@@ -179,7 +200,7 @@ impl Datagram {
         self.is_local() && self.local.packets()
     }
 
-    /// Whether its inbox exists from the beginning, and is open whenever nobody sleeps.
+    /// Whether its inbox exists from the beginning, and is open whenever no receiver sleeps.
     pub fn is_eager(&self) -> bool {
         if self.is_local() {
             global::options().unix == Unix::Eager
@@ -212,9 +233,9 @@ impl Datagram {
         }
     }
 
-    /// The kernel may from now on decide otherwise who gets a datagram: senders shall ask it.
+    /// The kernel may from now on choose another receiver for a datagram: senders shall ask it.
     pub fn changed(&self) {
-        route::CHANGES.fetch_add(1, Ordering::SeqCst);
+        COMMON.changes.fetch_add(1, Ordering::SeqCst);
         if let Some(inbox) = self.inbox() {
             inbox.header().epoch.fetch_add(1, Ordering::SeqCst);
         }
@@ -285,11 +306,11 @@ pub fn moved(from: i32, to: i32) {
             shunt_table::private::renumber(fd, from, to);
         }
     });
-    boxes::moved(from, to);
-    witness::moved(from, to);
+    inbox_table::moved(from, to);
+    fork_sharing::moved(from, to);
 }
 
-/// What a descriptor is, for those who look at kinds.
+/// What a descriptor is, where kinds are told apart.
 pub fn is(fd: i32) -> bool {
     table::get(fd).kind() == Kind::Datagram
 }

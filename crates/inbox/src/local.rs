@@ -12,23 +12,23 @@
 //! back      what another program is to find in the kernel's queue
 //! ```
 
-pub mod back;
-pub mod ends;
-pub mod line;
+pub mod end_of_stream;
 pub mod owners;
+pub mod peer_inbox;
 pub mod receive;
+pub mod requeue;
 pub mod send;
 
 use crate::datagram;
 use crate::datagram::{flag, options, pin, Datagram};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use line::Line;
-use shunt_options::Unix;
+use peer_inbox::Line;
+use shunt_config::Unix;
 use shunt_stream::options::limits;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
 use shunt_table::global;
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 
 /// Values of [`Local::shape`].
 pub mod shape {
@@ -55,7 +55,7 @@ pub struct Local {
     /// How many processes own it, in memory that children share; null: this one.
     card: AtomicPtr<AtomicU32>,
     /// The peer's inbox. Under the lock for sending.
-    line: Shared<Line>,
+    line: LockedCell<Line>,
 }
 
 impl Local {
@@ -66,7 +66,7 @@ impl Local {
         }
         self.seen.store(0, Ordering::Relaxed);
         self.card.store(core::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: nobody else uses the object.
+        // SAFETY: no other thread uses the object.
         unsafe { *self.line.get() = Line::new() };
     }
 
@@ -214,7 +214,7 @@ pub fn option_set(socket: &'static Datagram, level: c_int, name: c_int, value: c
     }
 }
 
-/// From now on others may send on the socket, who say nothing of it in the peer's inbox. Callers may hold the set-up lock,
+/// From now on other processes may send on the socket, which say nothing of it in the peer's inbox. Callers may hold the set-up lock,
 /// for which a thread may wait that holds the one for sending: then the peer looks at the kernel's queue less often than it could.
 pub fn apart(socket: &'static Datagram) {
     if let Some(_held) = socket.try_lock_send() {
@@ -249,7 +249,7 @@ pub fn forked(socket: &'static Datagram) {
 /// What poll(2) says of an end whose peer was closed with bytes of ours unread in its ring.
 #[cold]
 pub fn error(fd: i32, socket: &'static Datagram) -> i16 {
-    if socket.is_local() && ends::reset(fd, socket, false) {
+    if socket.is_local() && end_of_stream::reset(fd, socket, false) {
         libc::POLLERR
     } else {
         0

@@ -58,7 +58,7 @@ pub fn take_up(fd: i32) -> Result<(usize, bool)> {
             return if is_segment_of(&link, fd) { Ok((index, false)) } else { Err(Errno(libc::EPROTO)) };
         }
     }
-    // Twice, as in `map_segment`: nobody could be told that a connection is lost for want of memory for its link.
+    // Twice, as in `map_segment`: no caller could be told that a connection is lost for want of memory for its link.
     links().furnish().or_else(|_| links().furnish())?;
     let base = map_segment(fd)?;
     let head = header(base);
@@ -158,7 +158,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
     }
 }
 
-/// Whether who accepted last through a link, a process and its user, is another user's, whose connections this process must not see.
+/// Whether the last acceptor through a link, a process and its user, is another user's, whose connections this process must not see.
 fn is_of_another(process: u32, user: u32) -> bool {
     process != 0 && process != calls::getpid() && user != user::own()
 }

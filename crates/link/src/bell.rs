@@ -25,7 +25,7 @@ pub fn end_offers(index: usize) {
     private::close(core::mem::replace(&mut link.bell_for_server, -1));
 }
 
-/// Who accepts has the bell's other end. Until the link's header says so (`sole`) it is sent with each connection: several
+/// The accepting process has the bell's other end. Until the link's header says so (`sole`) it is sent with each connection: several
 /// processes accept, and one of them may be left alone.
 pub fn bell_known(index: usize) {
     private::close(core::mem::replace(&mut at(index).bell_for_server, -1));

@@ -44,7 +44,7 @@ impl Bids {
         false
     }
 
-    /// How long to look for somebody who is awake, in ticks.
+    /// How long to look for an acceptor that is awake, in ticks.
     pub fn patience(&self) -> u64 {
         let [least, most] = AWAKE_NS.map(clock::ticks_for_ns);
         self.kernel.clamp(least, most)

@@ -1,7 +1,7 @@
 //! Channels of links: whether one is lent, waits for its server or serves the next connection, and the port that it has.
 
 use crate::list::{links, page, Link};
-use crate::{kept, ports};
+use crate::{companion_cache, ports};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{release, ChannelPage};
 use shunt_segment::CHANNELS;
@@ -19,7 +19,8 @@ pub fn clear_for_next(page: &ChannelPage) {
 
 /// Whether both ends of the last connection on a channel kept their companions.
 pub fn reusable(page: &ChannelPage, index: usize, channel: usize) -> bool {
-    page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT) && kept::get(index, channel).is_some()
+    page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT)
+        && companion_cache::get(index, channel).is_some()
 }
 
 impl Link {
@@ -53,7 +54,7 @@ pub(crate) fn return_port(link: &mut Link, channel: usize) {
     }
 }
 
-/// Notes the reserved port of a connection, and who listens (from SO_PEERCRED).
+/// Notes the reserved port of a connection, and the listening process (from SO_PEERCRED).
 pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
     if let Some(link) = links().all().get_mut(index) {
         link.ports[channel] = port;

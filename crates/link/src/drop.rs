@@ -1,9 +1,9 @@
-//! Links that nobody needs any more: when they may go, and how.
+//! Links that are not needed any more: when they may go, and how.
 
 use crate::bell::end_offers;
 use crate::channels::return_port;
 use crate::list::{at, count, header, links, Link, LINKS};
-use crate::{kept, reserve, retired, window};
+use crate::{companion_cache, fd_reserve, retired, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::BASE_SIZE;
@@ -40,14 +40,14 @@ pub(super) fn drop_link(index: usize) {
         header(link.base).client.ending.store(1, Ordering::Release);
         retired::note(index);
     }
-    kept::forget_all(index);
+    companion_cache::forget_all(index);
     end_offers(index);
     let links = crate::list::links();
     links.forget(index);
     links.unmap(link.base);
     window::drop_link(index);
     private::close(link.fd);
-    reserve::fill();
+    fd_reserve::fill();
 }
 
 /// Drops a link of a station that was never used.
@@ -76,9 +76,9 @@ pub(super) fn drop_unless_awaited(index: usize) {
     }
 }
 
-/// Nobody holds the other end of the bell any more: the client is gone, or wants the link no longer. If the last of its
+/// The other end of the bell is closed in every process: the client is gone, or wants the link no longer. If the last of its
 /// connections was kept for another one, nothing else would say so before the next client comes. (Its number would not:
-/// one that nobody has waited for still exists.)
+/// that of a process that has not been waited for still exists.)
 pub fn client_left(index: usize) {
     end_offers(index);
     at(index).left = true;
@@ -111,7 +111,7 @@ pub fn drop_unused() {
     }
 }
 
-/// Looks at a few idle links: those whose other process is gone are dropped, and those that nobody lends any more. Cheap
+/// Looks at a few idle links: those whose other process is gone are dropped, and those that are not lent any more. Cheap
 /// enough for each accept. What is known of link `but` was looked at just now.
 pub fn sweep(but: Option<usize>) {
     let links = links();

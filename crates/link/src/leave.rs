@@ -3,7 +3,7 @@
 use crate::channels::{released, return_port};
 use crate::drop::{drop_link, drop_unless_awaited, sweep};
 use crate::list::{header, links, page, Link};
-use crate::{kept, narrow, window};
+use crate::{companion_cache, narrow, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_sys::{calls, clock, libc, process};
@@ -32,7 +32,7 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
     let Some(link) = links.all().get_mut(index) else { return };
     link.live = link.live.saturating_sub(1);
     if !kept {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
     }
     if link.ours && !link.inherited {
         let page = page(link.base, channel);
@@ -83,7 +83,7 @@ fn client_ended(link: &mut Link) -> bool {
     said || process::has_ended(link.other.0)
 }
 
-/// This process ends, in good order: those who serve it keep its links no longer than its connections. Said before the
+/// This process ends, in good order: its servers keep its links no longer than its connections. Said before the
 /// connections' own ends, which make servers look.
 pub fn ending() {
     let Some(_setup) = global::SETUP.try_lock() else { return };

@@ -1,7 +1,7 @@
 //! Channels of our links, lent to one connection after another.
 
 use crate::channels::{released, return_port, reusable};
-use crate::kept;
+use crate::companion_cache;
 use crate::list::{at, header, links, page, Link, WORDS};
 use crate::make::make;
 use crate::retired;
@@ -11,7 +11,7 @@ use shunt_segment::channel::release;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock, libc, process, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 
 /// A channel for a new connection to the listener with inode `listener`.
 pub struct Offer {
@@ -48,7 +48,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
     }
     let index = make(listener)?;
     if retired::makes_up(listener) {
-        report::count(Reason::UserChanged);
+        status_page::count(Reason::UserChanged);
     }
     try_offer(at(index), index).ok_or(Errno(libc::ENOMEM))
 }
@@ -68,8 +68,8 @@ fn try_offer(link: &mut Link, index: usize) -> Option<Offer> {
 /// here, and taken in there. It comes to that once in [`CHANNELS`] connections.
 const AHEAD: u64 = 50_000;
 
-/// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages nobody
-/// has touched, a client lets its server catch up, on one processor by letting it run.
+/// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages are
+/// untouched, a client lets its server catch up, on one processor by letting it run.
 fn await_server(listener: u32, user: u32) -> Option<Offer> {
     let ahead = |index: &usize| {
         let link = at(*index);
@@ -87,7 +87,7 @@ fn await_server(listener: u32, user: u32) -> Option<Offer> {
     None
 }
 
-/// Channels that we closed, and whose server's end nobody will: processes that share a connection after a fork may exit
+/// Channels that we closed, and whose server's end will not be closed: processes that share a connection after a fork may exit
 /// without a word. True: some were found.
 fn reclaim(link: &mut Link, index: usize) -> bool {
     let abandoned = forget_abandoned(link, index);
@@ -113,13 +113,13 @@ fn reclaim(link: &mut Link, index: usize) -> bool {
 fn forget_abandoned(link: &mut Link, index: usize) -> bool {
     let mut any = false;
     for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
-        let Some(kept) = kept::get(index, channel) else { continue };
+        let Some(kept) = companion_cache::get(index, channel) else { continue };
         let sides = &page(link.base, channel).sides;
         let claimed = || sides[1].released.load(Ordering::Acquire) == release::NOT;
         let hung_up = |events: i16| events & libc::POLLHUP != 0;
         if claimed() && calls::poll_one(kept.descriptor(), 0, 0).is_ok_and(hung_up) && claimed() {
             sides.iter().for_each(|side| side.released.store(release::CLOSED, Ordering::Release));
-            kept::forget(index, channel);
+            companion_cache::forget(index, channel);
             any = true;
         }
     }
@@ -156,17 +156,17 @@ fn take_channel(link: &mut Link, index: usize) -> Option<usize> {
     Some(lend(link, index, idle))
 }
 
-/// Makes a channel that nobody uses ready for a connection with a companion of its own.
+/// Makes an unused channel ready for a connection with a companion of its own.
 fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     let (word, bit) = (channel / 64, 1u64 << (channel % 64));
     link.waiting[word] &= !bit;
     link.used[word] |= bit;
-    kept::forget(index, channel);
+    companion_cache::forget(index, channel);
     return_port(link, channel);
     let page = page(link.base, channel);
     page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
     for (side, carriage) in page.sides.iter().zip(&page.carriages) {
-        // Only a carrier that was killed leaves its name behind, and its entry among the owners with it.
+        // Only a relay that was killed leaves its name behind, and its entry among the owners with it.
         if side.family.iter().any(|place| place.load(Ordering::Relaxed) != 0) {
             carriage.clear();
         }

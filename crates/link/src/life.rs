@@ -1,7 +1,7 @@
 //! What becomes of all links at once: at a fork, in another network namespace, in a copy of the process, when a private descriptor moves.
 
 use crate::list::{at, count, end_sole, header, links};
-use crate::{kept, window};
+use crate::{companion_cache, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::BASE_SIZE;
 use shunt_sys::calls;
@@ -20,12 +20,12 @@ pub fn end_offers_to(index: usize, server: u32) {
     }
 }
 
-/// The process is in another network namespace: it connects to nobody through links that it made in the old one. Its clients go on.
+/// The process is in another network namespace: it makes no connections through links that it made in the old one. Its clients go on.
 pub fn namespace_changed() {
     for index in 0..count() {
         let link = at(index);
         if !link.base.is_null() && link.ours && !link.inherited {
-            kept::forget_all(index);
+            companion_cache::forget_all(index);
             private::close(core::mem::replace(&mut link.bell, -1));
             private::close(core::mem::replace(&mut link.bell_for_server, -1));
             link.inherited = true;
@@ -41,7 +41,7 @@ pub fn forked() {
         if link.base.is_null() {
             continue;
         }
-        kept::forget_all(index);
+        companion_cache::forget_all(index);
         private::close(core::mem::replace(&mut link.bell, -1));
         private::close(core::mem::replace(&mut link.bell_for_server, -1));
         link.inherited |= link.ours;
@@ -71,7 +71,7 @@ pub fn forget_all_but(needed: impl Fn(*mut u8) -> bool) {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    kept::moved(from, to);
+    companion_cache::moved(from, to);
     for link in links().all() {
         if link.fd == from {
             link.fd = to;

@@ -9,7 +9,7 @@ use shunt_segment::channel::ChannelPage;
 use shunt_segment::link::{LinkHeader, STATIONS};
 use shunt_segment::CHANNELS;
 use shunt_sys::{libc, mapping, Errno, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 /// Links that a process can have.
 pub const MOST: usize = 4096;
@@ -40,10 +40,10 @@ pub struct Link {
     pub nonce: u64,
     /// Name of the link.
     pub sequence: u32,
-    /// The other process and its user, as the kernel told: the client's for theirs, for ours whoever listens. A process
+    /// The other process and its user, as the kernel told: the client's for theirs, for ours the listener's. A process
     /// id of 0: one that this PID namespace does not see.
     pub other: (u32, u32),
-    /// The effective user who made it (for ours), as the kernel tells others.
+    /// The effective user under whom it was made (for ours), as the kernel tells others.
     pub(crate) user: u32,
     /// Reserved local ports of connections, by channel, 0: none (for ours). Given back when both sides have let go.
     pub(crate) ports: [u16; CHANNELS],
@@ -69,7 +69,7 @@ pub struct Link {
     pub(crate) lasting: bool,
     /// Connections that were made in it: lent, or (for theirs) accepted by this process.
     pub(crate) lent: u32,
-    /// It was found closed to further connections ([`crate::solitary`]).
+    /// It was found closed to further connections ([`crate::dedicated`]).
     pub(crate) closed: bool,
     /// That it was retired was noted (for ours).
     pub(crate) noted: bool,
@@ -148,16 +148,16 @@ pub(crate) struct Spare {
 #[repr(C)]
 pub(crate) struct State {
     /// Under the set-up lock.
-    pub(crate) spare: Shared<Spare>,
+    pub(crate) spare: LockedCell<Spare>,
     /// Under the set-up lock.
-    list: Shared<Links>,
+    list: LockedCell<Links>,
     /// Whether a link would have been dropped, had there not been connections that wait to be accepted: perhaps through it.
     pub(crate) drop_owed: AtomicBool,
 }
 
 pub(crate) static LINKS: State = State {
-    spare: Shared::new(Spare { _words: [0; PAGE / 8] }),
-    list: Shared::new(Links {
+    spare: LockedCell::new(Spare { _words: [0; PAGE / 8] }),
+    list: LockedCell::new(Links {
         entries: core::ptr::null_mut(),
         count: 0,
         sequence: 0,
@@ -301,7 +301,7 @@ pub fn descriptor_unlocked(index: usize) -> i32 {
     }
 }
 
-/// Whether this process has a link of somebody else's.
+/// Whether this process has a link that another process made.
 pub fn any_guest() -> bool {
     links().all().iter().any(|link| !link.base.is_null() && !link.ours)
 }
@@ -311,7 +311,7 @@ pub fn entries_address() -> usize {
     links().entries as usize
 }
 
-/// The process at the other end of a link of somebody else's is no longer the only one that accepts: clients are to come through the
+/// The process at the server's end of a link that another process made is no longer the only one that accepts: clients are to come through the
 /// rendezvous, or the kernel.
 pub(crate) fn end_sole(link: &Link) {
     header(link.base).sole.store(0, Ordering::Release);

@@ -12,7 +12,7 @@ use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, SO
 use shunt_sys::{calls, clock, mapping, Errno, Result};
 use shunt_table::{global, private};
 
-/// A file that grew is a link that was closed ([`super::solitary`]).
+/// A file that grew is a link that was closed ([`super::dedicated`]).
 pub(super) const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_SEAL;
 
 /// Maps a segment; when the address space is short, idle links go first.
@@ -72,7 +72,7 @@ pub(super) fn introduce(party: &Party, user: u32) {
     party.barrier.store(global::barriers().into(), Ordering::Release);
 }
 
-/// A link's name. It is drawn for each, so that nobody who sees one, which the names of its connections show, can have the next one's.
+/// A link's name. It is drawn for each, so that a process that sees one, which the names of its connections show, cannot guess the next one's.
 fn drawn() -> u64 {
     let mut nonce = 0u64;
     match calls::getrandom((&raw mut nonce).cast(), 8, libc::GRND_NONBLOCK) {
@@ -111,7 +111,7 @@ fn make_segment() -> Result<(i32, *mut u8, u64)> {
     Ok((fd, base, nonce))
 }
 
-/// A link for streams to other hosts: this program has one side of its channels, and its station the other. Whoever has the
+/// A link for streams to other hosts: this program has one side of its channels, and its station the other. The process that has the
 /// station gives the channels out.
 pub fn make_lasting() -> Result<usize> {
     let (fd, base, nonce) = make_segment()?;

@@ -2,7 +2,7 @@
 //!
 //! Everything else that it has mapped of the link becomes memory of its own: the channels of others, and the header, of
 //! which it keeps a copy. The memfd, with which all could be mapped again, is closed. Its own channels it can write
-//! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
+//! for as long as it likes, also what says that they are free, so the link is *retired* before: the process that lends the channels lends none
 //! of them again, and makes another link. (Of a station's links, which are few, the channels are retired that this process keeps.)
 
 use crate::bell::end_offers;
@@ -10,7 +10,7 @@ use crate::channels::return_port;
 use crate::drop::drop_link;
 use crate::list::{at, count, end_sole, header, Link, LINKS};
 use crate::users::users;
-use crate::{kept, window};
+use crate::{companion_cache, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, PAGE, SHARES};
 use shunt_segment::CHANNELS;
@@ -54,7 +54,7 @@ fn narrow_to(index: usize, channels: u64) {
         end_sole(&link);
     }
     end_offers(index);
-    kept::forget_all(index);
+    companion_cache::forget_all(index);
     for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel == 0) {
         return_port(at(index), channel);
     }
@@ -80,7 +80,7 @@ pub(super) fn closed(index: usize, channel: usize) {
     let link = *at(index);
     // Both ends may be here, or a call in another thread.
     if own_channels(&link) & 1 << channel == 0 {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         window::forget(index, channel);
         blank_channels(&link, channel, 1);
     }
@@ -92,7 +92,7 @@ fn blank_channels(link: &Link, first: usize, count: usize) {
     }
 }
 
-/// The header becomes a copy that nobody shares.
+/// The header becomes a private copy.
 ///
 /// Errors: ENOMEM, EAGAIN where nothing can be mapped; then it still is what all share.
 fn own_header(link: &Link) -> Result<()> {

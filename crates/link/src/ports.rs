@@ -7,7 +7,7 @@
 //! The kernel gives hardly ever the port again that it gave last, and a socket that was dissolved goes on telling the one it
 //! had (`connect` to AF_UNSPEC). So a port rests before it is lent again.
 //!
-//! A reservation outlasts the connections that use it, and must not keep servers away. It is therefore no obstacle for who binds
+//! A reservation outlasts the connections that use it, and must not keep servers away. It is therefore no obstacle for a socket that binds
 //! with SO_REUSEADDR, as on Linux a connection is none whose client has set that too. What is lent is chosen without a bind, so it
 //! may be a server's meanwhile, but is never lent for connections to that port: both ends would have one name.
 //!
@@ -17,8 +17,8 @@ pub mod shared;
 
 use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
-use shunt_table::global::Shared;
-use shunt_table::{passing, private};
+use shunt_table::global::LockedCell;
+use shunt_table::{fd_passing, private};
 
 const MOST: usize = 1 << 16;
 /// Ports that rest, as long as the kernel has others.
@@ -38,13 +38,13 @@ struct Reserve {
 /// Local ports, as the process has them.
 struct Ports {
     /// Under the set-up lock.
-    reserve: Shared<Reserve>,
+    reserve: LockedCell<Reserve>,
     shared: shared::Shared,
 }
 
 static PORTS: Ports = Ports {
-    reserve: Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: None, held: 0 }),
-    shared: shared::Shared::NONE,
+    reserve: LockedCell::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: None, held: 0 }),
+    shared: shared::Shared::new(),
 };
 
 /// Lends a port for a connection to `server`, another one. Called under the set-up lock. Errors: those of socket(2), bind(2),
@@ -163,7 +163,7 @@ fn park(reserve: &mut Reserve, fd: i32) -> Result<()> {
         Some([sending, _]) => sending,
         None => renew(reserve)?,
     };
-    passing::send(sending, &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
+    fd_passing::send(sending, &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
     reserve.held += 1;
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Links of ours that their servers have retired: each is noted once, and its bell and its idle pairs go.
 
 use crate::bell::end_offers;
-use crate::kept;
+use crate::companion_cache;
 use crate::list::{at, header, links};
 use shunt_ring::offers;
 
-/// Notes once of a link of ours that it was retired. Its bell and the pairs that were kept go, as nobody will use them, unless the
+/// Notes once of a link of ours that it was retired. Its bell and the pairs that were kept go, as they will not be used, unless the
 /// server has yet to accept what was made in memory.
 pub(super) fn note(index: usize) {
     let link = at(index);
@@ -18,7 +18,7 @@ pub(super) fn note(index: usize) {
     }
     if link.bell >= 0 && offers::waiting(&header(link.base).offers) == 0 {
         end_offers(index);
-        kept::forget_all(index);
+        companion_cache::forget_all(index);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::list::{descriptor, MOST};
 use shunt_segment::area::{window_offset, WINDOW_SIZE};
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, libc, mapping, Errno, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 /// Windows of one link: client's direction and server's, by channel. Null: not mapped.
 type Row = [[*mut u8; 2]; CHANNELS];
@@ -20,8 +20,8 @@ struct Windows {
     blank_count: usize,
 }
 
-static WINDOWS: Shared<Windows> =
-    Shared::new(Windows { rows: core::ptr::null_mut(), mapped: 0, blanks: [core::ptr::null_mut(); 64], blank_count: 0 });
+static WINDOWS: LockedCell<Windows> =
+    LockedCell::new(Windows { rows: core::ptr::null_mut(), mapped: 0, blanks: [core::ptr::null_mut(); 64], blank_count: 0 });
 
 fn windows() -> &'static mut Windows {
     // SAFETY: the set-up lock is held, as every caller here sees to.

@@ -8,12 +8,14 @@
 //! turn are asked about each time, and what was found once is asked about in each call until the kernel tells of it no more: a state
 //! that holds is told each time that it is asked for, as the kernel tells it.
 
-use core::sync::atomic::Ordering;
-use shunt_rendezvous::connect;
+use shunt_rendezvous::answers;
 use shunt_sys::{clock, thread};
 
 /// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
 pub(crate) const KERNEL_EVERY: u64 = 60_000;
+
+/// Calls that wait for less than this, in ns, read the clock before they look.
+pub(crate) const BRIEF: u64 = 1_000_000;
 
 /// The descriptors of a call that the kernel may be asked about, as one number.
 #[derive(Clone, Copy)]
@@ -24,7 +26,7 @@ impl Question {
     /// set, the next call tells of it.
     #[inline]
     pub(crate) fn new() -> Question {
-        Question(connect::BEGUN.load(Ordering::Relaxed) as u64)
+        Question(answers::begun() as u64)
     }
 
     /// The same, and about `events` of `fd`.

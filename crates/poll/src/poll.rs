@@ -98,7 +98,7 @@ pub fn due_for_check(socket: &Socket, now: u64, count: usize) -> bool {
     now.wrapping_sub(socket.last_check.load(Ordering::Relaxed)) > least + each * count as u64
 }
 
-/// How long one sleeps who hears no bells of a stream, in ns.
+/// Sleep limit (ns) of a thread that hears no bells of a stream.
 const DEAF: u64 = 1_000_000;
 
 /// Entries of the kernel's version of a set for one of ours: a listener has three queues.
@@ -531,7 +531,7 @@ impl<'a> Query<'a> {
                 } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {
                     (*this).beside = nudge::CARRIED.begin();
                 }
-                // Another thread may close a descriptor during the sleep: who was counted is remembered.
+                // Another thread may close a descriptor during the sleep: the sockets that were counted are remembered.
                 for (entry, counted) in self.entries.iter().zip((*this).sleepers.iter_mut()) {
                     let word = table::get(entry.fd);
                     if let Some(set) = word.object::<Set>() {
@@ -637,8 +637,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Whether what this side's own threads do can be news for who asks for `events`: a `shutdown`, that there is space (an error) or,
-/// once the peer has ended, POLLHUP; a receive, that the end behind the bytes has come. Who asks for input knows already, but where
+/// Whether what this side's own threads do can be news for a call that asks for `events`: a `shutdown`, that there is space (an error) or,
+/// once the peer has ended, POLLHUP; a receive, that the end behind the bytes has come. A call that asks for input knows already, but where
 /// SO_RCVLOWAT says what is enough.
 fn nudged(events: i16) -> bool {
     asks_for_space(events) || events & (POLLIN | libc::POLLRDNORM) == 0

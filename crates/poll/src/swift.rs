@@ -3,6 +3,7 @@
 //!
 //! What is unusual, and a wait that lasts, is the general way's ([`super::poll`]).
 
+use crate::asking::BRIEF;
 use crate::poll::due_for_check;
 use core::sync::atomic::Ordering;
 use shunt_rendezvous::accept::deferred;
@@ -13,9 +14,6 @@ use shunt_sys::{clock, user};
 /// Of a stream that has bytes and nothing else, only these hold.
 const BYTES: i16 = POLLIN | POLLRDNORM;
 const OTHERS: i16 = POLLPRI | POLLRDHUP;
-
-/// Calls that wait for less than this, in ns, read the clock before they look.
-pub const BRIEF: u64 = 1_000_000;
 
 /// Whether bytes of the stream in `entry` are there, or come in a short while, which the program's entry then says. False:
 /// nothing was done. `limit`: how long the call waits at most, in ns.

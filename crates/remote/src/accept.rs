@@ -2,38 +2,30 @@
 
 use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
-use super::message::Message;
-use super::{area, near, shown, words};
+use super::message::{token_bytes, Message};
+use super::{near, reachability, settling, shown, stream_words};
 use core::sync::atomic::{AtomicU64, Ordering};
-use shunt_options::Hosts;
+use shunt_config::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_station::{FourTuple, Gate, Station, Stream, Token, LISTENERS};
+use shunt_station::{FourTuple, Gate, Station, Stream, LISTENERS};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, sleeping, Errno, Result};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
-/// How long to wait for the lock (ns): whoever drives needs microseconds, unless the processor is taken away from him.
+/// How long to wait for the lock (ns): the driving thread needs microseconds, unless the kernel takes its processor away.
 const PATIENCE: u64 = 20_000_000;
 /// How long `listen` waits for the keeper, which answers for the listener (ns), and between two looks.
 const HEARD_WITHIN: u64 = 200_000_000;
 /// How long for another home's keeper to give the ear's name up (ns).
 const MOVED_WITHIN: u64 = 20_000_000;
 const LOOK: i64 = 200_000;
-
-/// A token as it travels.
-pub fn token_bytes(token: &Token) -> [u8; 16] {
-    let mut bytes = [0u8; 16];
-    bytes[..8].copy_from_slice(&token[0].to_le_bytes());
-    bytes[8..].copy_from_slice(&token[1].to_le_bytes());
-    bytes
-}
 
 /// The socket `fd`, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a
 /// station that answers for it.
@@ -46,15 +38,15 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
     if address.port == 0 || address.is_loopback() {
         return;
     }
-    if area::is_homeless() {
-        return report::count(Reason::NoStation);
+    if reachability::is_homeless() {
+        return status_page::count(Reason::NoStation);
     }
-    let Some(device) = area::device_for_listener(fd, address, patience) else { return };
-    let home = match home::settle(&device, false) {
+    let Some(device) = reachability::device_for_listener(fd, address, patience) else { return };
+    let home = match settling::settle(&device, false) {
         Ok(home) => home,
         Err(reason) => {
-            area::note_homeless();
-            return report::count(reason);
+            reachability::note_homeless();
+            return status_page::count(reason);
         }
     };
     open_gates(home);
@@ -88,8 +80,8 @@ fn ear(inode: u64) -> Result<i32> {
     }
 }
 
-/// The gates' ports are bound before `listen` returns: who connects at once finds his question in a queue, and not a port that
-/// nobody has.
+/// The gates' ports are bound before `listen` returns: the question of a client that connects at once waits in a queue, and does
+/// not meet a port without a socket.
 fn open_gates(home: &Home) {
     for family in 0..2 {
         let gates = &home.common().gates;
@@ -139,14 +131,14 @@ fn unheard(fd: i32, listening: i32, listener: &Socket) {
     }
     match shunt_table::sockaddr::peer_address(fd) {
         Some(client) if !client.is_loopback() => move_ear(listening, listener),
-        // Whoever serves this host's clients by the kernel asks for their addresses now and then, not for each.
+        // A server whose clients of this host come by the kernel asks for their addresses now and then, not for each.
         _ => MOVE_NEXT.store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
     }
 }
 
 /// Between two tries to be heard by another home (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
-/// And how long nobody looks behind a client of this host (ns).
+/// How long clients are not looked at behind one of this host (ns).
 const LOOK_AGAIN: u64 = 10_000_000;
 
 static MOVE_NEXT: AtomicU64 = AtomicU64::new(0);
@@ -181,7 +173,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     let (Some(client), server) = (shunt_table::sockaddr::peer_address(fd), shunt_table::sockaddr::bound_address(fd)) else {
         return false;
     };
-    if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
+    if client.is_loopback() || !reachability::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
     home.look_after_address(&server);
@@ -193,13 +185,13 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     // OPEN left before the connection was made: it is here, or it comes too late.
     near::drive();
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
-    // Whoever has made the reservation: the connection itself says whether it is its.
+    // Any process may have made the reservation: the connection itself says whether it belongs to it.
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
     let claimed = driver.claim(&FourTuple { client, server }, shown.segment, shown.made);
     drop(driver);
     near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };
-    if stream >= words::STREAMS || !home.has_room() {
+    if stream >= stream_words::STREAMS || !home.has_room() {
         return refuse(home, stream);
     }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
@@ -234,7 +226,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     shunt_rendezvous::options::connected(socket, fd, true);
     shunt_table::table::enter(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);
-    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     begin(home, stream, far, shadow, Start::Claimed);
     true
 }

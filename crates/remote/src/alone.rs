@@ -1,11 +1,11 @@
-//! A stream to another host without a keeper and without the other host: whoever has it plays both. For the fuzzer, which writes into
+//! A stream to another host without a keeper and without the other host: its owner plays both. For the fuzzer, which writes into
 //! its shadow what a peer could.
 
 use super::connect::{companion, seat};
 use super::home::{self, Home};
 use super::pump::Rings;
-use super::shadow::Shadow;
-use super::words::{self, flag};
+use super::stream_words::{self, flag};
+use super::tcp_fallback::Shadow;
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::channel::word;
@@ -87,8 +87,8 @@ impl Alone {
         if let Some(_setup) = SETUP.lock() {
             seat(home, STREAM, socket, true);
         }
-        words::set(&home.station, STREAM, words::MODE, way);
-        words::raise(&home.station, STREAM, flag::ACTIVE);
+        stream_words::set(&home.station, STREAM, stream_words::MODE, way);
+        stream_words::raise(&home.station, STREAM, flag::ACTIVE);
         // SAFETY: one thread has it.
         unsafe { (*home.far_fds.get())[STREAM as usize] = ends[1] };
         let now = clock::monotonic_ns();
@@ -97,7 +97,7 @@ impl Alone {
 
     /// The token's bytes, in which a peer that was accepted is believed.
     pub fn token(&self) -> [u8; 16] {
-        super::accept::token_bytes(&self.home.station.token(STREAM))
+        super::message::token_bytes(&self.home.station.token(STREAM))
     }
 
     /// The program sends; gives how much of it.
@@ -121,14 +121,19 @@ impl Alone {
 
     /// The engine took so many bytes of the program's, and so many of them arrived. Only before anything comes by the shadow.
     pub fn given(&self, sent: u64, acknowledged: u64) {
-        words::set(&self.home.station, STREAM, words::SENT, sent);
-        words::set(&self.home.station, STREAM, words::ACKNOWLEDGED, acknowledged);
+        stream_words::set(&self.home.station, STREAM, stream_words::SENT, sent);
+        stream_words::set(&self.home.station, STREAM, stream_words::ACKNOWLEDGED, acknowledged);
         self.home.far(STREAM).incoming().pass(acknowledged as usize);
     }
 
     /// The engine's bytes begin where what was sent ended.
     pub fn begins_here(&self) {
-        words::set(&self.home.station, STREAM, words::OUT_BASE, words::get(&self.home.station, STREAM, words::SENT));
+        stream_words::set(
+            &self.home.station,
+            STREAM,
+            stream_words::OUT_BASE,
+            stream_words::get(&self.home.station, STREAM, stream_words::SENT),
+        );
     }
 
     /// The client says by the engine after how many bytes it goes on there.
@@ -140,7 +145,7 @@ impl Alone {
     pub fn arrives(&self, bytes: &[u8]) -> usize {
         // SAFETY: plain memory of ours; nobody else sends.
         let put = unsafe { self.home.far(STREAM).outgoing().send(bytes.as_ptr(), bytes.len()) };
-        Rings::of(self.home).add(STREAM, words::RECEIVED, put as u64);
+        Rings::of(self.home).add(STREAM, stream_words::RECEIVED, put as u64);
         put
     }
 
@@ -157,13 +162,13 @@ impl Alone {
 
     /// How it stands.
     pub fn standing(&self) -> Standing {
-        let get = |which| words::get(&self.home.station, STREAM, which);
-        let flags = words::flags(&self.home.station, STREAM);
+        let get = |which| stream_words::get(&self.home.station, STREAM, which);
+        let flags = stream_words::flags(&self.home.station, STREAM);
         Standing {
-            way: get(words::MODE),
-            sent: get(words::SENT),
-            acknowledged: get(words::ACKNOWLEDGED),
-            received: get(words::RECEIVED),
+            way: get(stream_words::MODE),
+            sent: get(stream_words::SENT),
+            acknowledged: get(stream_words::ACKNOWLEDGED),
+            received: get(stream_words::RECEIVED),
             passed: self.home.far(STREAM).own().receive.position.load(Ordering::Relaxed),
             reset: flags & (flag::RESET_IN | flag::RESET_OUT) != 0,
             ended: flags & flag::FIN_IN != 0,
@@ -179,7 +184,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        words::lower(&self.home.station, STREAM, flag::ACTIVE);
+        stream_words::lower(&self.home.station, STREAM, flag::ACTIVE);
         // SAFETY: one thread has it.
         unsafe { (*self.home.far_fds.get())[STREAM as usize] = -1 };
         for fd in self.ends.into_iter().chain([self.shadow.fd]) {

@@ -1,8 +1,8 @@
-//! Whom a gate answers: hosts of the area. Anybody may send it datagrams under any address, and it is served by the keeper, which has
+//! Which questions a gate answers: those of hosts of the area. Any host may send it datagrams under any address, and it is served by the keeper, which has
 //! streams to pump; so what the kernel says of one asker is believed of its subnet for a moment, and of strangers it is asked so often.
 
-use super::area;
-use shunt_options::Subnet;
+use super::reachability;
+use shunt_config::Subnet;
 use shunt_segment::address::Address;
 use shunt_table::global::SETUP;
 use shunt_table::route;
@@ -11,7 +11,7 @@ use shunt_table::route;
 /// again is away for a moment, and hosts that asked in vain meanwhile would not ask again for half a minute.
 const BELIEVE: u64 = 1_000_000_000;
 const MISSED: u64 = 5_000_000_000;
-/// Looks for askers of no known subnet who have not proved to be there, in a second: 50 us each.
+/// Looks for askers of no known subnet that have not proved to be there, in a second: 50 us each.
 const LOOKS: u32 = 100;
 
 /// A subnet of the area: when it was last looked for, and found.
@@ -22,7 +22,7 @@ struct Known {
     found: u64,
 }
 
-/// What a gate knows of those who ask.
+/// What a gate knows of the hosts that ask.
 pub struct Askers {
     known: [Option<Known>; 8],
     /// Looks since then.
@@ -36,7 +36,7 @@ impl Askers {
     /// Whether `asker` is answered; `proved`: it is there.
     pub fn knows(&mut self, asker: &Address, proved: bool, now: u64) -> bool {
         self.judge(&asker.ip, proved, now, &mut || {
-            area::device(asker).ok()?;
+            reachability::device(asker).ok()?;
             let _setup = SETUP.lock()?;
             Some(route::prefix_of(asker).unwrap_or(128))
         })
@@ -100,7 +100,7 @@ mod tests {
             }));
         }
         assert_eq!(looks, 4);
-        // Who has proved to be there is looked for himself.
+        // An asker that has proved to be there is looked for by its own address.
         assert!(!askers.judge(&asker(5), true, 104 * SECOND, &mut || None));
     }
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! score   + bytes that the peer took while more than 64 KiB waited in the ring behind them
-//!         - 64 KiB for each answer to a sender who was not ahead
+//!         - 64 KiB for each answer to a sender that was not ahead
 //! ```
 //!
 //! At the option `bulk` (4 MiB; the 64 KiB are a 64th of it) the stream goes on by TCP: what the change costs, and what it would cost if
@@ -14,19 +14,19 @@
 //! their rate; nor does a stream on a path that loses packets, where the engine has more bandwidth than TCP.
 //!
 //! ```text
-//! who finds it large                                        the other end
+//! the end that finds it large                               the other end
 //!   sends no more by the engine; LEAVE, behind all ─────►   has all: takes no acknowledgement any more
-//!   what comes is taken until then      ◄══════ record ══   [super::shadow]
+//!   what comes is taken until then      ◄══════ record ══   [super::tcp_fallback]
 //!   takes no acknowledgement any more   ══ record ══════►   each goes on by TCP behind the other's number
 //! ```
 //!
 //! The path is there all the while, and acknowledges bytes that nobody keeps. So each end takes acknowledgements only as long as the
 //! other keeps what it gets: that one has sent all when it hears LEAVE, and this one has nothing under way. If both say LEAVE
-//! each does at LEAVE what the other end does. Who knows no LEAVE returns it, and the stream stays.
+//! each does at LEAVE what the other end does. An end that knows no LEAVE returns it, and the stream stays.
 
 use super::home::Home;
 use super::pump::Rings;
-use super::words::{self, flag, mode};
+use super::stream_words::{self, flag, mode};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
 use shunt_station::{Driver, Stream};
@@ -45,14 +45,16 @@ fn limit(home: &Home) -> Option<u64> {
 impl Rings<'_> {
     /// The peer has taken `count` bytes more, which stand in the ring still, before those that wait behind them.
     pub(super) fn count(&self, stream: Stream, count: u64) {
-        let Some(limit) = limit(self.0).filter(|_| words::flags(&self.0.station, stream) & flag::STAYS == 0) else { return };
+        let Some(limit) = limit(self.0).filter(|_| stream_words::flags(&self.0.station, stream) & flag::STAYS == 0) else {
+            return;
+        };
         if count < LEAST.min(limit / ANSWERS) {
             return;
         }
         let (_, waiting) = self.0.far(stream).incoming().look();
         if (waiting as u64).saturating_sub(count) > limit / ANSWERS {
-            words::raise(&self.0.station, stream, flag::COUNTS);
-            self.add(stream, words::SCORE, count);
+            stream_words::raise(&self.0.station, stream, flag::COUNTS);
+            self.add(stream, stream_words::SCORE, count);
         }
     }
 
@@ -60,16 +62,16 @@ impl Rings<'_> {
     #[cold]
     pub(super) fn answered(&self, stream: Stream) {
         let (station, Some(limit)) = (&self.0.station, limit(self.0)) else { return };
-        let sent = words::get(station, stream, words::SENT);
+        let sent = stream_words::get(station, stream, stream_words::SENT);
         let (_, waiting) = self.0.far(stream).incoming().look();
-        if sent == words::get(station, stream, words::ANSWERED) || waiting as u64 > limit / ANSWERS {
+        if sent == stream_words::get(station, stream, stream_words::ANSWERED) || waiting as u64 > limit / ANSWERS {
             return; // no answer, or not to all that was sent
         }
-        words::set(station, stream, words::ANSWERED, sent);
-        let score = words::get(station, stream, words::SCORE).saturating_sub(limit / ANSWERS);
-        words::set(station, stream, words::SCORE, score);
+        stream_words::set(station, stream, stream_words::ANSWERED, sent);
+        let score = stream_words::get(station, stream, stream_words::SCORE).saturating_sub(limit / ANSWERS);
+        stream_words::set(station, stream, stream_words::SCORE, score);
         if score == 0 {
-            words::lower(station, stream, flag::COUNTS);
+            stream_words::lower(station, stream, flag::COUNTS);
         }
     }
 
@@ -77,18 +79,18 @@ impl Rings<'_> {
     /// take the connection over; what others share goes through the keeper in any case.
     pub(super) fn is_to_be_left(&self, driver: &mut Driver<'_>, stream: Stream) -> bool {
         let station = &self.0.station;
-        if limit(self.0).is_none_or(|limit| words::get(station, stream, words::SCORE) < limit) {
+        if limit(self.0).is_none_or(|limit| stream_words::get(station, stream, stream_words::SCORE) < limit) {
             return false;
         }
         let ends = flag::FIN_IN | flag::FIN_OUT | flag::RESET_IN | flag::RESET_OUT | flag::NEAR_GONE | flag::REFUSED;
         let far = self.0.far(stream);
         let near_word = far.incoming().look().0;
         let shared = far.peer().receive.state.load(Ordering::Acquire) & (state::SHARED | state::OWNED) != 0;
-        let busy = words::flags(station, stream) & (ends | flag::BEGIN_DUE | flag::BIND_DUE | flag::CATCH_UP) != 0
+        let busy = stream_words::flags(station, stream) & (ends | flag::BEGIN_DUE | flag::BIND_DUE | flag::CATCH_UP) != 0
             || near_word & (word::FIN | word::CLOSED | word::RST) != 0;
-        if shared || busy || words::way(station, stream) != mode::FAST || driver.is_lossy(stream) {
-            words::set(station, stream, words::SCORE, 0); // it has to become so once more
-            words::lower(station, stream, flag::COUNTS);
+        if shared || busy || stream_words::way(station, stream) != mode::FAST || driver.is_lossy(stream) {
+            stream_words::set(station, stream, stream_words::SCORE, 0); // it has to become so once more
+            stream_words::lower(station, stream, flag::COUNTS);
             return false;
         }
         true
@@ -97,13 +99,13 @@ impl Rings<'_> {
     /// Says LEAVE, and nothing behind it; true: that is all there is to say.
     pub(super) fn quits(&self, driver: &mut Driver<'_>, stream: Stream, now: u64) -> bool {
         let station = &self.0.station;
-        let flags = words::flags(station, stream);
+        let flags = stream_words::flags(station, stream);
         if flags & (flag::COUNTS | flag::QUITS) == flag::COUNTS && self.is_to_be_left(driver, stream) {
-            words::raise(station, stream, flag::QUITS | flag::LEAVE_DUE);
+            stream_words::raise(station, stream, flag::QUITS | flag::LEAVE_DUE);
         }
-        let flags = words::flags(station, stream);
+        let flags = stream_words::flags(station, stream);
         if flags & flag::LEAVE_DUE != 0 && driver.say_leave(now, stream) {
-            words::lower(station, stream, flag::LEAVE_DUE);
+            stream_words::lower(station, stream, flag::LEAVE_DUE);
         }
         flags & flag::QUITS != 0
     }

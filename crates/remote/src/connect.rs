@@ -1,10 +1,10 @@
 //! connect to another host: the stream is opened beside the TCP connection, which the kernel makes as always.
 
 use super::home::{self, Home};
-use super::message::Message;
+use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
-use super::words::{self, flag as bit, mode};
-use super::{area, near, port, refusals};
+use super::stream_words::{self, flag as bit, mode};
+use super::{marks, near, port, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::other_hosts::Outcome;
@@ -19,7 +19,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::SETUP;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{global, sockaddr};
 
@@ -38,14 +38,14 @@ const CERTAINTY: u64 = 1_000_000_000;
 
 /// Connects `fd` to `server`, an address of another host.
 pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
-    let device = match area::device(server) {
+    let device = match reachability::device(server) {
         Ok(device) => device,
         Err(reason) => return Outcome::Kernel(reason),
     };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
-    let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
+    let listed = matches!(global::options().hosts, shunt_config::Hosts::Listed(_));
     let kind = if nonblocking { usize::from(listed) } else { 2 };
-    if area::was_slow(server, clock::monotonic_ns()) {
+    if reachability::was_slow(server, clock::monotonic_ns()) {
         return Outcome::Kernel(Reason::TooSlow);
     }
     if let Some(reason) = refusals::of(server) {
@@ -62,17 +62,17 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     let is_known =
         home::home().is_some_and(|home| !home.station.is_over() && home.station.known(&four, clock::monotonic_ns()).is_some());
     if !is_known {
-        if let Err(reason) = area::host_runs(&device, server, nonblocking) {
+        if let Err(reason) = reachability::host_runs(&device, server, nonblocking) {
             return Outcome::Kernel(reason);
         }
     }
-    if area::is_homeless() {
+    if reachability::is_homeless() {
         return Outcome::Kernel(Reason::NoStation);
     }
-    let home = match home::settle(&device, true) {
+    let home = match settling::settle(&device, true) {
         Ok(home) => home,
         Err(reason) => {
-            area::note_homeless();
+            reachability::note_homeless();
             return Outcome::Kernel(reason);
         }
     };
@@ -80,14 +80,14 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(peer) => peer,
         Err(reason) => {
             if reason == Reason::TooSlow {
-                area::note_slow(server, clock::monotonic_ns());
+                reachability::note_slow(server, clock::monotonic_ns());
             }
             return Outcome::Kernel(reason);
         }
     };
     // A port that is bound stays so, whatever becomes of the stream: what else may fail is asked before.
     let Some(driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
-    let lends = driver.lends_below(words::STREAMS);
+    let lends = driver.lends_below(stream_words::STREAMS);
     drop(driver);
     near::drive();
     if !lends {
@@ -100,7 +100,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
     let four = FourTuple { client, server: *server };
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
-    if !driver.lends_below(words::STREAMS) {
+    if !driver.lends_below(stream_words::STREAMS) {
         return Outcome::Kernel(Reason::StreamsFull); // another thread was here meanwhile
     }
     let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said.min(u16::MAX.into()) as u16) });
@@ -111,7 +111,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(stream) => stream,
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
     };
-    // Where there may be a reservation all the same nobody claims it: the connection does not show the mark.
+    // A reservation that was made all the same is not claimed: the connection does not show the mark.
     match await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
         Opening::Opened => {}
         Opening::Refused(refusal) => {
@@ -211,10 +211,10 @@ fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
     }
 }
 
-/// The stream's end is nobody's business any more: it is released when the station knows what became of it.
+/// No thread waits for the stream's end any more: it is released when the station knows what became of it.
 pub fn give_up(home: &Home, stream: Stream) {
     match home.station.lock() {
-        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= words::STREAMS => {
+        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= stream_words::STREAMS => {
             driver.release(clock::monotonic_ns(), stream);
         }
         _ => leave_behind(home, stream),
@@ -222,16 +222,16 @@ pub fn give_up(home: &Home, stream: Stream) {
     near::drive();
 }
 
-/// Whoever has the lock next releases the stream, when it is known what became of it.
+/// The next holder of the lock releases the stream, when it is known what became of it.
 fn leave_behind(home: &Home, stream: Stream) {
-    if stream < words::STREAMS {
-        words::raise(&home.station, stream, bit::GIVEN_UP);
-        near::mark(home, stream);
-        near::wake_keeper(home);
+    if stream < stream_words::STREAMS {
+        stream_words::raise(&home.station, stream, bit::GIVEN_UP);
+        marks::mark(home, stream);
+        marks::wake_keeper(home);
     }
 }
 
-/// Gives the reservation up, and waits until it is known whether somebody had claimed it. True: nobody has, nor will: no
+/// Gives the reservation up, and waits until it is known whether the server had claimed it. True: it has not, nor will: no
 /// token will come by TCP. False: that could not be learnt.
 fn withdraw(home: &Home, stream: Stream) -> bool {
     if let Opening::Refused(_) = home.station.opening(stream) {
@@ -259,7 +259,7 @@ fn look_for_token(fd: i32, token: &Token) -> Came {
     let mut bytes = [0u8; 16];
     let got =
         calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_PEEK | MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
-    let expected = super::accept::token_bytes(token);
+    let expected = token_bytes(token);
     match got {
         Ok(16) if bytes == expected => Came::Token,
         Ok(got) if got > 0 && got < 16 && bytes[..got] == expected[..got] => Came::Nothing,
@@ -325,7 +325,7 @@ fn connect_by_tcp(
         match look_for_token(fd, &token) {
             Came::Token => break Start::Token,
             Came::Other => {
-                // Somebody who accepts without shunt has written already, or the connection is over.
+                // A server that accepts without shunt has written already, or the connection is over.
                 give_up(home, stream);
                 return Outcome::Done(Ok(0), Reason::PeerHostRefused);
             }
@@ -361,7 +361,7 @@ fn connect_by_tcp(
     let (_, _, channel) = home.place(stream);
     attach::replace(fd, near_fd, socket, channel);
     shunt_rendezvous::options::connected(socket, fd, true);
-    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     let _ = calls::close(near_fd);
     begin(home, stream, far_fd, shadow, start);
     Outcome::Connected
@@ -390,7 +390,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     let generation = shunt_ring::claim::renew(&page.head);
     attach::describe(page, own, peer);
     page.head.state.store(life::ACCEPTED, Ordering::Release);
-    words::set(&home.station, stream, words::GENERATION, u64::from(generation) | 1 << 32);
+    stream_words::set(&home.station, stream, stream_words::GENERATION, u64::from(generation) | 1 << 32);
     let header = link::header(base);
     let hello = Hello {
         version: shunt_segment::VERSION,
@@ -451,9 +451,9 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start
             Start::Provisional => mode::PROVISIONAL,
             Start::Claimed => mode::CLAIMED,
         };
-        words::set(&home.station, stream, words::MODE, way);
+        stream_words::set(&home.station, stream, stream_words::MODE, way);
         let more = if start == Start::Token { bit::BEGIN_DUE | bit::BIND_DUE } else { 0 };
-        words::raise(&home.station, stream, bit::ACTIVE | more);
+        stream_words::raise(&home.station, stream, bit::ACTIVE | more);
         if start == Start::Claimed {
             driver.bind(stream, &mut Rings::of(home));
             driver.grant(stream, FIRST);
@@ -466,6 +466,6 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start
     }
     let _ = calls::close(far_fd);
     let _ = calls::close(shadow);
-    near::mark(home, stream);
+    marks::mark(home, stream);
     near::drive();
 }

@@ -1,11 +1,14 @@
-//! Forking the keeper: twice, as a carrier, so that it is nobody's child.
+//! Forking the keeper: twice, as a relay is, so that it is no child of the program's.
 
 use super::home::{self, Home};
 use super::keeper;
+use super::near::PROGRESS;
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
 use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::process::helper;
 use shunt_table::process::helper::ALL_SIGNALS;
-use shunt_table::process::{forks, helper};
+use shunt_table::upcalls::forks;
 
 /// How long to wait until the keeper has closed what it inherited (ns). What is closed later is open for longer than the program
 /// thinks, and no more than that.
@@ -59,14 +62,14 @@ fn begin(home: &'static Home, control: i32) -> ! {
     forks::child_of_own();
     helper::name(c"shunt-keeper");
     allow_descriptors();
-    shunt_table::process::report::begin_anew();
+    shunt_table::process::status_page::begin_anew();
     let descriptors = home.station.descriptors();
-    let kept = |fd: i32| fd == control || fd == shunt_table::process::report::descriptor() || descriptors.contains(&fd);
+    let kept = |fd: i32| fd == control || fd == shunt_table::process::status_page::descriptor() || descriptors.contains(&fd);
     helper::all_but(kept);
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
     home.station.set_keeper();
-    home::keeps(home);
+    keeps(home);
     keeper::run(home, control)
 }
 
@@ -79,14 +82,9 @@ fn allow_descriptors() {
     }
 }
 
-/// The keeper, which may have been root's, is the user's whose streams it keeps: others of his write into the memory that it reads.
-/// Gives the user that it is then.
-pub fn become_user(user: u32, group: u32) -> u32 {
-    // SAFETY: plain integers.
-    unsafe {
-        shunt_sys::syscall!(libc::SYS_setgroups, 0, 0);
-        shunt_sys::syscall!(libc::SYS_setresgid, group, group, group);
-        shunt_sys::syscall!(libc::SYS_setresuid, user, user, user);
-    }
-    calls::geteuid()
+/// In the keeper: its home, which its maker does not have yet when it forks. Without it no sleeper would be rung for
+/// bytes or space that the keeper finds before it has heard of the stream.
+fn keeps(home: &'static Home) {
+    home.control.store(-1, Ordering::Relaxed); // the keeper does not wake itself
+    home::be_home(core::ptr::from_ref(home).cast_mut(), Some(&PROGRESS));
 }

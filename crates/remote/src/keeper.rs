@@ -1,6 +1,6 @@
-//! The keeper: a process that holds what must outlive a stream's program, and drives when nobody else does.
+//! The keeper: a process that holds what must outlive a stream's program, and drives when no thread of the program does.
 //!
-//! It alone holds the far ends of companions, so a hang-up there says that nobody has the near one any more, however they
+//! It alone holds the far ends of companions, so a hang-up there says that no process has the near one any more, however they
 //! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
@@ -8,9 +8,9 @@ use super::askers::Askers;
 use super::home::Home;
 use super::message::Message;
 use super::pump::{Rings, WINDOW};
-use super::shadow::{Shadow, BEFORE};
-use super::words::{self, flag, mode};
-use super::{fork, hold, leave, near};
+use super::stream_words::{self, flag, mode};
+use super::tcp_fallback::{Shadow, BEFORE};
+use super::{batching, marks, near, station_owner, switch_to_tcp};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
@@ -22,9 +22,9 @@ use shunt_sys::libc::{
 };
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::process::helper;
-use shunt_table::{diag, passing};
+use shunt_table::{diag, fd_passing};
 
-const STREAMS: usize = words::STREAMS as usize;
+const STREAMS: usize = stream_words::STREAMS as usize;
 
 /// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
 const TICK: u64 = 2_000_000;
@@ -68,9 +68,12 @@ impl Orphan {
 
     /// Whether its peer is given more time: as long as bytes go, and once more when they are gone.
     fn may_go_on(&mut self, station: &Station, stream: Stream, now: u64) -> bool {
-        let (sent, had) = (words::get(station, stream, words::SENT), words::get(station, stream, words::ACKNOWLEDGED));
-        let whole = words::flags(station, stream) & flag::FIN_OUT != 0 && sent == had;
-        let most = if words::way(station, stream) == mode::RESUMING { VANISHED } else { STALLED };
+        let (sent, had) = (
+            stream_words::get(station, stream, stream_words::SENT),
+            stream_words::get(station, stream, stream_words::ACKNOWLEDGED),
+        );
+        let whole = stream_words::flags(station, stream) & flag::FIN_OUT != 0 && sent == had;
+        let most = if stream_words::way(station, stream) == mode::RESUMING { VANISHED } else { STALLED };
         self.judge(had, whole, most, now)
     }
 
@@ -80,7 +83,7 @@ impl Orphan {
             return false;
         }
         if self.had != had + 1 {
-            // At the first look nobody knows of any that have gone since it was closed.
+            // At the first look it is not known whether any have gone since it was closed.
             let since = if self.had == 0 { self.since } else { now };
             (self.had, self.since) = (had + 1, since);
         }
@@ -113,14 +116,14 @@ struct Keeper {
     watching: bool,
     /// How long it sleeps while others drive (ns).
     tick: u64,
-    holds: hold::Watcher,
+    holds: batching::Watcher,
     /// The last sleep ended by an event.
     woken: bool,
     /// When what programs hold back is due (ns).
     held_until: u64,
 }
 
-/// Keeps, until nobody needs it.
+/// Keeps, until no process needs it.
 pub fn run(home: &'static Home, control: i32) -> ! {
     let Ok(epoll) = calls::epoll_create1(libc::EPOLL_CLOEXEC) else { helper::exit(1) };
     let mut keeper = Keeper {
@@ -138,7 +141,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         askers: Askers::NONE,
         watching: false,
         tick: TICK,
-        holds: hold::Watcher::new(),
+        holds: batching::Watcher::new(),
         woken: true,
         held_until: u64::MAX,
     };
@@ -170,7 +173,7 @@ impl Keeper {
         let hot = others && !self.woken && began.saturating_sub(driven) < HOT;
         self.tick = if hot { (2 * self.tick).min(near::SLACK) } else { TICK };
         if self.holds.is_due(home) {
-            self.tick = hold::TICK;
+            self.tick = batching::TICK;
         }
         self.release_held(began);
         let mut until = began + self.tick;
@@ -179,7 +182,7 @@ impl Keeper {
             match near::turn(home, None) {
                 Some(deadline) if !others => until = deadline,
                 Some(_) => {}
-                // Somebody drives at this moment, and looks once more: to wait for him awake might keep the processor from him.
+                // A thread drives at this moment, and looks once more: to wait awake might keep the processor from it.
                 None => others = true,
             }
         }
@@ -220,7 +223,7 @@ impl Keeper {
             home.station.disarm();
         }
         let got = got.unwrap_or(0);
-        // Who takes the arming back drives: others may have relied on it.
+        // The thread that takes the arming back drives: others may have relied on it.
         self.woken = got > 0 || armed;
         for event in &events[..got] {
             let (events, data) = (event.events, event.u64);
@@ -237,15 +240,15 @@ impl Keeper {
         }
         fence(Ordering::SeqCst); // what is noted was held back before
         self.held_until = u64::MAX;
-        for stream in 0..words::STREAMS {
-            if words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
+        for stream in 0..stream_words::STREAMS {
+            if stream_words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
                 continue;
             }
             match corked::due(self.home.far(stream), now) {
                 Some(until) if until > now => self.held_until = self.held_until.min(until),
                 Some(_) => {
                     corked::take(self.home.far(stream));
-                    near::mark(self.home, stream);
+                    marks::mark(self.home, stream);
                 }
                 None => {}
             }
@@ -257,8 +260,8 @@ impl Keeper {
     fn arm(&self) -> bool {
         let (mut due, mut ready) = (false, true);
         let each = |look: &mut dyn FnMut(Stream)| {
-            for stream in (0..words::STREAMS).filter(|stream| self.home.far_fd(*stream) >= 0) {
-                if words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
+            for stream in (0..stream_words::STREAMS).filter(|stream| self.home.far_fd(*stream) >= 0) {
+                if stream_words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                     look(stream);
                 }
             }
@@ -276,7 +279,7 @@ impl Keeper {
             let unread = far.outgoing().unacknowledged();
             let before = self.holds_back(stream) && unread < BEFORE;
             if before || (self.narrow(stream) && unread * 2 <= WINDOW) {
-                near::mark(self.home, stream);
+                marks::mark(self.home, stream);
                 ready = false;
             }
         });
@@ -284,20 +287,21 @@ impl Keeper {
     }
 
     /// Whether the peer may soon send no more, and is granted room when the program has read: before BEGUN, while a lost path is
-    /// settled and behind an end nobody grants any.
+    /// settled, and behind an end none is granted.
     fn narrow(&self, stream: Stream) -> bool {
         let station = &self.home.station;
-        let over = words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
+        let over = stream_words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
         !over
-            && matches!(words::way(station, stream), mode::FAST | mode::TCP)
-            && words::get(station, stream, words::GRANTED) < words::get(station, stream, words::RECEIVED) + WINDOW / 2
+            && matches!(stream_words::way(station, stream), mode::FAST | mode::TCP)
+            && stream_words::get(station, stream, stream_words::GRANTED)
+                < stream_words::get(station, stream, stream_words::RECEIVED) + WINDOW / 2
     }
 
     /// Whether bytes wait in the shadow for a server's program to read those before.
     fn holds_back(&self, stream: Stream) -> bool {
         let station = &self.home.station;
-        let reset = words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0;
-        !reset && self.shadows[stream as usize].ready && words::way(station, stream) == mode::CLAIMED
+        let reset = stream_words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0;
+        !reset && self.shadows[stream as usize].ready && stream_words::way(station, stream) == mode::CLAIMED
     }
 
     fn happened(&mut self, events: u32, what: u64, which: u32) {
@@ -305,7 +309,7 @@ impl Keeper {
             about::CONTROL => self.told(),
             about::GATE => {
                 if let Some(gate) = self.gates[which as usize & 1].as_mut() {
-                    // The port is that of all interfaces: who is not in the area, by any of them, finds nobody there.
+                    // The port is that of all interfaces: a host that is not in the area, by any of them, gets no answer.
                     let (now, askers) = (clock::monotonic_ns(), &mut self.askers);
                     let mut knows = |asker: &Address, proved: bool| askers.knows(asker, proved, now);
                     gate.serve(now, &mut knows, &mut |four| {
@@ -320,9 +324,9 @@ impl Keeper {
                     driver.hear(clock::monotonic_ns(), ear, &mut Rings::of(self.home));
                 }
             }
-            about::NEAR => self.near(events, which % words::STREAMS),
-            about::VERDICT => self.hear_verdict(which % words::STREAMS),
-            about::SHADOW => self.shadows[(which % words::STREAMS) as usize].happened(),
+            about::NEAR => self.near(events, which % stream_words::STREAMS),
+            about::VERDICT => self.hear_verdict(which % stream_words::STREAMS),
+            about::SHADOW => self.shadows[(which % stream_words::STREAMS) as usize].happened(),
             _ => {}
         }
     }
@@ -330,18 +334,18 @@ impl Keeper {
     fn told(&mut self) {
         for _ in 0..64 {
             match Message::receive(self.control) {
-                Ok((Message::Stream(stream), [far, shadow])) if stream < words::STREAMS => self.keep(stream, far, shadow),
+                Ok((Message::Stream(stream), [far, shadow])) if stream < stream_words::STREAMS => self.keep(stream, far, shadow),
                 Ok((Message::Ear(inode, address), [ear, _])) if ear >= 0 => self.hear(inode, &address, ear),
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((Message::User(user, group), [-1, _])) => {
-                    let now = fork::become_user(user, group);
+                    let now = station_owner::become_user(user, group);
                     if now != 0 {
                         self.home.station.is_not_roots();
                     }
                     self.home.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
                 }
-                Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < words::STREAMS => {
+                Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < stream_words::STREAMS => {
                     self.leave(stream, program);
                 }
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
@@ -350,7 +354,7 @@ impl Keeper {
                 Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                 Err(Errno(libc::EPROTO)) => {}
                 Err(_) => {
-                    // Nobody of the family is left: listeners are gone, too.
+                    // No process of the family is left: listeners are gone, too.
                     let _ = calls::close(core::mem::replace(&mut self.control, -1));
                     for k in 0..LISTENERS {
                         let (inode, _) = self.ears[k];
@@ -379,25 +383,25 @@ impl Keeper {
         let Some(_driver) = self.home.station.lock() else { return false };
         let shadow = &mut self.shadows[stream as usize];
         if self.verdicts[stream as usize] >= 0
-            || !leave::is_marked(self.home, stream)
+            || !switch_to_tcp::is_marked(self.home, stream)
             || !shadow.may_be_left(self.home, stream)
-            || passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
+            || fd_passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
         {
             return false;
         }
         shadow.look_at = u64::MAX; // nothing is to be done until the program has said whether it has it
         let fd = shadow.fd;
         self.forget(fd);
-        words::raise(&self.home.station, stream, flag::LEFT);
-        words::lower(&self.home.station, stream, flag::ACTIVE);
-        leave::mark(self.home, stream, false);
+        stream_words::raise(&self.home.station, stream, flag::LEFT);
+        stream_words::lower(&self.home.station, stream, flag::ACTIVE);
+        switch_to_tcp::mark(self.home, stream, false);
         true
     }
 
     /// The program has the shadow, and the connection ends when it closes it; or it has not.
     fn hear_verdict(&mut self, stream: Stream) {
         let over = self.verdicts[stream as usize];
-        let Some(took) = (over >= 0).then(|| leave::verdict(over)).flatten() else { return };
+        let Some(took) = (over >= 0).then(|| switch_to_tcp::verdict(over)).flatten() else { return };
         let _ = calls::close(core::mem::replace(&mut self.verdicts[stream as usize], -1));
         if took {
             let _ = calls::close(core::mem::replace(&mut self.shadows[stream as usize].fd, -1));
@@ -408,17 +412,17 @@ impl Keeper {
 
     /// It has not got it.
     fn stay(&mut self, stream: Stream) {
-        if words::flags(&self.home.station, stream) & (flag::LEFT | flag::OVER) != flag::LEFT {
+        if stream_words::flags(&self.home.station, stream) & (flag::LEFT | flag::OVER) != flag::LEFT {
             return;
         }
-        words::lower(&self.home.station, stream, flag::LEFT);
-        words::raise(&self.home.station, stream, flag::ACTIVE);
-        leave::mark(self.home, stream, true);
+        stream_words::lower(&self.home.station, stream, flag::LEFT);
+        stream_words::raise(&self.home.station, stream, flag::ACTIVE);
+        switch_to_tcp::mark(self.home, stream, true);
         let shadow = &mut self.shadows[stream as usize];
         shadow.happened();
         let fd = shadow.fd;
         self.watch_shadow(fd, stream);
-        near::mark(self.home, stream);
+        marks::mark(self.home, stream);
     }
 
     /// By edges: a shadow that was full, or whose bytes found no room, is not asked about again and again.
@@ -439,7 +443,7 @@ impl Keeper {
             for fd in [far, shadow].into_iter().filter(|fd| *fd >= 0) {
                 let _ = calls::close(fd);
             }
-            words::raise(&self.home.station, stream, flag::RESET_OUT | flag::OVER);
+            stream_words::raise(&self.home.station, stream, flag::RESET_OUT | flag::OVER);
             self.lost = true;
             return;
         }
@@ -449,12 +453,12 @@ impl Keeper {
         self.kept += 1;
         self.watch(far, (EPOLLIN | EPOLLRDHUP) as u32, about::NEAR, stream);
         self.watch_shadow(shadow, stream);
-        near::mark(self.home, stream);
+        marks::mark(self.home, stream);
     }
 
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
     fn drop_stream(&mut self, stream: Stream) {
-        leave::mark(self.home, stream, false);
+        switch_to_tcp::mark(self.home, stream, false);
         let verdict = core::mem::replace(&mut self.verdicts[stream as usize], -1);
         if verdict >= 0 {
             let _ = calls::close(verdict);
@@ -468,7 +472,7 @@ impl Keeper {
         self.kept -= 1;
         if shadow >= 0 {
             kept.say_ended(self.home, stream);
-            if words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
+            if stream_words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
                 helper::dies_by_reset(shadow, true);
             }
             let _ = calls::close(shadow);
@@ -522,18 +526,18 @@ impl Keeper {
         // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
             corked::take(far);
-            words::raise(&self.home.station, stream, flag::NEAR_GONE);
+            stream_words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
             self.hear_verdict(stream);
-            if words::flags(&self.home.station, stream) & flag::LEFT != 0 {
+            if stream_words::flags(&self.home.station, stream) & flag::LEFT != 0 {
                 // What becomes of the connection is the kernel's and the program's.
-                words::raise(&self.home.station, stream, flag::OVER);
+                stream_words::raise(&self.home.station, stream, flag::OVER);
                 return;
             }
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
-        // Behind all that it is for: somebody else may drive at once.
-        near::mark(self.home, stream);
+        // Behind all that it is for: another thread may drive at once.
+        marks::mark(self.home, stream);
     }
 
     fn end_by(&mut self, stream: Stream, when: u64) {
@@ -549,9 +553,9 @@ impl Keeper {
             shadow.fd >= 0
                 && (shadow.ready
                     || shadow.look_at <= now
-                    || !matches!(words::way(&home.station, stream), mode::FAST | mode::BEGINNING))
+                    || !matches!(stream_words::way(&home.station, stream), mode::FAST | mode::BEGINNING))
         };
-        let all = || 0..words::STREAMS;
+        let all = || 0..stream_words::STREAMS;
         if all().any(|stream| due(stream, &self.shadows[stream as usize])) {
             let Some(mut driver) = home.station.lock() else { return now + near::SLACK };
             for stream in all() {
@@ -575,13 +579,13 @@ impl Keeper {
     }
 
     fn ends(&mut self, now: u64) {
-        for stream in 0..words::STREAMS {
+        for stream in 0..stream_words::STREAMS {
             let [at, alone] = [self.ends_at[stream as usize], self.orphans[stream as usize].look_at];
             if (at == 0 || at > now) && (alone == 0 || alone > now) {
                 continue;
             }
             let Some(driver) = self.home.station.lock() else {
-                // Somebody who was stopped may hold it for long.
+                // A stopped process may hold it for long.
                 let place = if alone != 0 && alone <= now {
                     &mut self.orphans[stream as usize].look_at
                 } else {
@@ -595,39 +599,39 @@ impl Keeper {
             }
             self.ends_at[stream as usize] = 0;
             self.orphans[stream as usize] = Orphan::NONE;
-            let flags = words::flags(&self.home.station, stream);
+            let flags = stream_words::flags(&self.home.station, stream);
             if flags & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                 // A program that has read and been told everything does not notice; another one is reset.
                 let both = flag::FIN_IN | flag::FIN_OUT;
                 let gone = flag::NEAR_GONE | flag::FIN_OUT;
-                if flags & gone == gone && words::way(&self.home.station, stream) == mode::TCP {
+                if flags & gone == gone && stream_words::way(&self.home.station, stream) == mode::TCP {
                     // What is left is the kernel's, which ends the connection as it does for programs that are gone.
-                    words::lower(&self.home.station, stream, flag::ACTIVE);
-                    words::raise(&self.home.station, stream, flag::OVER);
+                    stream_words::lower(&self.home.station, stream, flag::ACTIVE);
+                    stream_words::raise(&self.home.station, stream, flag::OVER);
                 } else if flags & both != both || flags & flag::NEAR_GONE != 0 {
                     Rings::of(self.home).broken(stream);
                 }
             }
             drop(driver);
-            near::mark(self.home, stream);
+            marks::mark(self.home, stream);
         }
     }
 
-    /// What whoever drove left for the keeper: sleepers to ring, streams that are over. When to look again, if nothing happens.
+    /// What the driving thread left for the keeper: sleepers to ring, streams that are over. When to look again, if nothing happens.
     fn after_turn(&mut self) -> u64 {
         let mut again = u64::MAX;
         let lost = core::mem::take(&mut self.lost);
-        for stream in 0..words::STREAMS {
+        for stream in 0..stream_words::STREAMS {
             if self.home.far_fd(stream) < 0 && !lost {
                 continue;
             }
-            let flags = words::flags(&self.home.station, stream);
+            let flags = stream_words::flags(&self.home.station, stream);
             if flags & flag::RING_URGENT != 0 && self.home.far_fd(stream) >= 0 {
-                words::lower(&self.home.station, stream, flag::RING_URGENT);
+                stream_words::lower(&self.home.station, stream, flag::RING_URGENT);
                 wait::ring_urgent(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::RING != 0 && self.home.far_fd(stream) >= 0 {
-                words::lower(&self.home.station, stream, flag::RING);
+                stream_words::lower(&self.home.station, stream, flag::RING);
                 wait::ring(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::OVER != 0 {
@@ -637,15 +641,15 @@ impl Keeper {
                     continue;
                 };
                 self.drop_stream(stream);
-                words::lower(&self.home.station, stream, flag::OVER);
+                stream_words::lower(&self.home.station, stream, flag::OVER);
                 let (base, _, channel) = self.home.place(stream);
                 let page = shunt_link::page(base, channel);
                 if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {
-                    // Neither side is anybody's: who looks at the link from outside is to see no connection.
+                    // Neither side has a process: a tool that looks at the link is to see no connection.
                     page.head.state.store(life::FREE, Ordering::Release);
                 }
                 if shunt_link::header(base).retired.load(Ordering::SeqCst) & 1 << channel != 0 {
-                    // Somebody who is not to see what goes there has its rings.
+                    // A process that is not to see what goes there has its rings mapped.
                     self.home.station.retire(stream);
                 }
                 driver.release(clock::monotonic_ns(), stream);

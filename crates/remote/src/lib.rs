@@ -1,7 +1,7 @@
 //! Streams to other hosts: the sockets' half.
 //!
-//! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 is
-//! nobody's: the *pump* moves its bytes between the rings and the station's engine. Whoever holds the station's lock may
+//! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 has no
+//! process: the *pump* moves its bytes between the rings and the station's engine. The holder of the station's lock may
 //! work it, in any process of the station's family: threads that wait, awake or asleep on the endpoint, and else the *keeper*.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!    fd ═══ companion ═══ keeper ── shadow ═══ (TCP) ═══ other host's keeper
 //! ```
 //!
-//! The keeper alone holds the far ends of companions, so its death is a hang-up for everybody, and nothing waits for ever.
+//! The keeper alone holds the far ends of companions, so its death is a hang-up for every program, and nothing waits for ever.
 //! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
 //!
 #![doc = include_str!("../README.md")]
@@ -20,34 +20,36 @@
 mod accept;
 #[cfg(feature = "alone")]
 pub mod alone;
-mod area;
 mod askers;
+mod batching;
 mod bulk;
 mod connect;
 mod fork;
-mod hold;
 mod home;
 mod keeper;
-mod leave;
 mod making;
+mod marks;
 mod message;
 mod near;
 mod port;
 mod posting;
 mod pump;
+mod reachability;
 mod refusals;
-mod shadow;
+mod settling;
 mod shown;
-mod whose;
-mod words;
+mod station_owner;
+mod stream_words;
+mod switch_to_tcp;
+mod tcp_fallback;
 
 pub use home::{forget, forked, moved};
 use shunt_rendezvous::other_hosts::OtherHosts;
-pub use whose::{is_driving, user_changed};
+pub use station_owner::{is_driving, user_changed};
 
 /// The process, or a thread of it, has left its network namespace. Under the set-up lock.
 pub fn left_namespace() {
-    area::left_namespace();
+    reachability::left_namespace();
     home::left_namespace();
 }
 

@@ -1,5 +1,5 @@
-//! Who makes something that one thread makes for all. It may leave in the middle, by a handler that jumps out of its call, and nobody
-//! hears of that.
+//! The thread that makes something for all threads. It may leave in the middle, by a handler that jumps out of its call, and no other
+//! thread hears of that.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ const BELIEVED: u32 = 10;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The thread that makes it, and since when, in seconds; 0: nobody does.
+/// The thread that makes it, and since when, in seconds; 0: none does.
 pub struct Making(AtomicU64);
 
 fn word(me: u32, now: u64) -> u64 {
@@ -25,7 +25,7 @@ impl Making {
     pub fn begin(&self, me: u32, now: u64) -> bool {
         let known = self.0.load(Ordering::Acquire);
         let (by, age) = ((known >> 32) as u32, ((now / SECOND) as u32).wrapping_sub(known as u32));
-        // Whose clock was read before the other's began: that one is young.
+        // A clock that was read before the other thread began gives a negative age: that thread is young.
         let another = by != 0 && by != me && (age as i32) < BELIEVED as i32;
         !another && self.0.compare_exchange(known, word(me, now), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -38,7 +38,7 @@ impl Making {
         }
     }
 
-    /// In the child after fork: nobody does.
+    /// In the child after fork: no thread does.
     pub fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
 //! What the keeper is told: one message of five words, and up to two descriptors.
 
 use shunt_segment::address::Address;
-use shunt_station::Stream;
+use shunt_station::{Stream, Token};
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{Errno, Result};
-use shunt_table::passing;
+use shunt_table::fd_passing;
 
 const SIZE: usize = 40;
 
@@ -49,17 +49,17 @@ impl Message {
         let waits = !matches!(self, Message::Wake | Message::Leave(_));
         let flags = if waits { MSG_NOSIGNAL } else { MSG_DONTWAIT | MSG_NOSIGNAL };
         loop {
-            match passing::send_with(over, &bytes, descriptors, flags) {
+            match fd_passing::send_with(over, &bytes, descriptors, flags) {
                 Err(Errno(shunt_sys::libc::EINTR)) => {}
                 other => return other,
             }
         }
     }
 
-    /// The next one. Errors: EAGAIN; ECONNRESET: nobody can send any more; EPROTO: none of these.
-    pub fn receive(over: i32) -> Result<(Message, [i32; passing::MOST])> {
+    /// The next one. Errors: EAGAIN; ECONNRESET: no process can send any more; EPROTO: none of these.
+    pub fn receive(over: i32) -> Result<(Message, [i32; fd_passing::MOST])> {
         let mut bytes = [0u8; SIZE];
-        let (got, descriptors) = passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
+        let (got, descriptors) = fd_passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let address = || Address::from_words([word(16), word(24)], word(32) as u16, (word(32) >> 32) as u32);
         let message = match (got, word(0)) {
@@ -74,6 +74,14 @@ impl Message {
         };
         Ok((message, descriptors))
     }
+}
+
+/// A token as it travels.
+pub fn token_bytes(token: &Token) -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&token[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&token[1].to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]
@@ -107,7 +115,7 @@ mod tests {
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EAGAIN)));
         calls::sendto(pair[0], b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0).unwrap();
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EPROTO)));
-        // A keeper that is stopped is waited for by nobody who would leave a stream.
+        // A program that would leave a stream does not wait for a stopped keeper.
         while Message::Wake.send(pair[0], &[]).is_ok() {}
         assert_eq!(Message::Leave(1).send(pair[0], &pair[1..]), Err(Errno(libc::EAGAIN)));
         while Message::receive(pair[1]).is_ok() {}

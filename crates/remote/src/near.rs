@@ -1,30 +1,18 @@
 //! What threads of the program do for streams to other hosts: they drive while they are awake.
 
-use super::hold;
-use super::home::{home, Home};
-use super::message::Message;
-use super::pump::Rings;
-use super::words::{self, flag};
+use super::batching;
+use super::home::{driven, home, Home};
+use super::marks::{mark, owe, wake_keeper};
+use super::pump::{attend, Rings};
+use super::stream_words::{self, flag};
+use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
-use shunt_poll::epoll;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, Wait};
 use shunt_station::Stream;
 use shunt_stream::progress::{Posting, Progress, Watch};
 use shunt_stream::socket::Socket;
-use shunt_stream::stamp;
 use shunt_sys::clock;
-
-/// A stream is to be looked after by who holds the lock.
-pub fn mark(home: &Home, stream: Stream) {
-    home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
-}
-
-/// The same, by who has the lock.
-pub fn owe(home: &Home, stream: Stream) {
-    let word = &home.common().owed[(stream % words::STREAMS) as usize / 64];
-    word.store(word.load(Ordering::Relaxed) | 1 << (stream % 64), Ordering::Relaxed);
-}
 
 /// Whether another stream than this one is to be looked after.
 fn is_another_marked(home: &Home, stream: Stream) -> bool {
@@ -32,7 +20,7 @@ fn is_another_marked(home: &Home, stream: Stream) -> bool {
     let marks =
         |row: usize| [&common.dirty[row], &common.owed[row], &common.narrow[row]].map(|word| word.load(Ordering::Relaxed));
     let others = |row: usize| marks(row).into_iter().fold(0, |all, word| all | word);
-    let own = |row: usize| if row == (stream % words::STREAMS) as usize / 64 { 1 << (stream % 64) } else { 0_u64 };
+    let own = |row: usize| if row == (stream % stream_words::STREAMS) as usize / 64 { 1 << (stream % 64) } else { 0_u64 };
     (0..common.dirty.len()).fold(0, |all, row| all | others(row) & !own(row)) != 0
 }
 
@@ -48,35 +36,14 @@ pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
     }
 }
 
-/// Looks after all streams that are marked.
-pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
-    let mut pump = Rings::of(home);
-    for row in 0..words::STREAMS / 64 {
-        let common = home.common();
-        let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
-        let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
-        if dirty.load(Ordering::Relaxed) != 0 {
-            bits |= dirty.swap(0, Ordering::AcqRel);
-        }
-        if bits == 0 {
-            continue;
-        }
-        owed.store(0, Ordering::Relaxed);
-        while bits != 0 {
-            pump.service(driver, row * 64 + bits.trailing_zeros());
-            bits &= bits - 1;
-        }
-    }
-}
-
 /// Rounds of one turn: peers that send without end are looked at again by the next.
 const ROUNDS: u32 = 8;
 
-/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after, unless the
-/// driver has what he waits for: then at most until his next turn, or the keeper's. True: there is more, of which nobody who sleeps
+/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked without being looked after, unless the
+/// driving thread has what it waits for: then at most until its next turn, or the keeper's. True: there is more, of which no sleeper
 /// may hear.
 fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Option<&mut Posting>) -> bool {
-    hold::none_is(home);
+    batching::none_is(home);
     attend(home, driver);
     for _ in 0..ROUNDS {
         let mut pump = Rings::into(home, posting.as_deref_mut());
@@ -93,7 +60,7 @@ fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Opti
     true
 }
 
-/// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
+/// Drives, if no other thread does. Gives when to drive again; `None`: another thread drives, and looks once more.
 pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
     loop {
         let mut driver = home.station.try_lock()?;
@@ -104,7 +71,7 @@ pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
     }
 }
 
-/// The near side sent, or took, or ended: the pump goes on, at once or with the turn that follows ([`hold`]), without a look at
+/// The near side sent, or took, or ended: the pump goes on, at once or with the turn that follows ([`batching`]), without a look at
 /// what has come. False: it is not this process's station that has the stream, and its keeper is to be rung.
 #[cold]
 #[inline(never)]
@@ -112,20 +79,20 @@ pub fn kick(socket: &Socket) -> bool {
     let Some(home) = driven() else { return false };
     let Some(stream) = home.stream_of(socket) else { return false };
     let now = clock::monotonic_ns();
-    if hold::is_first(home, now) {
+    if batching::is_first(home, now) {
         if let Some(driver) = home.station.lock_if_free() {
             give(home, driver, stream, now);
             return true;
         }
         mark(home, stream);
     } else {
-        // Before the look whether it may wait: whoever has the lock and has looked says that none is held, or meets the mark.
+        // Before the look whether it may wait: a holder of the lock that has looked says that none is held, or meets the mark.
         mark(home, stream);
-        if hold::may_wait(home, now) {
+        if batching::may_wait(home, now) {
             return true;
         }
     }
-    // Behind the mark, so that whoever has the lock meets it when he looks once more.
+    // Behind the mark, so that the holder of the lock meets it when it looks once more.
     let Some(driver) = home.station.try_lock() else { return true };
     give(home, driver, stream, now);
     true
@@ -167,12 +134,6 @@ pub fn hold_back(socket: &Socket, until: u64) -> bool {
     true
 }
 
-/// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
-#[inline(always)]
-pub(super) fn driven() -> Option<&'static Home> {
-    home().filter(|home| home.claimed.load(Ordering::Relaxed))
-}
-
 /// A thread of the program that waits awake.
 pub fn drive() {
     drive_into(None);
@@ -193,7 +154,7 @@ fn work(home: &Home, posting: Option<&mut Posting>) {
     }
 }
 
-/// The keeper must not sleep far beyond the moment when somebody is to drive, nor while a peer waits for room that the program may make
+/// The keeper must not sleep far beyond the moment when the engine is to be driven, nor while a peer waits for room that the program may make
 /// without a word. While threads of the program drive, it looks at the clock often enough.
 #[inline]
 fn see_to_the_clock(home: &Home, deadline: u64) {
@@ -208,8 +169,8 @@ fn see_to_the_clock(home: &Home, deadline: u64) {
     }
 }
 
-/// Whether a program may make room for a peer that waits for it, and ring nobody: neither the keeper has asked for that, nor has anybody
-/// since the program rang last.
+/// Whether a program may make room for a peer that waits for it, and ring no bell: neither the keeper nor another
+/// sleeper has asked for that since the program rang last.
 #[cold]
 fn narrow_unheard(home: &Home) -> bool {
     (0..).zip(&home.common().narrow).any(|(row, word)| {
@@ -236,8 +197,8 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 #[cold]
 #[inline(never)]
 fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
-    // Who gives something from now on is the first, or has marked it where it is seen here.
-    hold::none_is(home);
+    // A thread that gives something from now on is the first, or has marked it where it is seen here.
+    batching::none_is(home);
     if is_due(home) {
         work(home, posting.as_deref_mut());
         if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
@@ -249,7 +210,7 @@ fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Optio
         let place = core::ptr::from_ref(home).cast();
         return Some(Watch::new(&PROGRESS, place, home.station.poll_fd(), posting));
     }
-    // What the look has found and taken in wakes nobody any more, and may be for others.
+    // What the look has found and taken in wakes no sleeper any more, and may be for others.
     work(home, posting);
     None
 }
@@ -300,27 +261,8 @@ pub static PROGRESS: Progress = Progress {
     watch: watch_into,
     watch_stream,
     unwatch,
-    leave: super::leave::leave,
+    leave: switch_to_tcp::leave,
 };
-
-/// Wakes the keeper.
-pub fn wake_keeper(home: &Home) {
-    let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
-}
-
-/// Something came for a near side of this process. True: nobody needs a bell for it, because nobody sleeps, or a set alone
-/// has announced that it waits, of this process and of no other thread's sleep.
-pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
-    fence(Ordering::SeqCst); // behind what came, as every waker's look
-    let wait = &near.own().wait;
-    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
-        stamp::arrived(far);
-    }
-    let armed = wait.armed.load(Ordering::Relaxed);
-    let sets = conditions << arm::SET_SHIFT;
-    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
-    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::brought(near))
-}
 
 /// A sleeper of the near side is to be woken, by the keeper, which alone can; by an urgent byte if that is asked for.
 #[cold]
@@ -337,7 +279,7 @@ fn have_far_rung(far: &Socket, how: u64) {
 
 #[cold]
 fn have_rung(home: &Home, stream: Stream, how: u64) {
-    words::raise(&home.station, stream, how);
+    stream_words::raise(&home.station, stream, how);
     mark(home, stream);
     // One call for all of them: the keeper takes it back before it looks.
     if home.common().called.swap(1, Ordering::SeqCst) == 0 {

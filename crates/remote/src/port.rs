@@ -1,6 +1,6 @@
 //! Ports for connections to other hosts. OPEN names the port before there is a SYN, so the socket is bound, and a bound port is
-//! nobody else's while the connection lasts, nor in TIME_WAIT: for no destination. All of them together have a quarter of the
-//! host's range, so that there is always one for who lets the kernel choose; when none is left, connections are the kernel's.
+//! no other socket's while the connection lasts, nor in TIME_WAIT: for no destination. All of them together have a quarter of the
+//! host's range, so that there is always one for a socket whose port the kernel chooses; when none is left, connections are the kernel's.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
@@ -17,7 +17,17 @@ const FULL: u64 = 1_000_000_000;
 /// How long the range is believed (ns).
 const BELIEVED: u64 = 1_000_000_000;
 
-static FULL_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// What is known of the host's range of ports.
+struct Known {
+    /// All were taken: it is believed until then (ns).
+    full_until: AtomicU64,
+    /// The lowest port, and the highest in the upper half; 0: none is known.
+    range: AtomicU32,
+    /// The range is believed until then (ns).
+    range_until: AtomicU64,
+}
+
+static KNOWN: Known = Known { full_until: AtomicU64::new(0), range: AtomicU32::new(0), range_until: AtomicU64::new(0) };
 
 /// The ports of a range that may be bound: its upper quarter.
 fn quarter(low: u16, high: u16) -> Option<(u16, u16)> {
@@ -35,16 +45,14 @@ fn read(path: &core::ffi::CStr, bytes: &mut [u8]) -> Option<usize> {
 
 /// The range of this network namespace; where /proc is not there any more, as it was.
 fn range() -> Option<(u16, u16)> {
-    static KNOWN: AtomicU32 = AtomicU32::new(0);
-    static UNTIL: AtomicU64 = AtomicU64::new(0);
     let now = clock::monotonic_ns();
-    if now >= UNTIL.load(Ordering::Relaxed) {
+    if now >= KNOWN.range_until.load(Ordering::Relaxed) {
         if let Some((low, high)) = read_range() {
-            KNOWN.store(u32::from(low) | u32::from(high) << 16, Ordering::Relaxed);
+            KNOWN.range.store(u32::from(low) | u32::from(high) << 16, Ordering::Relaxed);
         }
-        UNTIL.store(now + BELIEVED, Ordering::Relaxed);
+        KNOWN.range_until.store(now + BELIEVED, Ordering::Relaxed);
     }
-    let known = KNOWN.load(Ordering::Relaxed);
+    let known = KNOWN.range.load(Ordering::Relaxed);
     (known != 0).then_some((known as u16, (known >> 16) as u16))
 }
 
@@ -60,7 +68,7 @@ fn read_range() -> Option<(u16, u16)> {
 
 /// Binds the socket to `source` and a port that is free. False: it is not bound.
 pub fn bind(fd: i32, family: i32, source: &Address) -> bool {
-    if clock::monotonic_ns() < FULL_UNTIL.load(Ordering::Relaxed) {
+    if clock::monotonic_ns() < KNOWN.full_until.load(Ordering::Relaxed) {
         return false;
     }
     let Some((low, high)) = range().and_then(|(low, high)| quarter(low, high)) else { return false };
@@ -71,7 +79,7 @@ pub fn bind(fd: i32, family: i32, source: &Address) -> bool {
         Err(_) => one_of(fd, family, source, low, high),
     };
     if bound == Err(Errno(libc::EADDRINUSE)) {
-        FULL_UNTIL.store(clock::monotonic_ns() + FULL, Ordering::Relaxed);
+        KNOWN.full_until.store(clock::monotonic_ns() + FULL, Ordering::Relaxed);
     }
     bound.is_ok()
 }
@@ -115,7 +123,7 @@ mod tests {
 
     fn socket() -> OwnedFd {
         let fd = calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and no other code's.
         unsafe { OwnedFd::from_raw_fd(fd) }
     }
 

@@ -1,13 +1,13 @@
-//! The pump: side 1 of a stream's channel, moved by whoever holds the station's lock.
+//! The pump: side 1 of a stream's channel, moved by the holder of the station's lock.
 //!
 //! Bytes of the near ring stay there until the peer has them: how many were given to the engine stands in a word beside
-//! ([`words::SENT`]), and the ring's own position is that of the acknowledged ones. Positions of rings are those of streams: an
+//! ([`stream_words::SENT`]), and the ring's own position is that of the acknowledged ones. Positions of rings are those of streams: an
 //! urgent byte is told first, by its position, and then sent in its place.
 
 use super::home::Home;
-use super::near;
+use super::marks;
 use super::posting::Receive;
-use super::words::{self, flag, mode};
+use super::stream_words::{self, flag, mode};
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
 use shunt_segment::area::RING_SIZE;
@@ -24,11 +24,11 @@ pub const CLASS: usize = 3;
 /// Bytes that a peer may send before the program has read any.
 pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 
-/// Bytes that a client may send by the engine before BEGUN: beside what came by TCP ([`super::shadow`]) they fit the
+/// Bytes that a client may send by the engine before BEGUN: beside what came by TCP ([`super::tcp_fallback`]) they fit the
 /// rings.
 pub const FIRST: u64 = WINDOW / 2;
 
-/// The pump of this process, and the buffer of who drives, if it waits with one.
+/// The pump of this process, and the buffer of the driving thread, if it waits with one.
 pub struct Rings<'a>(pub &'a Home, Option<&'a mut Posting>);
 
 impl<'a> Rings<'a> {
@@ -41,7 +41,7 @@ impl<'a> Rings<'a> {
         Rings(home, posting)
     }
 
-    /// What came for who drives is his, or in the ring: at the end of his turn, and before anything else is told.
+    /// What came for the driving thread is in its buffer, or in the ring: at the end of its turn, and before anything else is told.
     pub fn settle(&mut self) {
         if let Some(posting) = &mut self.1 {
             posting.settle(self.0);
@@ -49,16 +49,17 @@ impl<'a> Rings<'a> {
     }
 
     fn active(&self, stream: Stream) -> bool {
-        stream < words::STREAMS && words::flags(&self.0.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE
+        stream < stream_words::STREAMS
+            && stream_words::flags(&self.0.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE
     }
 
     pub fn add(&self, stream: Stream, which: usize, count: u64) {
-        let value = words::get(&self.0.station, stream, which);
-        words::set(&self.0.station, stream, which, value + count);
+        let value = stream_words::get(&self.0.station, stream, which);
+        stream_words::set(&self.0.station, stream, which, value + count);
     }
 
     fn way(&self, stream: Stream) -> u64 {
-        words::way(&self.0.station, stream)
+        stream_words::way(&self.0.station, stream)
     }
 
     fn is_fast(&self, stream: Stream) -> bool {
@@ -67,15 +68,15 @@ impl<'a> Rings<'a> {
 
     /// What came is answered with a reset.
     pub fn refuse(&self, stream: Stream) {
-        words::raise(&self.0.station, stream, flag::REFUSED);
-        near::mark(self.0, stream);
+        stream_words::raise(&self.0.station, stream, flag::REFUSED);
+        marks::mark(self.0, stream);
     }
 
     /// Whether the program still takes bytes; if not, they are refused.
     pub fn takes(&self, stream: Stream) -> bool {
-        near::owe(self.0, stream);
+        marks::owe(self.0, stream);
         let closed = self.0.far(stream).incoming().look().0 & word::CLOSED != 0;
-        if closed || words::flags(&self.0.station, stream) & (flag::NEAR_GONE | flag::RESET_IN) != 0 {
+        if closed || stream_words::flags(&self.0.station, stream) & (flag::NEAR_GONE | flag::RESET_IN) != 0 {
             self.refuse(stream);
             return false;
         }
@@ -84,42 +85,45 @@ impl<'a> Rings<'a> {
 
     /// The peer sends no more.
     pub fn ended(&self, stream: Stream) {
-        if words::raise(&self.0.station, stream, flag::FIN_IN) & flag::FIN_IN == 0 {
+        if stream_words::raise(&self.0.station, stream, flag::FIN_IN) & flag::FIN_IN == 0 {
             self.0.far(stream).outgoing().end(word::FIN);
             self.tell(stream, arm::IN);
-            near::mark(self.0, stream);
+            marks::mark(self.0, stream);
         }
     }
 
     /// The engine is of no use any more: the keeper goes on over the shadow.
     pub fn to_tcp(&self, stream: Stream, more: u64) {
-        words::raise(&self.0.station, stream, more);
-        words::set(&self.0.station, stream, words::MODE, mode::RESUMING);
+        stream_words::raise(&self.0.station, stream, more);
+        stream_words::set(&self.0.station, stream, stream_words::MODE, mode::RESUMING);
         self.is_narrow(stream, false);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 
     /// A server that has all the bytes before those that BEGIN spoke of goes on with the engine's. Room for the first of
     /// them was granted with the token.
     pub fn begin_if_there(&self, stream: Stream) {
         let station = &self.0.station;
-        let (begins, received) = (words::get(station, stream, words::BEGIN_AT), words::get(station, stream, words::RECEIVED));
+        let (begins, received) = (
+            stream_words::get(station, stream, stream_words::BEGIN_AT),
+            stream_words::get(station, stream, stream_words::RECEIVED),
+        );
         let Some(position) = begins.checked_sub(1).filter(|_| self.way(stream) == mode::CLAIMED) else { return };
         if received == position {
-            words::set(station, stream, words::IN_BASE, position);
-            words::set(station, stream, words::GRANTED, position + FIRST);
-            words::raise(station, stream, flag::BEGIN_DUE);
-            words::set(station, stream, words::MODE, mode::FAST);
+            stream_words::set(station, stream, stream_words::IN_BASE, position);
+            stream_words::set(station, stream, stream_words::GRANTED, position + FIRST);
+            stream_words::raise(station, stream, flag::BEGIN_DUE);
+            stream_words::set(station, stream, stream_words::MODE, mode::FAST);
         } else if received > position {
             self.refuse(stream);
         }
     }
 
-    /// Wakes whoever sleeps on the near side for `conditions`.
+    /// Wakes the sleepers of the near side for `conditions`.
     pub fn tell(&self, stream: Stream, conditions: u32) {
         let far = self.0.far(stream);
         match self.0.near(stream) {
-            Some(near) if near::hears_by_itself(near, far, conditions) => {}
+            Some(near) if marks::hears_by_itself(near, far, conditions) => {}
             _ => wait::notify(far, self.0.far_fd(stream), conditions),
         }
     }
@@ -127,7 +131,7 @@ impl<'a> Rings<'a> {
     /// The peer, or all ways to it, ended both directions.
     pub fn broken(&self, stream: Stream) {
         let station = &self.0.station;
-        if words::raise(station, stream, flag::RESET_IN) & flag::RESET_IN != 0 {
+        if stream_words::raise(station, stream, flag::RESET_IN) & flag::RESET_IN != 0 {
             return;
         }
         let out = self.0.far(stream).outgoing();
@@ -136,7 +140,7 @@ impl<'a> Rings<'a> {
         out.end(word::RST | word::FIN | word::CLOSED | late);
         self.tell(stream, arm::IN);
         self.tell(stream, arm::OUT);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 }
 
@@ -151,7 +155,7 @@ impl Pump for Rings<'_> {
             mode::BEGINNING | mode::CLAIMED => return self.refuse(stream),
             _ => return,
         }
-        if words::flags(&self.0.station, stream) & flag::COUNTS != 0 {
+        if stream_words::flags(&self.0.station, stream) & flag::COUNTS != 0 {
             self.answered(stream);
         }
         if !self.takes(stream) {
@@ -160,7 +164,7 @@ impl Pump for Rings<'_> {
         let far = self.0.far(stream);
         let (length, posted) = (data.len(), self.1.as_mut().map_or(0, |posting| posting.take(self.0, stream, &data)));
         if posted == length {
-            return self.add(stream, words::RECEIVED, length as u64);
+            return self.add(stream, stream_words::RECEIVED, length as u64);
         }
         self.settle();
         if data.as_slice().is_none() {
@@ -180,7 +184,7 @@ impl Pump for Rings<'_> {
             }
             true
         });
-        self.add(stream, words::RECEIVED, done as u64);
+        self.add(stream, stream_words::RECEIVED, done as u64);
         if done < length {
             // More than was granted, or a program that wrote over its own ring.
             self.refuse(stream);
@@ -190,7 +194,7 @@ impl Pump for Rings<'_> {
 
     fn taken(&mut self, driver: &mut Driver<'_>) {
         self.settle();
-        near::attend(self.0, driver);
+        attend(self.0, driver);
     }
 
     fn is_content(&self) -> bool {
@@ -220,16 +224,16 @@ impl Pump for Rings<'_> {
         if !self.active(stream) || self.way(stream) != mode::CLAIMED {
             return;
         }
-        words::set(station, stream, words::BEGIN_AT, position + 1);
+        stream_words::set(station, stream, stream_words::BEGIN_AT, position + 1);
         self.begin_if_there(stream);
-        near::mark(self.0, stream);
+        marks::mark(self.0, stream);
     }
 
     fn begun(&mut self, stream: Stream) {
         if self.active(stream) && self.way(stream) == mode::BEGINNING {
-            words::raise(&self.0.station, stream, flag::CATCH_UP);
-            words::set(&self.0.station, stream, words::MODE, mode::FAST);
-            near::mark(self.0, stream);
+            stream_words::raise(&self.0.station, stream, flag::CATCH_UP);
+            stream_words::set(&self.0.station, stream, stream_words::MODE, mode::FAST);
+            marks::mark(self.0, stream);
         }
     }
 
@@ -241,15 +245,17 @@ impl Pump for Rings<'_> {
     }
 
     fn stays(&mut self, stream: Stream) {
-        words::lower(&self.0.station, stream, flag::QUITS | flag::LEAVE_DUE | flag::COUNTS);
-        words::raise(&self.0.station, stream, flag::STAYS);
-        near::mark(self.0, stream);
+        stream_words::lower(&self.0.station, stream, flag::QUITS | flag::LEAVE_DUE | flag::COUNTS);
+        stream_words::raise(&self.0.station, stream, flag::STAYS);
+        marks::mark(self.0, stream);
     }
 
     fn urgent(&mut self, stream: Stream, position: u64, _byte: u8) {
         self.settle();
-        let base = words::get(&self.0.station, stream, words::IN_BASE);
-        if self.is_fast(stream) && position.saturating_add(base) == words::get(&self.0.station, stream, words::RECEIVED) {
+        let base = stream_words::get(&self.0.station, stream, stream_words::IN_BASE);
+        if self.is_fast(stream)
+            && position.saturating_add(base) == stream_words::get(&self.0.station, stream, stream_words::RECEIVED)
+        {
             let far = self.0.far(stream);
             urgent::mark(far);
             wait::ring_urgent(far, self.0.far_fd(stream));
@@ -262,16 +268,19 @@ impl Pump for Rings<'_> {
             return;
         }
         let station = &self.0.station;
-        let upto = upto.saturating_add(words::get(station, stream, words::OUT_BASE));
-        let (known, sent) = (words::get(station, stream, words::ACKNOWLEDGED), words::get(station, stream, words::SENT));
+        let upto = upto.saturating_add(stream_words::get(station, stream, stream_words::OUT_BASE));
+        let (known, sent) = (
+            stream_words::get(station, stream, stream_words::ACKNOWLEDGED),
+            stream_words::get(station, stream, stream_words::SENT),
+        );
         if upto <= known || upto > sent {
             return;
         }
         self.count(stream, upto - known);
-        words::set(station, stream, words::ACKNOWLEDGED, upto);
+        stream_words::set(station, stream, stream_words::ACKNOWLEDGED, upto);
         self.0.far(stream).incoming().pass((upto - known) as usize);
         self.tell(stream, arm::OUT);
-        near::owe(self.0, stream);
+        marks::owe(self.0, stream);
     }
 
     fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream) {
@@ -285,7 +294,7 @@ impl Pump for Rings<'_> {
             return;
         }
         // A driver that was killed may have taken a sleeper's announcement, and not rung.
-        words::raise(&self.0.station, stream, flag::RING);
+        stream_words::raise(&self.0.station, stream, flag::RING);
         match self.way(stream) {
             mode::FAST => self.to_tcp(stream, 0),
             mode::CLAIMED => self.to_tcp(stream, flag::NEVER_FAST),
@@ -299,7 +308,10 @@ impl Rings<'_> {
     /// Sends what waits where nothing else is to be said or done before it; [`Rings::service`] follows.
     #[inline(always)]
     pub fn send_first(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) {
-        if stream >= words::STREAMS || words::flags(&self.0.station, stream) != flag::ACTIVE || self.way(stream) != mode::FAST {
+        if stream >= stream_words::STREAMS
+            || stream_words::flags(&self.0.station, stream) != flag::ACTIVE
+            || self.way(stream) != mode::FAST
+        {
             return;
         }
         let (near_word, waiting) = self.0.far(stream).incoming().look();
@@ -312,7 +324,7 @@ impl Rings<'_> {
     pub fn service(&mut self, driver: &mut Driver<'_>, stream: Stream) {
         let station = &self.0.station;
         let now = clock::monotonic_ns();
-        let flags = words::flags(station, stream);
+        let flags = stream_words::flags(station, stream);
         if flags & flag::GIVEN_UP != 0 {
             return self.settle_given_up(driver, stream, now);
         }
@@ -326,12 +338,12 @@ impl Rings<'_> {
         if !matches!(self.way(stream), mode::FAST | mode::BEGINNING) {
             // The keeper's business.
             if self.0.far_fd(stream) < 0 {
-                near::wake_keeper(self.0);
+                marks::wake_keeper(self.0);
             }
             return;
         }
         if flags & flag::CATCH_UP != 0 {
-            words::lower(station, stream, flag::CATCH_UP);
+            stream_words::lower(station, stream, flag::CATCH_UP);
             let [_, acknowledged, _] = driver.positions(stream);
             self.acknowledged(stream, acknowledged);
         }
@@ -343,31 +355,32 @@ impl Rings<'_> {
         } else if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 && self.say_begin(driver, stream, now) {
             let far = self.0.far(stream);
             let (near_word, waiting) = far.incoming().look();
-            let goes = self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0;
+            let goes = self.way(stream) == mode::FAST || stream_words::get(station, stream, stream_words::OUT_BASE) == 0;
             if self.is_to_be_reset(stream, near_word) {
                 // What was said before arrives before it, as far as there is room.
                 let goes = goes && flags & flag::FIN_OUT == 0;
                 let all = goes && self.send(driver, stream, waiting, now);
                 if goes && !all {
-                    let nothing = words::get(station, stream, words::SENT) == words::get(station, stream, words::OUT_BASE);
+                    let nothing = stream_words::get(station, stream, stream_words::SENT)
+                        == stream_words::get(station, stream, stream_words::OUT_BASE);
                     // What came for a program that had closed is no reason to lose what that said before.
                     let closed = near_word & word::CLOSED != 0 || flags & flag::NEAR_GONE != 0;
-                    if nothing && (closed || words::flags(station, stream) & flag::REFUSED == 0) {
+                    if nothing && (closed || stream_words::flags(station, stream) & flag::REFUSED == 0) {
                         return; // the first room is on its way to us, as TCP's is before anything is sent
                     }
                 }
                 if all && near_word & word::LATE != 0 && driver.finish(now, stream) {
-                    words::raise(station, stream, flag::FIN_OUT);
+                    stream_words::raise(station, stream, flag::FIN_OUT);
                 }
                 if driver.reset(now, stream) {
-                    words::raise(station, stream, flag::RESET_OUT);
+                    stream_words::raise(station, stream, flag::RESET_OUT);
                     self.close_near(stream, word::RST | word::FIN | word::CLOSED);
                 }
             } else if goes {
                 let all = self.send(driver, stream, waiting, now);
                 let ended = near_word & (word::FIN | word::CLOSED) != 0 || flags & flag::NEAR_GONE != 0;
                 if all && ended && flags & flag::FIN_OUT == 0 && driver.finish(now, stream) {
-                    words::raise(station, stream, flag::FIN_OUT);
+                    stream_words::raise(station, stream, flag::FIN_OUT);
                 }
                 if self.way(stream) == mode::FAST && !no_more {
                     self.grant(driver, stream);
@@ -379,7 +392,7 @@ impl Rings<'_> {
 
     /// Whether the program, or what it left unread, ends the stream with a reset.
     pub fn is_to_be_reset(&self, stream: Stream, near_word: u64) -> bool {
-        let flags = words::flags(&self.0.station, stream);
+        let flags = stream_words::flags(&self.0.station, stream);
         if near_word & word::RST != 0 || flags & flag::REFUSED != 0 {
             return true;
         }
@@ -397,14 +410,14 @@ impl Rings<'_> {
     /// Grants the peer the room that the program has made.
     fn grant(&mut self, driver: &mut Driver<'_>, stream: Stream) {
         let station = &self.0.station;
-        let received = words::get(station, stream, words::RECEIVED);
+        let received = stream_words::get(station, stream, stream_words::RECEIVED);
         let unread = self.0.far(stream).outgoing().unacknowledged();
         let limit = received - unread.min(received) + WINDOW;
-        let mut granted = words::get(station, stream, words::GRANTED);
+        let mut granted = stream_words::get(station, stream, stream_words::GRANTED);
         if limit >= granted + WINDOW / 4 {
             granted = limit;
-            words::set(station, stream, words::GRANTED, limit);
-            driver.grant(stream, limit - words::get(station, stream, words::IN_BASE));
+            stream_words::set(station, stream, stream_words::GRANTED, limit);
+            driver.grant(stream, limit - stream_words::get(station, stream, stream_words::IN_BASE));
         }
         self.is_narrow(stream, granted < received + WINDOW / 2);
     }
@@ -412,7 +425,7 @@ impl Rings<'_> {
     /// Says what the peer must know before anything else; false: that is not said yet.
     fn say_begin(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) -> bool {
         let station = &self.0.station;
-        let flags = words::flags(station, stream);
+        let flags = stream_words::flags(station, stream);
         if flags & flag::BIND_DUE != 0 {
             match station.opening(stream) {
                 Opening::Pending => return false,
@@ -420,17 +433,17 @@ impl Rings<'_> {
                 // Lost: the server's record will tell how it goes on.
                 Opening::Refused(_) => {}
             }
-            words::lower(station, stream, flag::BIND_DUE);
+            stream_words::lower(station, stream, flag::BIND_DUE);
         }
         if flags & flag::BEGIN_DUE != 0 {
             let said = match self.way(stream) {
-                mode::BEGINNING => driver.begin(now, stream, words::get(station, stream, words::OUT_BASE)),
+                mode::BEGINNING => driver.begin(now, stream, stream_words::get(station, stream, stream_words::OUT_BASE)),
                 _ => driver.begun(now, stream),
             };
             if !said {
                 return false;
             }
-            words::lower(station, stream, flag::BEGIN_DUE);
+            stream_words::lower(station, stream, flag::BEGIN_DUE);
         }
         true
     }
@@ -451,20 +464,23 @@ impl Rings<'_> {
     fn send(&mut self, driver: &mut Driver<'_>, stream: Stream, waiting: usize, now: u64) -> bool {
         let station = &self.0.station;
         let far = self.0.far(stream);
-        let (sent, acknowledged) = (words::get(station, stream, words::SENT), words::get(station, stream, words::ACKNOWLEDGED));
+        let (sent, acknowledged) = (
+            stream_words::get(station, stream, stream_words::SENT),
+            stream_words::get(station, stream, stream_words::ACKNOWLEDGED),
+        );
         let under_way = (sent - acknowledged) as usize;
         let mut left = waiting.saturating_sub(under_way);
         let mut skip = under_way;
         while left > 0 {
             let marked = far.peer().urgent.load(Ordering::Acquire);
             let mut most = left;
-            if marked & mark::VALID != 0 && marked != words::get(station, stream, words::MARK) {
+            if marked & mark::VALID != 0 && marked != stream_words::get(station, stream, stream_words::MARK) {
                 let ahead = (marked & word::POSITION).wrapping_sub(sent + (skip - under_way) as u64) & word::POSITION;
                 if ahead == 0 {
                     if !driver.urgent(now, stream, 0) {
                         return false;
                     }
-                    words::set(station, stream, words::MARK, marked);
+                    stream_words::set(station, stream, stream_words::MARK, marked);
                 } else if ahead < left as u64 {
                     most = ahead as usize;
                 }
@@ -484,7 +500,7 @@ impl Rings<'_> {
                 }
                 true
             });
-            self.add(stream, words::SENT, taken as u64);
+            self.add(stream, stream_words::SENT, taken as u64);
             skip += taken;
             left -= taken;
             if taken < most {
@@ -504,26 +520,48 @@ impl Rings<'_> {
     /// Lets go of the stream when both ends have been said and heard, and the near side is closed.
     pub fn conclude(&self, stream: Stream) {
         let station = &self.0.station;
-        let flags = words::flags(station, stream);
+        let flags = stream_words::flags(station, stream);
         let both = flag::FIN_OUT | flag::FIN_IN;
-        let said =
-            flags & both == both && words::get(station, stream, words::SENT) == words::get(station, stream, words::ACKNOWLEDGED);
+        let said = flags & both == both
+            && stream_words::get(station, stream, stream_words::SENT)
+                == stream_words::get(station, stream, stream_words::ACKNOWLEDGED);
         let over = said || flags & (flag::RESET_OUT | flag::RESET_IN) != 0;
         let (base, _, channel) = self.0.place(stream);
         let closed = shunt_link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT;
         if over && (closed || flags & flag::NEAR_GONE != 0) {
             // Its number is free when the keeper has closed its descriptors: else those would be taken for the next one's.
-            words::lower(station, stream, flag::ACTIVE);
-            words::raise(station, stream, flag::OVER);
-            near::wake_keeper(self.0);
+            stream_words::lower(station, stream, flag::ACTIVE);
+            stream_words::raise(station, stream, flag::OVER);
+            marks::wake_keeper(self.0);
         }
     }
 
     /// A stream whose client gave up is released when the station knows what became of it.
     fn settle_given_up(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) {
         if self.0.station.opening(stream) != Opening::Pending {
-            words::lower(&self.0.station, stream, flag::GIVEN_UP);
+            stream_words::lower(&self.0.station, stream, flag::GIVEN_UP);
             driver.release(now, stream);
+        }
+    }
+}
+
+/// Looks after all streams that are marked.
+pub fn attend(home: &Home, driver: &mut Driver<'_>) {
+    let mut pump = Rings::of(home);
+    for row in 0..stream_words::STREAMS / 64 {
+        let common = home.common();
+        let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
+        let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
+        if dirty.load(Ordering::Relaxed) != 0 {
+            bits |= dirty.swap(0, Ordering::AcqRel);
+        }
+        if bits == 0 {
+            continue;
+        }
+        owed.store(0, Ordering::Relaxed);
+        while bits != 0 {
+            pump.service(driver, row * 64 + bits.trailing_zeros());
+            bits &= bits - 1;
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Servers that refused a stream a moment ago: connections to them bind no port, and ask nobody, until this is over.
+//! Servers that refused a stream a moment ago: connections to them bind no port, and no host is asked, until this is over.
 
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_sys::clock;
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 
 /// For how long (ns): one that said so; one whose answer did not come while `connect` could wait.
 pub const SAID: u64 = 1_000_000_000;
 pub const LATE: u64 = 100_000_000;
 
-/// Who, why, until when.
-static REFUSALS: Shared<[(Address, Reason, u64); 16]> =
-    Shared::new([(Address { ip: [0; 16], port: 0, scope: 0 }, Reason::Unknown, 0); 16]);
+/// The server, why, and until when.
+static REFUSALS: LockedCell<[(Address, Reason, u64); 16]> =
+    LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, Reason::Unknown, 0); 16]);
 
 /// Why the next connection to `server` is the kernel's.
 pub fn of(server: &Address) -> Option<Reason> {

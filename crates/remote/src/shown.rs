@@ -61,7 +61,7 @@ mod tests {
     /// The connection that the listener gets, when `client` was set on the client's side.
     fn accepted(listener: &TcpListener, client: &[(i32, i32, i32)]) -> (OwnedFd, OwnedFd) {
         let raw = calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and no other code's.
         let socket = unsafe { OwnedFd::from_raw_fd(raw) };
         client.iter().for_each(|(level, name, value)| set(raw, *level, *name, *value));
         let port = listener.local_addr().expect("an address").port();

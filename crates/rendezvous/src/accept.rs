@@ -1,10 +1,11 @@
 //! accept: two queues, one answer. Shunt clients come through the rendezvous or offer their connections in memory,
 //! everyone else comes through TCP.
 
+pub(crate) mod acceptors;
 mod arrival;
 pub mod deferred;
 pub mod owner;
-pub(super) mod patience;
+mod patience;
 mod sleep;
 mod wait;
 
@@ -15,9 +16,10 @@ pub use wait::{leaves_bells, queues, ready, someone_waits, told};
 use crate::listen;
 use crate::listen::sharing;
 use crate::reconnect::{server, shared_server};
-use core::sync::atomic::{AtomicU32, Ordering};
+use acceptors::ACCEPTORS;
+use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::channel::state;
@@ -27,18 +29,15 @@ use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, socklen_t};
 use shunt_sys::{calls, processor, thread, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 
-/// Clients that were sent away, as they were not honest or there was no room for them.
-static SENT_AWAY: AtomicU32 = AtomicU32::new(0);
-
 /// A client is not taken: it sees its connection end.
 pub fn send_away(companion: i32, why: Reason) {
-    report::count(why);
-    SENT_AWAY.fetch_add(1, Ordering::Relaxed);
+    status_page::count(why);
+    ACCEPTORS.sent_away.fetch_add(1, Ordering::Relaxed);
     let _ = calls::close(companion);
 }
 
@@ -56,7 +55,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
     let turn = listener.listening.accepts.fetch_add(1, Ordering::Relaxed);
-    let (mut told, sent_away) = (blocking && wait::was_told(), SENT_AWAY.load(Ordering::Relaxed));
+    let (mut told, sent_away) = (blocking && wait::was_told(), ACCEPTORS.sent_away.load(Ordering::Relaxed));
     let mut ask = !blocking || !server::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
     loop {
         let found = if alone && !deferred::concern(listener) {
@@ -73,7 +72,9 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         match found {
             Err(Errno(libc::EAGAIN)) if asked && shared_server::comes(listener) => {}
             // Whoever poll told of a client that was none serves others in this thread: it must not be made to wait for the next.
-            Err(Errno(libc::EAGAIN)) if asked && core::mem::take(&mut told) && SENT_AWAY.load(Ordering::Relaxed) != sent_away => {
+            Err(Errno(libc::EAGAIN))
+                if asked && core::mem::take(&mut told) && ACCEPTORS.sent_away.load(Ordering::Relaxed) != sent_away =>
+            {
                 return Err(Errno(libc::ECONNABORTED));
             }
             Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => {
@@ -174,7 +175,7 @@ unsafe fn from_kernel(
     if crate::other_hosts::accepted(accepted, listener.hold.number(fd), listener, flags) {
         return Ok(accepted as isize);
     }
-    report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
+    status_page::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
     Ok(accepted as isize)
 }
 
@@ -248,7 +249,7 @@ impl Accepted {
         // SAFETY: passed on.
         let told = if address.is_null() { Ok(()) } else { unsafe { told.write(address, length) } };
         if let Err(error) = told {
-            shunt_table::operations::closing(self.companion);
+            shunt_table::upcalls::operations::closing(self.companion);
             let _ = calls::close(self.companion);
             return Err(error);
         }
@@ -273,7 +274,7 @@ pub fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
         let (arrival, _setup) = arrive(listener, flags, None)?;
         match welcome(&arrival, listener, flags & libc::SOCK_NONBLOCK != 0) {
             Ok(accepted) => {
-                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
                 if listener.has(flag::LISTENER_SHARED) {
                     shared_server::arrived(arrival.index, listener);
                 }
@@ -295,7 +296,7 @@ pub fn refuse_waiting(listener: &Socket) {
         if let Some(socket) = shunt_stream::socket::stream(accepted.companion) {
             socket.set(flag::LINGER_RESET);
         }
-        shunt_table::operations::closing(accepted.companion);
+        shunt_table::upcalls::operations::closing(accepted.companion);
         let _ = calls::close(accepted.companion);
     }
 }
@@ -329,7 +330,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     side.address_family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::attach::class_limit(), Ordering::Relaxed);
     side.wait.processor.store(processor::number() + 1, Ordering::Relaxed);
-    wait::CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
+    ACCEPTORS.client.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     socket.attach(base, accepted.channel, 1);
     socket.set_addresses(&accepted.client, &accepted.server); // what was found plausible
     socket.connected.link_index.store(accepted.index as u32, Ordering::Relaxed);
@@ -344,6 +345,6 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     listen::options::inherit(listener, socket, began);
     crate::options::connected(socket, accepted.companion, true);
     shunt_table::table::enter(accepted.companion, Kind::Stream, socket);
-    report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
+    status_page::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
     Ok(())
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_segment::address::Address;
 use shunt_sys::clock;
 use shunt_table::diag;
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 /// How long an answer of the kernel about a port is believed: a burst of connections asks once.
 const BELIEVE_NS: u64 = 20_000_000;
@@ -54,7 +54,7 @@ const NO_ANSWER: Answer = Answer {
 /// What this process knows of its own connecting.
 struct Connecting {
     /// Under the set-up lock.
-    answers: Shared<[Answer; ANSWERS]>,
+    answers: LockedCell<[Answer; ANSWERS]>,
     /// Connections with a lent port for which the kernel was asked who listens. Under the set-up lock.
     walked: AtomicU32,
     /// Connects that the program has begun.
@@ -62,7 +62,7 @@ struct Connecting {
 }
 
 static CONNECTING: Connecting =
-    Connecting { answers: Shared::new([NO_ANSWER; ANSWERS]), walked: AtomicU32::new(0), begun: AtomicU32::new(0) };
+    Connecting { answers: LockedCell::new([NO_ANSWER; ANSWERS]), walked: AtomicU32::new(0), begun: AtomicU32::new(0) };
 
 pub(crate) fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
     // SAFETY: the set-up lock is held.

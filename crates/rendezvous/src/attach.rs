@@ -11,8 +11,8 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::owner::Owner;
 use shunt_stream::waiting::watchers;
 use shunt_stream::waiting::watchers::Change;
-use shunt_sys::{calls, clock, libc, processor, thread};
-use shunt_table::process::report;
+use shunt_sys::{calls, clock, libc, processor, thread, Errno};
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 
@@ -79,7 +79,7 @@ pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize)
         let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
         let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
         shunt_table::table::enter(number, Kind::Stream, socket);
-        report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
+        status_page::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
     }
     if let Some(owner) = owner {
         owner.give(socket, fd);

@@ -2,7 +2,7 @@
 //! what other threads open meanwhile gets others. The number is let go when the sleep ends, and is the lowest again by then.
 
 use core::sync::atomic::{AtomicI32, Ordering};
-use shunt_link::reserve;
+use shunt_link::fd_reserve;
 use shunt_sys::libc::{EMFILE, F_DUPFD_CLOEXEC};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, Errno, Result};
@@ -60,7 +60,7 @@ pub fn during<T>(no_socket: i32, sleep: impl FnOnce() -> Result<T>) -> Result<T>
 fn take() -> Result<Option<&'static AtomicI32>> {
     // Under the lock the reserve's numbers stay the reserve's.
     let Some(_setup) = global::SETUP.try_lock() else { return Ok(None) };
-    let Some(open) = reserve::any() else { return Ok(None) };
+    let Some(open) = fd_reserve::any() else { return Ok(None) };
     let Some(place) = CLAIMED.iter().find(|place| place.load(Ordering::Relaxed) < 0) else { return Ok(None) };
     let number = match calls::fcntl(open, F_DUPFD_CLOEXEC, 0) {
         Err(Errno(EMFILE)) => return Err(Errno(EMFILE)),

@@ -4,7 +4,7 @@ use crate::reconnect::{server, shared_server};
 use crate::{exchange, held, spare};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
@@ -119,7 +119,7 @@ fn announce_end(socket: &Socket, ended: bool) {
     // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
     // Another owner may have asked for it.
     let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
-    // A carrier leaves before it ends: one that is there still was killed, with bytes that nobody can find.
+    // A relay leaves before it ends: one that is there still was killed, with bytes that nobody can find.
     let lost = || socket.has(flag::SHARED) && socket.carriage().any();
     let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED)) || lost();
     let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;
@@ -160,5 +160,5 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
         _ if link.ours => link.bell >= 0 && header.bid.intended.load(Ordering::Relaxed) != 0,
         _ => shared_server::keeps(index),
     };
-    usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
+    usable && companion_cache::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }

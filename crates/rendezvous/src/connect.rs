@@ -1,13 +1,11 @@
 //! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
 
-
-
+use crate::answers::{remember, remembered, Answer, Found};
 use crate::attach::{self, describe, introduce, replace, settle, Setting};
 use crate::options::multipath;
 use crate::other_hosts::Outcome;
 use crate::reconnect::{client, shared_client};
 use crate::twins;
-use crate::answers::{remember, remembered, Answer, Found};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::ports;
@@ -21,7 +19,7 @@ use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, S
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::global::SETUP;
 use shunt_table::process::identity;
-use shunt_table::{diag, global, passing, private, route, sockaddr};
+use shunt_table::{diag, fd_passing, global, private, route, sockaddr};
 
 /// Tries to connect `socket` (a TCP socket at `fd`) to `server` through shared memory.
 pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome {
@@ -279,8 +277,8 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
             let both = [offer.link.fd, offer.link.bell_for_server];
             let withheld = both[1] >= 0 && header.several.load(Ordering::Acquire) != 0;
             let sent = &both[..1 + (both[1] >= 0 && !withheld) as usize];
-            let byte = if withheld { passing::WITHOUT_BELL } else { passing::ALL };
-            passing::send_with(companion.0, &[byte], sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+            let byte = if withheld { fd_passing::WITHOUT_BELL } else { fd_passing::ALL };
+            fd_passing::send_with(companion.0, &[byte], sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
         } else if header.sole.load(Ordering::Acquire) == 1 {
             link::bell_known(offer.index);
         } else {
@@ -350,7 +348,7 @@ pub fn first_success(socket: &Socket) -> bool {
 
 /// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
 fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
-    let peer = passing::creator(companion).map_err(|_| Reason::Refused)?;
+    let peer = fd_passing::creator(companion).map_err(|_| Reason::Refused)?;
     if peer.uid != owner.uid {
         return Err(Reason::PeerNotOwner);
     }

@@ -10,7 +10,7 @@ use shunt_stream::waiting::watchers::Change;
 use shunt_stream::waiting::{holding, readiness, watchers};
 use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -81,7 +81,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
             let close_on_exec = crate::attach::closes_on_exec(number);
             let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
             if shunt_stream::socket::replace(number, socket, Kind::Tcp, next) {
-                report::note(number, kind::TCP, Reason::Unconnected, None);
+                status_page::note(number, kind::TCP, Reason::Unconnected, None);
             }
         }
     }

@@ -1,5 +1,5 @@
 //! A stream of this very process whose numbers become those of a socket of the kernel's, with all that its calls, its sets and its forks
-//! see of that: by a relay ([`CARRYING`]'s other users), or by its own TCP connection ([`leave`]).
+//! see of that: by a relay ([`Exchange::carrying`]'s other users), or by its own TCP connection ([`leave`]).
 //!
 //! Its epoll sets go on watching it, and calls that sleep on it go on there ([`shunt_stream`]'s `carried`).
 
@@ -15,7 +15,7 @@ use shunt_sys::section::{self, Section};
 use shunt_sys::{calls, clock, libc};
 use shunt_table::global::{Guard, Mutex, SETUP};
 use shunt_table::private::Pending;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -25,22 +25,29 @@ pub trait Given {
     fn take(self) -> Option<i32>;
 }
 
-/// One at a time: what two threads give to the kernel at once, each by a ring of its own, is often the same. Taken before all other locks.
-pub static CARRYING: Mutex = Mutex::new();
+/// How far this process is with changing the carrier of streams.
+struct Exchange {
+    /// One at a time: what two threads give to the kernel at once, each by a ring of its own, is often the same. Taken before all other locks.
+    carrying: Mutex,
+    /// Calls that change what a stream is or has, and a thread that would leave one and waits for them: each says so before it looks for the other.
+    changing: AtomicU32,
+    leaving: AtomicBool,
+    /// The process may not make the calls by which a stream is left.
+    stays: AtomicBool,
+    /// A fork holds it. Written under the set-up lock, so that forks of our own, which do not, find it clear.
+    forking: AtomicBool,
+}
 
-/// Calls that change what a stream is or has, and a thread that would leave one and waits for them: each says so before it looks for the other.
-static CHANGING: AtomicU32 = AtomicU32::new(0);
-
-static LEAVING: AtomicBool = AtomicBool::new(false);
+static EXCHANGE: Exchange = Exchange {
+    carrying: Mutex::new(),
+    changing: AtomicU32::new(0),
+    leaving: AtomicBool::new(false),
+    stays: AtomicBool::new(false),
+    forking: AtomicBool::new(false),
+};
 
 /// How long such calls, of which each takes microseconds, are waited for (ns).
 const CHANGED_WITHIN: u64 = 1_000_000;
-
-/// The process may not make the calls by which a stream is left.
-static STAYS: AtomicBool = AtomicBool::new(false);
-
-/// A fork holds it. Written under the set-up lock, so that forks of our own, which do not, find it clear.
-static FORKING: AtomicBool = AtomicBool::new(false);
 
 /// Before fork, and before the set-up lock is taken for it: the child finds no stream to another host half given away.
 pub fn before_fork() -> Option<Guard<'static>> {
@@ -51,14 +58,14 @@ pub fn before_fork() -> Option<Guard<'static>> {
 pub fn keep_for_fork(held: Option<Guard<'static>>) {
     if let Some(held) = held {
         core::mem::forget(held);
-        FORKING.store(true, Ordering::Relaxed);
+        EXCHANGE.forking.store(true, Ordering::Relaxed);
     }
 }
 
 /// After it, in either process, before the set-up lock is let go.
 pub fn after_fork() {
-    if FORKING.swap(false, Ordering::Relaxed) {
-        CARRYING.reset();
+    if EXCHANGE.forking.swap(false, Ordering::Relaxed) {
+        EXCHANGE.carrying.reset();
         section::leave();
     }
 }
@@ -66,9 +73,9 @@ pub fn after_fork() {
 /// In the child after fork.
 pub fn forked() {
     after_fork();
-    CARRYING.reset();
-    CHANGING.store(0, Ordering::Relaxed);
-    LEAVING.store(false, Ordering::Relaxed);
+    EXCHANGE.carrying.reset();
+    EXCHANGE.changing.store(0, Ordering::Relaxed);
+    EXCHANGE.leaving.store(false, Ordering::Relaxed);
 }
 
 /// The object of a kernel's socket without numbers yet, which takes the place of `socket`.
@@ -93,12 +100,12 @@ pub fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, rea
                 let close_on_exec = crate::attach::closes_on_exec(number);
                 let _ = calls::dup3(end, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
                 if shunt_stream::socket::replace(number, socket, Kind::Tcp, next) {
-                    report::show(number, kind::TCP, reason);
+                    status_page::show(number, kind::TCP, reason);
                 }
             });
         }
     }
-    report::count(reason);
+    status_page::count(reason);
 }
 
 /// No number is left of a socket of the kernel's that was a stream, perhaps: nobody looks at that any more.
@@ -117,18 +124,18 @@ pub fn ended(next: &Socket) {
 
 /// Nobody else gives a stream away meanwhile. `None`: a handler that interrupted the same.
 pub fn alone() -> Option<Guard<'static>> {
-    CARRYING.lock()
+    EXCHANGE.carrying.lock()
 }
 
 /// No stream is left from now on: a filter refuses what that needs.
 pub fn stay() {
     let _alone = alone();
-    STAYS.store(true, Ordering::Release);
+    EXCHANGE.stays.store(true, Ordering::Release);
 }
 
 /// Whether none is.
 pub fn stay_for_good() -> bool {
-    STAYS.load(Ordering::Acquire)
+    EXCHANGE.stays.load(Ordering::Acquire)
 }
 
 /// See [`stays`].
@@ -146,7 +153,7 @@ struct Counted;
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        CHANGING.fetch_sub(1, Ordering::Release);
+        EXCHANGE.changing.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -165,9 +172,9 @@ pub fn stays(fd: i32) -> Option<Stays> {
 #[cold]
 fn begin_change() -> Option<Stays> {
     let section = Section::begin();
-    CHANGING.fetch_add(1, Ordering::SeqCst);
+    EXCHANGE.changing.fetch_add(1, Ordering::SeqCst);
     let counted = Counted;
-    let as_long = if LEAVING.load(Ordering::SeqCst) {
+    let as_long = if EXCHANGE.leaving.load(Ordering::SeqCst) {
         drop(counted);
         AsLong::Alone { _guard: alone()? }
     } else {
@@ -194,10 +201,10 @@ pub struct Unchanging;
 impl Unchanging {
     /// By who is [`alone`]. `None`: one is at work for long.
     pub fn begin() -> Option<Unchanging> {
-        LEAVING.store(true, Ordering::SeqCst);
+        EXCHANGE.leaving.store(true, Ordering::SeqCst);
         let unchanging = Unchanging;
         let mut until = 0;
-        while CHANGING.load(Ordering::SeqCst) != 0 {
+        while EXCHANGE.changing.load(Ordering::SeqCst) != 0 {
             let now = clock::monotonic_ns();
             until = if until == 0 { now + CHANGED_WITHIN } else { until };
             if now >= until {
@@ -211,7 +218,7 @@ impl Unchanging {
 
 impl Drop for Unchanging {
     fn drop(&mut self) {
-        LEAVING.store(false, Ordering::SeqCst);
+        EXCHANGE.leaving.store(false, Ordering::SeqCst);
     }
 }
 
@@ -221,7 +228,7 @@ impl Drop for Unchanging {
 pub fn leave<G: Given>(fd: i32, socket: &Socket, ask: impl FnOnce() -> Option<G>) -> bool {
     // SAFETY: sockets live in slabs that are never unmapped.
     let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
-    let Some(_carrying) = CARRYING.lock() else { return false };
+    let Some(_carrying) = EXCHANGE.carrying.lock() else { return false };
     let Some(_unchanging) = Unchanging::begin() else { return false };
     if stay_for_good() || !shunt_stream::socket::is_of(fd, socket) || !socket.hold.is_own() || !watchers::can_follow(socket) {
         return false; // another thread was first, or the kernel cannot watch it as it is watched
@@ -293,6 +300,6 @@ mod tests {
         assert!(matches!(begin_change().unwrap()._as_long, AsLong::Alone { .. }), "behind who leaves one");
         drop(leaving);
         assert!(matches!(begin_change().unwrap()._as_long, AsLong::Counted(_)));
-        assert_eq!(CHANGING.load(Ordering::Relaxed), 0);
+        assert_eq!(EXCHANGE.changing.load(Ordering::Relaxed), 0);
     }
 }

@@ -12,7 +12,7 @@ use shunt_segment::address::Address;
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_sys::libc::{POLLRDHUP, SHUT_RD, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
 use shunt_sys::{calls, Result};
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 use shunt_table::private;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::table::{self, Kind};
@@ -31,14 +31,18 @@ struct Held {
 
 const NOTHING: Held = Held { fd: -1, address: Address { ip: [0; 16], port: 0, scope: 0 }, left: 0 };
 
-static HELD: Shared<[Held; MOST]> = Shared::new([NOTHING; MOST]);
+/// The addresses that are held for listeners whose connections have not all ended.
+struct Addresses {
+    held: LockedCell<[Held; MOST]>,
+    /// Whether anything is held: a connection that ends asks no more than this.
+    any: AtomicBool,
+}
 
-/// Whether anything is held: a connection that ends asks no more than this.
-static ANY: AtomicBool = AtomicBool::new(false);
+static ADDRESSES: Addresses = Addresses { held: LockedCell::new([NOTHING; MOST]), any: AtomicBool::new(false) };
 
 fn held() -> &'static mut [Held; MOST] {
     // SAFETY: the set-up lock is held.
-    unsafe { &mut *HELD.get() }
+    unsafe { &mut *ADDRESSES.held.get() }
 }
 
 /// The listener at `fd` is about to close, or a socket that listened once. Under the set-up lock.
@@ -60,7 +64,7 @@ pub fn listener_closes(fd: i32, listener: &Socket) {
         }
         let Ok(bound) = bound_beside(fd, listener, &address) else { return };
         *free = Held { fd: bound, address, left: count(&address) };
-        ANY.store(true, Ordering::Relaxed);
+        ADDRESSES.any.store(true, Ordering::Relaxed);
     }
 }
 
@@ -105,7 +109,7 @@ fn bound_beside(fd: i32, listener: &Socket, address: &Address) -> Result<i32> {
 
 /// A stream ends, whose last descriptor is in the table no longer. Under the set-up lock.
 pub fn ended(socket: &Socket) {
-    if !ANY.load(Ordering::Relaxed) || socket.side() != 1 {
+    if !ADDRESSES.any.load(Ordering::Relaxed) || socket.side() != 1 {
         return;
     }
     let address = socket.addresses().1;
@@ -116,7 +120,7 @@ pub fn ended(socket: &Socket) {
     }
     if found.left == 0 {
         private::close(core::mem::replace(&mut found.fd, -1));
-        ANY.store(held().iter().any(|held| held.fd >= 0), Ordering::Relaxed);
+        ADDRESSES.any.store(held().iter().any(|held| held.fd >= 0), Ordering::Relaxed);
     }
 }
 

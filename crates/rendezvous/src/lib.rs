@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! opening      socket(2)                     spare: TCP sockets for the next one
-//! listen       the rendezvous beside the shadow socket      sharing: which processes have it      forward: before it is shared
+//! options      setsockopt and getsockopt on streams and listeners
 //! attach       a socket becomes one end of a channel
-//! connect      tries the rendezvous          route, diag: what the kernel knows      ports: local ports kept reserved
-//! reconnect    connecting in memory, and accepting that      kept: companions that outlive a connection
-//! accept       claimed, reserve: the number it gives      deferred: clients that it does not give out yet (TCP_DEFER_ACCEPT)
+//! listen       the rendezvous beside the shadow socket      sharing: the processes that have it      forward: clients given on to another
+//! reconnect    connecting in memory, and accepting that      client, server: one acceptor      shared_*: several
+//! accept       both queues      deferred: clients that it does not give out yet (TCP_DEFER_ACCEPT)      claimed: the number it gives
+//! connect      tries the rendezvous          answers: what the kernel said of ports      other_hosts: the question to the crate above
+//! close        the last owner's part         exchange: another carrier under the same numbers
 //! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
 //!

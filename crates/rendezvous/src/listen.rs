@@ -8,8 +8,8 @@ pub mod forward;
 pub mod options;
 pub mod sharing;
 
+use crate::accept;
 use crate::reconnect::{server, shared_server};
-use crate::{accept, connect};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_segment::address::Address;
@@ -21,7 +21,7 @@ use shunt_stream::waiting::watchers;
 use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Errno, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{private, receiver, sockaddr, table};
 
@@ -91,7 +91,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.listening.options_time.store(0, Ordering::Relaxed);
             note_address(socket, &bound);
             socket.private_fd.store(unix, Ordering::Release);
-            shunt_link::reserve::begin();
+            shunt_link::fd_reserve::begin();
             // Before the kernel listens: who can connect finds the station.
             crate::other_hosts::listens(fd, status.st_ino, &bound);
             Ok(())
@@ -132,7 +132,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     for other in 0..table::high_water() {
         if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             shunt_table::table::enter(other, Kind::Listener, socket);
-            report::note(other, kind::LISTENER, Reason::Listening, None);
+            status_page::note(other, kind::LISTENER, Reason::Listening, None);
         }
     }
     watchers::changed(socket, Change::BecameListener);
@@ -209,7 +209,7 @@ pub fn retire(socket: &Socket, why: Reason) {
     accept::forget_set(socket);
     set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
-    report::count(why);
+    status_page::count(why);
 }
 
 /// The kernel refused to listen.
@@ -256,7 +256,7 @@ pub fn left(fd: i32, socket: &'static Socket) {
     for other in 0..table::high_water() {
         if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             shunt_table::table::enter(other, Kind::Tcp, socket);
-            report::note(other, kind::TCP, Reason::Unconnected, None);
+            status_page::note(other, kind::TCP, Reason::Unconnected, None);
         }
     }
     if !nonblocking {

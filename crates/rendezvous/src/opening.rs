@@ -8,7 +8,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream::socket::{self, flag, Socket};
 use shunt_sys::calls;
 use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_table::process::{apart, kernel_only, report};
+use shunt_table::process::{kernel_only, split_fd_tables, status_page};
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
 
@@ -23,7 +23,7 @@ fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
         && global::options().accelerate
         && internet_stream(domain, kind, protocol)
         && !kernel_only::confined()
-        && !apart::apart()
+        && !split_fd_tables::are_split()
 }
 
 /// A descriptor for socket(2) without asking the kernel for a socket; `None`: it must be asked.
@@ -74,9 +74,9 @@ fn enter(fd: i32, domain: i32, flags: i32, protocol: i32, spare: u32) -> bool {
         socket.set(flag::NONBLOCK);
     }
     shunt_table::table::enter(fd, Kind::Tcp, socket);
-    if apart::withdraw(fd) {
+    if split_fd_tables::withdraw(fd) {
         return false;
     }
-    report::note(fd, kind::TCP, Reason::Unconnected, None);
+    status_page::note(fd, kind::TCP, Reason::Unconnected, None);
     true
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::calls;
 use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK};
-use shunt_table::global::{Shared, SETUP};
+use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::{private, table};
 
 const MOST: usize = 8;
@@ -32,8 +32,8 @@ struct Spares {
     spoilt: i32,
 }
 
-static SPARES: Shared<Spares> =
-    Shared::new(Spares { places: [Spare { fd: -1, family: 0, nonblocking: false, lent: false }; MOST], spoilt: 0 });
+static SPARES: LockedCell<Spares> =
+    LockedCell::new(Spares { places: [Spare { fd: -1, family: 0, nonblocking: false, lent: false }; MOST], spoilt: 0 });
 
 fn spares() -> &'static mut Spares {
     // SAFETY: the set-up lock is held.

@@ -14,7 +14,7 @@ use shunt_segment::name::Hello;
 use shunt_stream::socket::{flag, of_channel, stream, Socket};
 use shunt_sys::libc::{self, sockaddr, socklen_t, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
 use shunt_sys::{calls, Errno};
-use shunt_table::global::{self, Shared};
+use shunt_table::global::{self, LockedCell};
 use shunt_table::{diag, route, table};
 
 /// bind(2) of the TCP socket `fd` to a port of the program's choice, first without SO_REUSEADDR, so that it shows whether another socket has the port.
@@ -69,7 +69,7 @@ fn is_here(client: &Address, server: &Address) -> bool {
 
 /// The names that the kernel tells come in pieces of no more than this, in words.
 const PIECE: usize = 2048;
-static PIECES: Shared<[u32; PIECE]> = Shared::new([0; PIECE]);
+static PIECES: LockedCell<[u32; PIECE]> = LockedCell::new([0; PIECE]);
 
 /// Whether a process has the client's end. `false` where the kernel tells nothing.
 fn is_elsewhere(client: &Address, server: &Address) -> bool {

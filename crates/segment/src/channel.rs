@@ -10,7 +10,7 @@ mod side;
 mod stream;
 mod wait;
 
-pub use carriage::{Carriage, CARRIERS};
+pub use carriage::{Carriage, RELAYS};
 pub use side::{release, urgent, Side, FAMILY, STAMP_POSITION};
 pub use stream::{state, word, Post, Receive, Transmit, INLINE};
 pub use wait::{arm, style, Wait, BELL};
@@ -50,8 +50,8 @@ pub struct Head {
     /// The same moment by the time stamp counter, which is one for all processes of a host: which of a listener's options were
     /// meant.
     pub began: AtomicU64,
-    /// Of each side's carriers, how many hold bytes that their programs wrote and that found no room: what other owners send
-    /// comes behind them. Written by the carriers.
+    /// Of each side's relays, how many hold bytes that their programs wrote and that found no room: what other owners send
+    /// comes behind them. Written by the relays.
     pub owes: [AtomicU32; 2],
     _reserved: [u32; 110],
 }
@@ -85,7 +85,7 @@ pub struct ChannelPage {
     pub head: Head,
     /// The two ends: client, server.
     pub sides: [Side; 2],
-    /// The carriers of each end.
+    /// The relays of each end.
     pub carriages: [Carriage; 2],
     /// What the program set on each end.
     pub settings: [Settings; 2],

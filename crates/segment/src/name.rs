@@ -17,7 +17,7 @@ const LISTENER: &[u8] = b"shunt1-listen-";
 const INBOX: &[u8] = b"shunt1-inbox-";
 const STATION: &[u8] = b"shunt1-station-";
 const CLIENT: &[u8] = b"shunt1-client-";
-const CARRIER: &[u8] = b"shunt1-carrier-";
+const RELAY: &[u8] = b"shunt1-carrier-";
 
 /// Length of an encoded [`Hello`] name.
 pub const HELLO: usize = CLIENT.len() + 4 + 8 + 4 + 2 + 2 + 4 + 18 + 18 + 4;
@@ -64,9 +64,9 @@ pub fn inbox(inode: u64) -> Name {
     numbered(INBOX, inode)
 }
 
-/// The name at which the carrier `id` is asked to settle ([`crate::channel::Carriage`]).
-pub fn carrier(id: u64) -> Name {
-    numbered(CARRIER, id)
+/// The name at which the relay `id` is asked to settle ([`crate::channel::Carriage`]).
+pub fn relay(id: u64) -> Name {
+    numbered(RELAY, id)
 }
 
 fn numbered(prefix: &[u8], inode: u64) -> Name {

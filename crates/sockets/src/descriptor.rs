@@ -11,7 +11,7 @@ use shunt_stream::waiting::{holding, owner};
 use shunt_stream::{corked, deadlines, urgent};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, user, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::{Kind, Word};
 use shunt_table::{private, table};
 
@@ -68,7 +68,7 @@ pub fn duplicated(from: i32, to: i32) {
             }
         }
     }
-    report::copy(from, to);
+    status_page::copy(from, to);
 }
 
 /// Makes room at `fd`, which the program wants for itself: if one of ours lies there it moves away. Errors: EMFILE, when it
@@ -224,7 +224,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
     let mut fd = first;
     while fd < end() {
         if table::get(fd as i32).kind() != Kind::Private {
-            shunt_table::operations::closing(fd as i32);
+            shunt_table::upcalls::operations::closing(fd as i32);
         }
         fd += 1;
     }

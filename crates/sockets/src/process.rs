@@ -1,4 +1,4 @@
-//! The life of the process: start-up, fork, and moving private descriptors.
+//! The life of the process: fork, its end, and moving private descriptors.
 //!
 //! ```text
 //! life         what is done at each moment, in order             fork: steps of a fork          numbers: private ones that move
@@ -15,38 +15,23 @@ mod fork;
 mod life;
 mod numbers;
 
-pub use fork::{fork_had_failed, AWAITED};
+pub(crate) use fork::register_barriers;
+pub use fork::{awaited, fork_had_failed};
 pub use numbers::moved;
 
-use shunt_options::Options;
-use shunt_sys::clock;
-use shunt_table::global;
-use shunt_table::process::{report, user, users};
-use shunt_table::receiver;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
-/// The start-up ladder, called once by the preload library's constructor. Until it is done, calls go to the kernel.
-///
-/// # Safety
-/// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
-pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
-    crate::wiring::fill(); // first: whatever follows may ask a crate above
-    clock::start(); // before anything is timed
-    shunt_sys::processor::find_vectors(); // before anything of the program's is copied
-    ending::begin(); // the process may end from here on
-                     // SAFETY: passed on.
-    unsafe { global::set(options, single_threaded) }; // options decide on what follows
-    fork::register_barriers(); // before peers rely on them
-    user::start(); // before anything is shared under it
-    if global::options().accelerate {
-        report::start(); // before reasons are counted
-        receiver::start(); // before this process receives descriptors
-        users::start(); // before it listens
-        if let Some(list) = inherited {
-            shunt_handover::inherit::take_up(list); // last, as connections of the program before may be used at once
-        }
-    }
-    global::set_ready(); // calls are ours from here on
+/// What is known of this process itself.
+struct Process {
+    /// The process that this memory belongs to. A child that shares it (clone with CLONE_VM, or a fork past us) is another.
+    own: AtomicU32,
+    /// It ends.
+    ending: AtomicBool,
+    /// In a child that is to become another program: the private end of a pipe at which its parent waits for that; -1: none.
+    awaited: AtomicI32,
 }
+
+static PROCESS: Process = Process { own: AtomicU32::new(0), ending: AtomicBool::new(false), awaited: AtomicI32::new(-1) };
 
 /// Before fork, in the parent.
 pub fn before_fork() {

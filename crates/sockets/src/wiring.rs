@@ -2,7 +2,7 @@
 
 use crate::process::user_change;
 use crate::{descriptor, process};
-use shunt_handover::{carried, waiting};
+use shunt_handover::{convert_to_kernel, waiting};
 use shunt_inbox::datagram;
 use shunt_link::users;
 use shunt_link::users::Users;
@@ -16,39 +16,51 @@ use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{Ends, Lingerer};
 use shunt_stream::waiting::{holding, watchers};
 use shunt_sys::{calls, libc};
-use shunt_table::operations::Operations;
-use shunt_table::process::forks;
-use shunt_table::process::forks::Forks;
+use shunt_table::table;
 use shunt_table::table::Kind;
-use shunt_table::{operations, table};
+use shunt_table::upcalls::forks;
+use shunt_table::upcalls::forks::Forks;
+use shunt_table::upcalls::operations;
+use shunt_table::upcalls::operations::Operations;
 
-static OPERATIONS: Operations =
-    Operations { release: descriptor::release, to_kernel: carried::to_kernel, to_kernel_as, user_changed: user_change::changed };
+/// A table for each crate that asks one above.
+struct Upcalls {
+    operations: Operations,
+    users: Users,
+    ends: Ends,
+    forks: Forks,
+}
 
-static USERS: Users = Users { connections, deferred: deferred::channels_of, shut, offers_end };
-
-static ENDS: Ends = Ends {
-    socket: |socket, fd| shunt_rendezvous::close::end(socket, fd, false),
-    set: |head| epoll::end(Set::of_head(head)),
-    sleeps: |head, asleep| Set::of_head(head).sleeps(asleep),
-};
-
-static FORKS: Forks = Forks {
-    before: process::before_fork,
-    parent: process::after_fork_parent,
-    child: process::after_fork_child,
-    failed: process::fork_failed,
-    before_own: process::before_own_fork,
-    parent_of_own: process::after_own_fork_parent,
-    child_of_own: process::after_own_fork_child,
+static UPCALLS: Upcalls = Upcalls {
+    operations: Operations {
+        release: descriptor::release,
+        to_kernel: convert_to_kernel::to_kernel,
+        to_kernel_as,
+        user_changed: user_change::changed,
+    },
+    users: Users { connections, deferred: deferred::channels_of, shut, offers_end },
+    ends: Ends {
+        socket: |socket, fd| shunt_rendezvous::close::end(socket, fd, false),
+        set: |head| epoll::end(Set::of_head(head)),
+        sleeps: |head, asleep| Set::of_head(head).sleeps(asleep),
+    },
+    forks: Forks {
+        before: process::before_fork,
+        parent: process::after_fork_parent,
+        child: process::after_fork_child,
+        failed: process::fork_failed,
+        before_own: process::before_own_fork,
+        parent_of_own: process::after_own_fork_parent,
+        child_of_own: process::after_own_fork_child,
+    },
 };
 
 /// The first step of the ladder: nothing of the program's is entered yet.
 pub fn fill() {
-    operations::fill(&OPERATIONS);
-    users::fill(&USERS);
-    holding::fill(&ENDS);
-    forks::fill(&FORKS);
+    operations::fill(&UPCALLS.operations);
+    users::fill(&UPCALLS.users);
+    holding::fill(&UPCALLS.ends);
+    forks::fill(&UPCALLS.forks);
     watchers::fill(&epoll::SOCKETS);
     datagram::watchers::fill(&epoll::DATAGRAMS);
     other_hosts::fill(&remote::OTHER_HOSTS);

@@ -1,8 +1,8 @@
-//! What carriers owe the other owners of a side.
+//! What relays owe the other owners of a side.
 //!
-//! A carrier (`shunt_handover::carrier`) stands between a side and a program without shunt, and so holds bytes that the others
+//! A relay (`shunt_handover::relay`) stands between a side and a program without shunt, and so holds bytes that the others
 //! cannot see: what the program wrote and was not sent yet, and what was given to the program and not read by it yet. On
-//! Linux all owners share one queue. So before another owner sends it asks the carriers to settle, to send the one, and
+//! Linux all owners share one queue. So before another owner sends it asks the relays to settle, to send the one, and
 //! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
 //! that nobody has read.
 
@@ -14,23 +14,23 @@ use shunt_segment::name;
 use shunt_sys::libc::{self, timespec, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM};
 use shunt_sys::{calls, clock, Errno, Result};
 
-/// This process's name, if it is a carrier; 0: it is none.
+/// This process's name, if it is a relay; 0: it is none.
 pub static OWN: AtomicU64 = AtomicU64::new(0);
 
-/// How long a carrier may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped. Nobody
+/// How long a relay may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped. Nobody
 /// waits for one on the connection again.
 const PATIENCE: u64 = 2_000_000_000;
 
 /// How often it is asked meanwhile whether it still exists, in ns.
 const KNOCK_AGAIN: u64 = 10_000_000;
 
-/// Before this process takes the lock for sending of a side that others own too: what carriers' programs wrote comes first.
+/// Before this process takes the lock for sending of a side that others own too: what relays' programs wrote comes first.
 #[inline]
 pub fn before_send(socket: &Socket) {
     before(socket, false);
 }
 
-/// The same before it receives: what carriers' programs were lent is taken back.
+/// The same before it receives: what relays' programs were lent is taken back.
 #[inline]
 pub fn before_receive(socket: &Socket) {
     before(socket, true);
@@ -53,7 +53,7 @@ pub fn lent(socket: &Socket) -> bool {
         && !socket.has(flag::FORSAKEN)
 }
 
-/// Whether what carriers' programs wrote before has found no room yet, so that there is none for this process either; or the stream is the
+/// Whether what relays' programs wrote before has found no room yet, so that there is none for this process either; or the stream is the
 /// kernel's by now, where the call is to go on. Under the lock for sending.
 #[inline(always)]
 pub fn owed(socket: &Socket) -> bool {
@@ -75,7 +75,7 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
         carriage.recalled.store(lender as u32, Ordering::Release);
     }
     let ticket = carriage.asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-    for (place, settled) in carriage.carriers.iter().zip(&carriage.settled) {
+    for (place, settled) in carriage.relays.iter().zip(&carriage.settled) {
         let id = place.load(Ordering::Acquire);
         if id == 0 || id == OWN.load(Ordering::Relaxed) {
             continue;
@@ -90,7 +90,7 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
             calls::sched_yield();
             let now = clock::monotonic_ns();
             if waited.look() > PATIENCE {
-                // Stopped, or no carrier at all: these words lie where the peer can write.
+                // Stopped, or no relay at all: these words lie where the peer can write.
                 socket.set(flag::FORSAKEN);
                 lost(socket, carriage, id);
                 return;
@@ -108,7 +108,7 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
     }
 }
 
-/// A carrier asks the lender to take back what it lent, and does not wait: it is asked itself meanwhile.
+/// A relay asks the lender to take back what it lent, and does not wait: it is asked itself meanwhile.
 pub fn ask_lender(socket: &Socket) {
     let carriage = socket.carriage();
     let lender = carriage.lender.load(Ordering::Acquire);
@@ -118,11 +118,11 @@ pub fn ask_lender(socket: &Socket) {
     }
 }
 
-/// Carrier `id` ends in good order only after it has left its place; so it was killed (or is stopped), with bytes that nobody
+/// Relay `id` ends in good order only after it has left its place; so it was killed (or is stopped), with bytes that nobody
 /// can find.
 fn lost(socket: &Socket, carriage: &Carriage, id: u64) {
     let mut entered = carriage.lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    for place in &carriage.carriers {
+    for place in &carriage.relays {
         entered |= place.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     }
     if entered {
@@ -131,9 +131,9 @@ fn lost(socket: &Socket, carriage: &Carriage, id: u64) {
     }
 }
 
-/// This process is no owner of the side any more: a carrier may have become the only one.
+/// This process is no owner of the side any more: a relay may have become the only one.
 pub fn tell(socket: &Socket) {
-    for place in &socket.carriage().carriers {
+    for place in &socket.carriage().relays {
         let id = place.load(Ordering::Acquire);
         if id != 0 && id != OWN.load(Ordering::Relaxed) {
             let _ = knock(id);
@@ -141,10 +141,10 @@ pub fn tell(socket: &Socket) {
     }
 }
 
-/// Wakes the carrier `id`. ECONNREFUSED: there is none.
+/// Wakes the relay `id`. ECONNREFUSED: there is none.
 fn knock(id: u64) -> Result<()> {
     let fd = calls::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)?;
-    let (address, length) = shunt_table::sockaddr::abstract_name(name::carrier(id).as_slice());
+    let (address, length) = shunt_table::sockaddr::abstract_name(name::relay(id).as_slice());
     let byte = 1u8;
     let sent = calls::sendto(
         fd,

@@ -123,7 +123,7 @@ impl Socket {
         unsafe { &*self.link.load(Ordering::Relaxed).add(offset).cast::<ChannelPage>() }
     }
 
-    /// The carriers of the side.
+    /// The relays of the side.
     pub fn carriage(&self) -> &'static Carriage {
         &self.page().carriages[self.side()]
     }

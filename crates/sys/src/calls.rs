@@ -223,7 +223,7 @@ pub fn dup3(from: c_int, to: c_int, flags: c_int) -> Result<c_int> {
     }
 }
 
-/// send(2) of a byte for which somebody sleeps, without waiting. Where the kernel has no memory for it, it may have some in a moment.
+/// send(2) of a byte that wakes a sleeper, without waiting. Where the kernel has no memory for it, it may have some in a moment.
 #[inline]
 pub fn send_byte(fd: c_int, byte: u8, flags: c_int) -> Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -247,7 +247,7 @@ fn send_byte_again(fd: c_int, byte: u8, flags: c_int) -> Result<usize> {
     sent
 }
 
-/// sched_yield(2). Where a filter refuses it, nothing: who yields looks again.
+/// sched_yield(2). Where a filter refuses it, nothing: callers look again in any case.
 #[inline]
 pub fn sched_yield() {
     if !filter::avoids(filter::SCHED_YIELD) {

@@ -17,7 +17,7 @@ use libc::{c_int, c_void, ECANCELED};
 
 /// Bits of [`thread::Block::cancel`].
 pub mod bit {
-    /// Somebody cancelled the thread: cancellation points are to ask the C library. Set by other threads, never cleared.
+    /// The thread was cancelled: cancellation points are to ask the C library. Set by other threads, never cleared.
     pub const PENDING: u32 = 1 << 0;
     /// The program made the thread cancellable at any moment (PTHREAD_CANCEL_ASYNCHRONOUS).
     pub const ASYNCHRONOUS: u32 = 1 << 1;

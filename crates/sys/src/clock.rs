@@ -1,11 +1,11 @@
 //! Time stamps: processor ticks for spinning, nanoseconds for deadlines.
 
-mod line;
+mod linear;
 
 use crate::section::Section;
 use crate::{calls, filter, processor, thread};
 use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
-use line::{Line, Rate};
+use linear::{Line, Rate};
 
 pub use crate::processor::ticks;
 
@@ -30,7 +30,7 @@ fn guessed_ns() -> u64 {
 pub fn leave_kernel() {
     let ((ticks, ns), start) = (both(), CLOCK.start_ns.load(Ordering::Acquire));
     let passed = ticks.wrapping_sub(CLOCK.start_ticks.load(Ordering::Relaxed));
-    CLOCK.rate.store(line::measured(ns.saturating_sub(start), passed).unwrap_or(GUESS), Ordering::Relaxed);
+    CLOCK.rate.store(linear::measured(ns.saturating_sub(start), passed).unwrap_or(GUESS), Ordering::Relaxed);
 }
 
 /// Nanoseconds of CLOCK_REALTIME, by system call.
@@ -127,7 +127,7 @@ fn since(ticks: u64, ns: u64) {
 /// [`Clock::start_ns`] while [`start_once`] looks at the clocks.
 const STARTING: u64 = 1;
 
-/// As [`start`], for libraries: whoever came first has started it.
+/// As [`start`], for libraries: the first call starts it.
 pub fn start_once() {
     if CLOCK.start_ns.compare_exchange(0, STARTING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         start();
@@ -195,7 +195,7 @@ fn calibrate() -> u64 {
                 return;
             }
             let passed = ticks.wrapping_sub(CLOCK.since_ticks.load(Ordering::Relaxed));
-            let rate = line::measured(now - begun, passed).filter(|_| now - begun <= STALE_NS);
+            let rate = linear::measured(now - begun, passed).filter(|_| now - begun <= STALE_NS);
             let Some(rate) = rate else { return since(ticks, now) };
             CLOCK.rate.store(rate, Ordering::Relaxed);
             if processor::has_invariant_ticks() {
@@ -232,7 +232,7 @@ fn renew(turn: u32) -> u64 {
     told
 }
 
-/// Runs `make` if the line is `turn`'s still and nobody else of this process makes the next one.
+/// Runs `make` if the line is `turn`'s still and no other thread of this process makes the next one.
 fn alone(turn: u32, make: impl FnOnce()) {
     // No handler leaves it by longjmp.
     let _section = Section::begin();
@@ -279,7 +279,7 @@ fn rate_so_far() -> u64 {
         0 => {
             let lived_ns = asked_ns().saturating_sub(CLOCK.start_ns.load(Ordering::Relaxed));
             let lived = ticks().wrapping_sub(CLOCK.start_ticks.load(Ordering::Relaxed));
-            line::measured(lived_ns, lived).unwrap_or(GUESS)
+            linear::measured(lived_ns, lived).unwrap_or(GUESS)
         }
         rate => rate,
     }
@@ -287,7 +287,7 @@ fn rate_so_far() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::line::{Line, INTERVAL_NS};
+    use super::linear::{Line, INTERVAL_NS};
     use core::sync::atomic::Ordering;
 
     #[test]

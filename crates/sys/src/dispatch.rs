@@ -111,7 +111,7 @@ pub fn frozen() -> bool {
     DISPATCH.frozen.load(Ordering::Relaxed)
 }
 
-/// No thread's calls are told from here on, whoever has them told.
+/// No thread's calls are told from here on, whether it was armed or not.
 pub fn stop() {
     DISPATCH.selector.store(ALLOW, Ordering::Relaxed);
     DISPATCH.length.store(0, Ordering::Release);

@@ -13,7 +13,7 @@ use libc::{sock_filter, sock_fprog};
 pub enum Answer {
     /// It is done.
     Allowed,
-    /// It fails, or somebody else decides.
+    /// It fails, or another process decides.
     Refused,
     /// A signal, by default the process's end.
     Fatal,

@@ -63,7 +63,7 @@ mod tests {
         let descriptor = calls::pidfd_open(pid as i32, 0).unwrap();
         child.kill().unwrap();
         calls::poll_one(descriptor, POLLIN, -1).unwrap();
-        // Nobody has waited for it.
+        // It has not been waited for.
         assert_eq!(calls::kill(pid as i32, 0), Ok(()));
         assert!(has_ended(pid) && thread_has_ended(pid));
         child.wait().unwrap();

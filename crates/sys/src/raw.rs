@@ -1,7 +1,7 @@
 //! The system call instruction. Everything that enters the kernel passes through [`call6`].
 //!
 //! x86-64 only so far: another architecture needs its own of this file and of the others that hold assembly (`sleeping`, `section`,
-//! `thread`, `processor`, `cancel`, `rouse`, `user`).
+//! `thread`, `processor`, `cancel`, `interrupt_sleep`, `user`).
 
 use core::arch::asm;
 

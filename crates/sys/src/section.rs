@@ -141,7 +141,7 @@ unsafe fn before_those_that_wait(number: c_int, first: impl FnOnce(), again: imp
 }
 
 /// A handler arrived in a section: keeps it for the end. False: it must run now (a signal that instructions raise, sent
-/// by somebody while another waits).
+/// by another process or thread while another one waits).
 ///
 /// # Safety
 /// The arguments are the kernel's, and the thread is in a section.

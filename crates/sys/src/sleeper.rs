@@ -1,7 +1,7 @@
 //! What a sleeping call has counted or lent, for the case that a handler of the program leaves it by a jump.
 //!
-//! A call that sleeps counts itself where others look (who must be woken, what must stay open). It takes itself off when
-//! it wakes. If a handler interrupts the sleep, nobody knows whether it will return; so the entry before the handlers takes
+//! A call that sleeps counts itself where others look (which threads must be woken, what must stay open). It takes itself off when
+//! it wakes. If a handler interrupts the sleep, whether it will return is not known; so the entry before the handlers takes
 //! the call off first ([`before_handler`]), and the call finds that done if it goes on.
 
 use crate::section::Section;

@@ -1,4 +1,4 @@
-//! Asking the kernel who owns a port: sock_diag(7).
+//! Asks the kernel for the owner of a port: sock_diag(7).
 //!
 //! One request looks up the socket that the kernel itself would give a connection to: it follows specific and wildcard
 //! addresses, dual-stack listeners and SO_REUSEPORT groups, because it is the kernel's own lookup.
@@ -109,7 +109,7 @@ pub fn moved(from: i32, to: i32) {
     crate::private::renumber(&NETLINK.diag, from, to);
 }
 
-/// The owner of the listener that would answer `client` connecting to `server`; `Ok(None)`: nobody listens.
+/// The owner of the listener that would answer `client` connecting to `server`; `Ok(None)`: there is none.
 ///
 /// Errors are those of netlink sockets: no sock_diag in this kernel or sandbox. Called under the set-up lock.
 pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
@@ -268,7 +268,7 @@ const UNIX_DIAG_NAME: u16 = 0;
 ///
 /// Errors: those of netlink sockets.
 pub fn any_unix_name(room: &mut [u32], wanted: impl Fn(&[u8]) -> bool) -> Result<bool> {
-    // A socket of its own: whoever does not hear an answer out gets no other one.
+    // A socket of its own: one whose answer was not read to its end gives no other answer.
     let diag = calls::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)?;
     let length = core::mem::size_of::<UnixRequest>();
     let request = UnixRequest {

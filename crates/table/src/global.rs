@@ -2,21 +2,21 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use shunt_options::Options;
+use shunt_config::Options;
 use shunt_ring::lock;
 use shunt_sys::section::Section;
 use shunt_sys::{calls, thread};
 
 /// A value that is written once at start-up, or only under a lock that its user names.
-pub struct Shared<T>(UnsafeCell<T>);
+pub struct LockedCell<T>(UnsafeCell<T>);
 
 // SAFETY: users uphold the rule above.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for LockedCell<T> {}
 
-impl<T> Shared<T> {
+impl<T> LockedCell<T> {
     /// Wraps a value.
-    pub const fn new(value: T) -> Shared<T> {
-        Shared(UnsafeCell::new(value))
+    pub const fn new(value: T) -> LockedCell<T> {
+        LockedCell(UnsafeCell::new(value))
     }
     /// The value's address.
     pub const fn get(&self) -> *mut T {
@@ -27,7 +27,7 @@ impl<T> Shared<T> {
 /// What the process knows from its start on, and the lock of slow paths.
 #[repr(C, align(64))]
 struct Global {
-    options: Shared<Options>,
+    options: LockedCell<Options>,
     ready: AtomicBool,
     /// 1 if membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
     barriers: AtomicU32,
@@ -44,7 +44,7 @@ struct SlowPaths {
 }
 
 static GLOBAL: Global = Global {
-    options: Shared::new(Options::default_const()),
+    options: LockedCell::new(Options::default_const()),
     ready: AtomicBool::new(false),
     barriers: AtomicU32::new(0),
     single_threaded: AtomicPtr::new(core::ptr::null_mut()),
@@ -118,14 +118,14 @@ impl Mutex {
         Some(Guard { _held: held, _section: section, _after: After })
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         let section = Section::begin();
         let held = lock::try_acquire(&self.0, thread::id())?;
         Some(Guard { _held: held, _section: section, _after: After })
     }
 
-    /// In the child after fork: no other thread exists, so whoever held it is gone.
+    /// In the child after fork: no other thread exists, so its holder is gone.
     pub fn reset(&self) {
         // After a fork the page is the parent's, too, and would be copied for nothing.
         if self.0.load(Ordering::Relaxed) != 0 {
@@ -162,7 +162,7 @@ impl Drop for After {
 #[cold]
 fn owed() {
     if GLOBAL.lock.user_change_owed.swap(false, Ordering::AcqRel) {
-        crate::operations::user_changed();
+        crate::upcalls::operations::user_changed();
     }
 }
 

@@ -1,29 +1,20 @@
 //! Descriptors that we keep for ourselves: out of the program's way, closed on exec, hidden from its calls.
 
+use crate::limits::{self, LIMITS};
 use crate::table;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_sys::libc::{rlimit64, EINVAL, EMFILE, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_SETFD, RLIMIT_NOFILE};
 use shunt_sys::{calls, Errno, Result};
 
-/// What is known of private numbers.
-struct Numbers {
-    /// Where they start; -1: not known yet, or no longer.
-    base: AtomicI32,
-    /// They ran out when one was last asked for.
-    short: AtomicBool,
-}
-
-static NUMBERS: Numbers = Numbers { base: AtomicI32::new(-1), short: AtomicBool::new(false) };
-
 /// Where private descriptors start: above what small programs use, low enough that fork copies a small table.
 pub fn base() -> i32 {
-    let known = NUMBERS.base.load(Ordering::Relaxed);
+    let known = LIMITS.private_base.load(Ordering::Relaxed);
     if known >= 0 {
         return known;
     }
     let limit = calls::soft_limit(RLIMIT_NOFILE).min(1 << 20);
     let base = if limit >= 1024 { 900 } else { ((limit * 3 / 4) as i32).max(LOWEST as i32) };
-    NUMBERS.base.store(base, Ordering::Relaxed);
+    LIMITS.private_base.store(base, Ordering::Relaxed);
     base
 }
 
@@ -33,7 +24,7 @@ pub const ENOUGH: u64 = 32;
 
 /// Whether the program's limit leaves no room for descriptors of ours beside its own.
 pub fn are_scarce() -> bool {
-    !crate::polled::takes(ENOUGH)
+    !limits::takes(ENOUGH)
 }
 
 /// A duplicate of `fd` under a private number, which the caller enters in the table.
@@ -45,7 +36,7 @@ pub fn duplicate(fd: i32) -> Result<i32> {
     if made != Err(Errno(EINVAL)) || calls::soft_limit(RLIMIT_NOFILE) < FEW {
         return made;
     }
-    NUMBERS.base.store(-1, Ordering::Relaxed); // the limit is lower than it was
+    LIMITS.private_base.store(-1, Ordering::Relaxed); // the limit is lower than it was
     calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize)
 }
 
@@ -55,11 +46,11 @@ pub fn duplicate(fd: i32) -> Result<i32> {
 /// reset, and the program's own limit is not reached yet; where that is, too, it stays where it is.
 pub fn keep(fd: i32) -> Result<i32> {
     if fd >= base() {
-        NUMBERS.short.store(false, Ordering::Relaxed);
+        LIMITS.private_short.store(false, Ordering::Relaxed);
         return stay(fd);
     }
     let moved = duplicate(fd);
-    NUMBERS.short.store(moved.is_err(), Ordering::Relaxed);
+    LIMITS.private_short.store(moved.is_err(), Ordering::Relaxed);
     match moved.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST)) {
         Err(Errno(EMFILE)) if fd >= LOWEST as i32 => stay(fd),
         moved => {
@@ -84,7 +75,7 @@ const LOWEST: usize = 3;
 
 /// Whether private numbers ran out when one was last asked for: what only makes things faster can do without.
 pub fn are_short() -> bool {
-    NUMBERS.short.load(Ordering::Relaxed)
+    LIMITS.private_short.load(Ordering::Relaxed)
 }
 
 /// Where private numbers begin.

@@ -1,4 +1,4 @@
-//! Who will receive a message on an AF_UNIX socket: only programs under shunt can take an accelerated descriptor up, and only those of
+//! Which processes may receive a message on an AF_UNIX socket: only programs under shunt can take an accelerated descriptor up, and only those of
 //! the same user may have what lies beside it.
 //!
 //! The kernel tells the other end's inode (sock_diag) and, in /proc, which processes have it open. All of them must run
@@ -7,14 +7,14 @@
 //! open is one on which it passes descriptors to itself. Processes of one family, which may have
 //! become other users and may not look at each other, tell it in memory that forks share.
 //!
-//! Whose user receives no call tells: SO_PEERCRED names who made the socket. So the processes that have it open are asked for theirs
+//! No call tells the receiver's user: SO_PEERCRED names the socket's maker. So the processes that have it open are asked for theirs
 //! (proc(5)). Where a member of the family has become another user, its word about receivers may be a lie, and all
 //! processes that could have the socket must be seen.
 
 use crate::diag;
-use crate::global::Shared;
+use crate::global::LockedCell;
 use crate::process::identity::numbers_are_strange;
-use crate::process::{apart, report, user, users};
+use crate::process::{split_fd_tables, status_page, user, users};
 use crate::procfs::{numbers, started, target, text, Path};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use shunt_segment::process::{self as state, MAGIC};
@@ -22,7 +22,7 @@ use shunt_sys::libc::{self, AT_FDCWD, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
 /// How long it is believed that a receiver is another user's, in ns: a program that passes many descriptors asks once in a while. That
-/// nobody else can receive is asked each time, as a moment later somebody may.
+/// no other process can receive is asked each time, as a moment later one may.
 const BELIEVE_NS: u64 = 50_000_000;
 
 #[derive(Clone, Copy)]
@@ -34,15 +34,15 @@ struct Answer {
 /// What is known of receivers.
 struct Receivers {
     /// The last socket of another user's. Under the set-up lock.
-    last: Shared<Answer>,
+    last: LockedCell<Answer>,
     /// A page that forks share, with receivers of the whole family.
     family: AtomicPtr<AtomicU64>,
 }
 
 static RECEIVERS: Receivers =
-    Receivers { last: Shared::new(Answer { inode: 0, until: 0 }), family: AtomicPtr::new(core::ptr::null_mut()) };
+    Receivers { last: LockedCell::new(Answer { inode: 0, until: 0 }), family: AtomicPtr::new(core::ptr::null_mut()) };
 
-/// Who can receive from a socket.
+/// Which processes can receive from a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     /// Processes under shunt, all of this user, or root's.
@@ -74,15 +74,15 @@ fn family() -> &'static [AtomicU64] {
     unsafe { core::slice::from_raw_parts(page, PLACES) }
 }
 
-/// This process is about to receive on the socket `fd` by our hooks: whoever passes it a descriptor must know.
+/// This process is about to receive on the socket `fd` by our hooks: a process that passes it a descriptor must know.
 pub fn declare(fd: i32) {
-    if apart::apart() {
+    if split_fd_tables::are_split() {
         return;
     }
     let Ok(status) = calls::status_of(fd) else { return };
     let entry = state::receiver(thread::process(), status.st_ino as u32);
     enter(family(), if numbers_are_strange() { entry | STRANGE } else { entry });
-    enter(report::receivers(), entry);
+    enter(status_page::receivers(), entry);
 }
 
 fn enter(places: &[AtomicU64], entry: u64) {
@@ -139,7 +139,7 @@ fn users(process: u32) -> Option<[u32; 3]> {
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }
 
-/// Who can receive from the other end of the AF_UNIX socket `fd`. Called under the set-up lock.
+/// Which processes can receive from the other end of the AF_UNIX socket `fd`. Called under the set-up lock.
 pub fn of(fd: i32) -> Receiver {
     let Ok(inode) = diag::unix_peer(fd) else { return Receiver::Plain };
     let now = clock::monotonic_ns();
@@ -187,7 +187,7 @@ fn decided(inode: u32) -> Receiver {
     Receiver::Plain
 }
 
-/// Who has a socket open, as far as this process may see.
+/// Which processes have a socket open, as far as this one may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holders {
     /// Processes that have received on it by our hooks, and no others. `strange`: one of them is another user's. `hidden`: there are
@@ -195,7 +195,7 @@ enum Holders {
     Ours { strange: bool, hidden: bool },
     /// A process without shunt among them.
     Plain,
-    /// Nobody that can be seen, or a process with shunt that has not received yet: it may be a child before its exec.
+    /// None that can be seen, or a process with shunt that has not received yet: it may be a child before its exec.
     Unknown,
 }
 
@@ -227,12 +227,12 @@ fn holders(inode: u32) -> Result<Holders> {
     let (mut any, mut all, mut plain) = (false, true, false);
     let me = calls::getpid();
     let since = started(me).ok_or(Errno(libc::ENOENT))?;
-    // All processes can be seen, and of those that were not there before this one nobody else has it.
+    // All processes can be seen, and of those that were not there before this one no other has it.
     let mut alone = started(1).is_some();
     let (mut strange, mut hidden) = (false, !alone);
     numbers(&Path::new(format_args!("/proc\0")), |process| {
         let (mut holds, mut ours, mut shunt) = (false, false, false);
-        // A process that may not be looked at is another user's; it can have the socket only if somebody gave it on, or if
+        // A process that may not be looked at is another user's; it can have the socket only if it was passed on, or if
         // it is a child of ours that gained rights.
         let seen = numbers(&Path::new(format_args!("/proc/{process}/fd\0")), |fd| {
             let link = Path::new(format_args!("/proc/{process}/fd/{fd}\0"));
@@ -286,7 +286,7 @@ mod tests {
     fn the_other_end_is_found_and_a_process_without_state_is_none_of_ours() {
         let (near, far) = UnixStream::pair().unwrap();
         let status = calls::status_of(far.as_raw_fd()).unwrap();
-        let _setup = crate::global::SETUP.lock().unwrap(); // of whoever asks the kernel
+        let _setup = crate::global::SETUP.lock().unwrap(); // for questions to the kernel
         assert_eq!(diag::unix_peer(near.as_raw_fd()), Ok(status.st_ino as u32));
         // This process alone has both ends: it would pass a descriptor to itself, and is taken for one under shunt.
         assert!(matches!(holders(status.st_ino as u32), Ok(Holders::Ours { strange: false, .. })));

@@ -1,5 +1,5 @@
 //! The status page as it lies in memory: a row for each descriptor number. The table of descriptors clears rows and marks those of private
-//! numbers; what is written into them else, and the page's making, are [`crate::process::report`]'s.
+//! numbers; what is written into them else, and the page's making, are [`crate::process::status_page`]'s.
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::process::{kind, row, ProcessState};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The same check is a test, so a table and its document cannot part. This crate owns the form of the documents; what
-//! they say belongs to `shunt-calls`, `shunt-options` and `shunt-segment`.
+//! they say belongs to `shunt-calls`, `shunt-config` and `shunt-segment`.
 
 mod coverage;
 mod document;

@@ -1,7 +1,8 @@
 //! Descriptors: closed, duplicated, controlled.
 
 use super::processes::with_own_descriptors;
-use crate::{answer, cancel, real, set_errno};
+use crate::errno::{answer, set_errno};
+use crate::{cancel, real};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
 use shunt_handover::inherit;
@@ -11,7 +12,8 @@ use shunt_sockets::descriptor;
 use shunt_stream::socket::Socket;
 use shunt_sys::section::Section;
 use shunt_table::table::Kind;
-use shunt_table::{global, operations, table};
+use shunt_table::upcalls::operations;
+use shunt_table::{global, table};
 
 hook! {
     fn close(fd: c_int) -> c_int {
@@ -164,7 +166,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
         descriptor::duplicated(from, to);
         drop(stays);
         if to <= 2 {
-            crate::stdio::standard(to);
+            crate::standard::follow(to);
         }
     }
     result

@@ -1,19 +1,4 @@
-//! What each intercepted symbol does. Variants of one call share a body.
-
-macro_rules! hook {
-    ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
-        $(
-            #[no_mangle]
-            $(#[$meta])*
-            #[allow(unused_unsafe)]
-            pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-                let _shield = cancel::shield();
-                // SAFETY: the caller gives what the C function of this name asks for.
-                unsafe { $body }
-            }
-        )*
-    };
-}
+//! What each intercepted symbol does that is about descriptors, signals or processes. Variants of one call share a body.
 
 /// Hooks that try the swift way first, which is not taken by a thread that is cancelled. What they leave to do is the last
 /// thing that they do (`crate::general`, with all that other hooks do).
@@ -58,13 +43,6 @@ macro_rules! swift_hook {
                 }
             }
         )*
-    };
-}
-
-/// Hooks of calls that are cancellation points (pthreads(7)).
-macro_rules! point {
-    ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
-        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { shunt_sys::dispatch::arm_late(); cancel::point(); $body })* }
     };
 }
 

@@ -1,14 +1,16 @@
 //! Processes and threads: copies, ends, limits.
 
-use crate::{cancel, real, trap};
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use crate::{cancel, raw_calls, real};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
 use shunt_sockets::process::user_change::Call;
 use shunt_sockets::process::{namespace, user_change};
 use shunt_sys::{calls, user as memory};
-use shunt_table::process::apart;
+use shunt_table::limits;
+use shunt_table::process::split_fd_tables;
 use shunt_table::table::Kind;
-use shunt_table::{global, operations, polled, table};
+use shunt_table::upcalls::operations;
+use shunt_table::{global, table};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -27,7 +29,7 @@ unsafe fn standard_are_others() {
     for fd in 0..3 {
         if !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
             operations::closing(fd);
-            crate::stdio::standard(fd);
+            crate::standard::follow(fd);
         }
     }
 }
@@ -37,10 +39,10 @@ fn change_user(call: Call, made: impl FnOnce() -> c_int) -> c_int {
     if !global::ready() {
         return made();
     }
-    crate::keeping_errno(|| user_change::changing(&call));
+    crate::errno::keeping_errno(|| user_change::changing(&call));
     let result = made();
     if result == 0 {
-        crate::keeping_errno(user_change::changed);
+        crate::errno::keeping_errno(user_change::changed);
     }
     result
 }
@@ -59,8 +61,8 @@ pub fn with_own_descriptors(part: impl FnOnce() -> c_int) -> c_int {
     if !global::ready() || global::single_threaded() || threads() == Some(1) {
         return part();
     }
-    let Some(parting) = apart::part() else {
-        crate::set_errno(libc::ENOMEM);
+    let Some(parting) = split_fd_tables::begin() else {
+        crate::errno::set_errno(libc::ENOMEM);
         return -1;
     };
     let result = part();
@@ -93,10 +95,10 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
 
 hook! {
     fn pthread_create(thread: *mut usize, attributes: *const c_void, function: *mut c_void, argument: *mut c_void) -> c_int {
-        trap::thread_with(function, argument, |function, argument| real::pthread_create(thread, attributes, function, argument))
+        raw_calls::threads::with(function, argument, |function, argument| real::pthread_create(thread, attributes, function, argument))
     }
     fn thrd_create(thread: *mut usize, function: *mut c_void, argument: *mut c_void) -> c_int {
-        trap::thread_with(function, argument, |function, argument| real::thrd_create(thread, function, argument))
+        raw_calls::threads::with(function, argument, |function, argument| real::thrd_create(thread, function, argument))
     }
     fn fork() -> c_int {
         crate::copies::fork()
@@ -113,12 +115,6 @@ hook! {
     fn clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent_tid: usize, tls: usize, child_tid: usize) -> c_int {
         crate::copies::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
     }
-    fn _exit(status: c_int) -> () {
-        crate::end::now(status)
-    }
-    fn _Exit(status: c_int) -> () {
-        crate::end::now(status)
-    }
     fn unshare(flags: c_int) -> c_int {
         let concerns = flags & libc::CLONE_NEWNET != 0;
         if concerns {
@@ -127,7 +123,7 @@ hook! {
         let part = || real::unshare(flags);
         let result = if flags & libc::CLONE_FILES != 0 { with_own_descriptors(part) } else { part() };
         if result == 0 && concerns {
-            crate::keeping_errno(namespace::changed);
+            crate::errno::keeping_errno(namespace::changed);
         }
         result
     }
@@ -139,7 +135,7 @@ hook! {
         }
         let result = real::setns(fd, kind);
         if result == 0 && concerns {
-            crate::keeping_errno(namespace::changed);
+            crate::errno::keeping_errno(namespace::changed);
         }
         result
     }
@@ -156,7 +152,7 @@ hook! {
         change_user(Call::All(real, effective, saved), || real::setresuid(real, effective, saved))
     }
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-        trap::control(option, [a, b], || real::prctl(option, a, b, c, d))
+        raw_calls::filters::control(option, [a, b], || real::prctl(option, a, b, c, d))
     }
     fn login_tty(fd: c_int) -> c_int {
         let result = real::login_tty(fd);
@@ -182,10 +178,6 @@ hook! {
         }
         result
     }
-    fn abort() -> () {
-        crate::end::aborting();
-        real::abort()
-    }
     /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
     fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
         if global::ready() {
@@ -195,7 +187,7 @@ hook! {
             Some(limit) => real::setrlimit(resource, &limit),
             None => real::setrlimit(resource, limit),
         };
-        polled::limit_changed(resource);
+        limits::limit_changed(resource);
         result
     }
     fn setrlimit64(resource: c_int, limit: *const rlimit) -> c_int {
@@ -204,17 +196,11 @@ hook! {
     fn prlimit(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
         let result = real::prlimit(process, resource, limit, old);
         if !limit.is_null() {
-            polled::limit_changed(resource);
+            limits::limit_changed(resource);
         }
         result
     }
     fn prlimit64(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
         prlimit(process, resource, limit, old)
-    }
-    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        if let Some(result) = crate::direct::call(number, a, b, c, d, e, f) {
-            return result as c_long;
-        }
-        real::syscall(number, a, b, c, d, e, f)
     }
 }

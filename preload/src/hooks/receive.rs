@@ -1,7 +1,8 @@
 //! Calls that receive.
 
 use super::swift::{read, recv};
-use crate::{answer, cancel, datagrams, real};
+use crate::errno::answer;
+use crate::{datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_inbox::datagram;
@@ -36,7 +37,7 @@ point! {
             None if offset == -1 && flags == 0 && datagram::is(fd) => readv(fd, vector, count),
             None if offset == -1 && datagram::is(fd) => {
                 let got = real::preadv2(fd, vector, count, offset, flags);
-                if got >= 0 || *crate::__errno_location() != libc::EAGAIN {
+                if got >= 0 || crate::errno::errno() != libc::EAGAIN {
                     return got;
                 }
                 // RWF_NOWAIT, which this kernel knows: nothing lies in its queue.

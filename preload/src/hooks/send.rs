@@ -2,7 +2,8 @@
 
 use super::sockets::touched;
 use super::swift::{send, write};
-use crate::{answer, cancel, datagrams, real, set_errno, splices};
+use crate::errno::{answer, set_errno};
+use crate::{datagrams, real, splices};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;

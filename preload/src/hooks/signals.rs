@@ -1,6 +1,6 @@
 //! Handlers of signals.
 
-use crate::{cancel, real, trap};
+use crate::{masks, real};
 use core::ffi::{c_int, c_void};
 use shunt_calls::libc::{self, sigset_t};
 
@@ -28,7 +28,7 @@ hook! {
     }
     fn sigset(number: c_int, handler: usize) -> usize {
         let old = crate::signals::set_and_unblock(number, handler);
-        trap::open();
+        masks::open();
         old
     }
     fn sigignore(number: c_int) -> c_int {
@@ -39,24 +39,24 @@ hook! {
         crate::signals::interrupts(number, interrupts != 0)
     }
     fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-        trap::change_mask(how, set, old, real::sigprocmask)
+        masks::change(how, set, old, real::sigprocmask)
     }
     fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-        trap::change_mask(how, set, old, real::pthread_sigmask)
+        masks::change(how, set, old, real::pthread_sigmask)
     }
     fn sighold(number: c_int) -> c_int {
         let result = real::sighold(number);
-        trap::open();
+        masks::open();
         result
     }
     fn sigblock(mask: c_int) -> c_int {
         let old = real::sigblock(mask);
-        trap::open();
+        masks::open();
         old
     }
     fn sigsetmask(mask: c_int) -> c_int {
         let old = real::sigsetmask(mask);
-        trap::open();
+        masks::open();
         old
     }
 }

@@ -1,6 +1,7 @@
 //! Sockets: made, bound, connected, accepted, asked about.
 
-use crate::{answer, cancel, locals, real, set_errno};
+use crate::errno::{answer, set_errno};
+use crate::{cancel, locals, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
@@ -13,7 +14,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream as stream;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::{check, syscall, user};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table::Kind;
 use shunt_table::{global, sockaddr as addresses, table};
 
@@ -128,7 +129,7 @@ hook! {
                 let result = real::listen(fd, backlog);
                 match (result, prepared) {
                     (0, Ok(())) => listening::opened(fd, socket),
-                    (0, Err(reason)) => report::note(fd, row_kind::TCP, reason, None),
+                    (0, Err(reason)) => status_page::note(fd, row_kind::TCP, reason, None),
                     _ => listening::withdraw(fd, socket),
                 }
                 result
@@ -264,7 +265,7 @@ hook! {
 }
 
 unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-    shunt_rendezvous::connect::begins();
+    shunt_rendezvous::answers::begins();
     // SAFETY: the caller gives what connect asks for.
     unsafe {
         let word = table::get(fd);
@@ -313,7 +314,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             {
                 match connecting::connect(fd, socket, server) {
                     shunt_rendezvous::other_hosts::Outcome::Connected => {
-                        crate::start::announce(fd);
+                        crate::log::announce(fd);
                         if socket.has(flag::CONNECTING) {
                             set_errno(libc::EINPROGRESS);
                             return -1;
@@ -325,8 +326,8 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                         let errno = result.map_or_else(|error| error.0, |_| 0);
                         if errno == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
                             socket.set(flag::KERNEL);
-                            report::note(fd, row_kind::TCP, reason, None);
-                            crate::start::explain(fd, reason);
+                            status_page::note(fd, row_kind::TCP, reason, None);
+                            crate::log::explain(fd, reason);
                         }
                         return answer(result) as c_int;
                     }
@@ -336,11 +337,11 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         };
         touched(fd);
         let result = real::connect(fd, address, length);
-        let errno = if result < 0 { *crate::__errno_location() } else { 0 };
+        let errno = if result < 0 { crate::errno::errno() } else { 0 };
         if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
             socket.set(flag::KERNEL);
-            report::note(fd, row_kind::TCP, reason, None);
-            crate::start::explain(fd, reason);
+            status_page::note(fd, row_kind::TCP, reason, None);
+            crate::log::explain(fd, reason);
             set_errno(errno);
         }
         result

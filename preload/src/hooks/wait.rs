@@ -1,6 +1,7 @@
 //! poll, select, epoll.
 
-use crate::{answer, cancel, real};
+use crate::errno::answer;
+use crate::{cancel, real};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use shunt_inbox::datagram;
@@ -9,9 +10,10 @@ use shunt_poll::epoll::Set;
 use shunt_poll::poll::Query;
 use shunt_poll::{epoll, poll, select as selecting, swift};
 use shunt_sys::{thread, user};
-use shunt_table::polled::Entries;
+use shunt_table::limits;
+use shunt_table::poll_set::Entries;
 use shunt_table::table::Kind;
-use shunt_table::{global, polled, table};
+use shunt_table::{global, table};
 
 /// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
 #[inline(always)]
@@ -19,7 +21,7 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
     // SAFETY: the program's pointers, which may fault.
     unsafe {
         // More than descriptors can be open is EINVAL, whatever lies behind the pointer: the kernel says so.
-        if count == 0 || !polled::takes(count) {
+        if count == 0 || !limits::takes(count) {
             return None;
         }
         let began = thread::handled();

@@ -1,8 +1,8 @@
 //! Libraries that are loaded with RTLD_DEEPBIND (PHP's extensions are): the loader looks for what they need in the libraries that they
 //! name before it looks in this one, so it binds them to the C library's functions. They are bound anew when they are loaded.
 
-use super::tables::{self, Table};
-use crate::trap::objects;
+use crate::loader::objects;
+use crate::loader::tables::{self, Table};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, dl_phdr_info};
 use shunt_sys::{check, syscall};
@@ -10,7 +10,7 @@ use shunt_sys::{check, syscall};
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 /// Whether dlopen(3) with these arguments is to go through [`open`]. One of a name without a directory is not: where it is looked for
-/// depends on who calls.
+/// depends on the caller.
 ///
 /// # Safety
 /// `name` is null or a string.

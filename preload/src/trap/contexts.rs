@@ -2,8 +2,7 @@
 //!
 //! They jump to the C library's function and leave no frame of ours: a context may go on in another thread, or never.
 
-use super::masks;
-use crate::real;
+use crate::{masks, real};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use shunt_calls::libc::{self, ucontext_t};
@@ -60,6 +59,6 @@ fn or_missing(function: *mut c_void) -> *const c_void {
 }
 
 extern "C" fn missing() -> c_int {
-    crate::set_errno(libc::ENOSYS);
+    crate::errno::set_errno(libc::ENOSYS);
     -1
 }

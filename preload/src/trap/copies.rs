@@ -73,8 +73,8 @@ pub unsafe fn call(number: i64, arguments: [usize; 6], context: *mut ucontext_t)
         if stack == 0 {
             // The child would return over the frame that its parent needs.
             return (shares && waits).then(|| {
-                crate::keeping_errno(|| match copies::vfork() {
-                    -1 => -(*crate::__errno_location() as isize),
+                crate::errno::keeping_errno(|| match copies::vfork() {
+                    -1 => -(crate::errno::errno() as isize),
                     child => child as isize,
                 })
             });

@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use shunt_options::{Hosts, Options};
+use shunt_config::{Hosts, Options};
 
 use super::Check;
 use crate::inspect::stations;

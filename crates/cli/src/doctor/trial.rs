@@ -74,7 +74,7 @@ impl Probe {
         let command = this_command::path()?;
         let mut probe = Command::new(&command);
         // It is the machine that is examined, not the options that happen to be set.
-        for entry in &shunt_options::TABLE {
+        for entry in &shunt_config::TABLE {
             probe.env_remove(entry.variable);
         }
         let mut child = probe

@@ -3,7 +3,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use shunt_options::{Entry, Options, Source, TABLE};
+use shunt_config::{Entry, Options, Source, TABLE};
 
 use crate::failure::{warn, Failure};
 

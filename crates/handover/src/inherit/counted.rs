@@ -1,4 +1,4 @@
-//! Streams whose owners were counted up for somebody who may not come about after all.
+//! Streams whose owners were counted up for a process that may not come about after all.
 
 use core::sync::atomic::Ordering;
 use shunt_stream::socket::{flag, Socket};
@@ -24,7 +24,7 @@ impl Counted {
         self.count < MOST
     }
 
-    /// Somebody is about to own the stream, too. The process has shared it.
+    /// Another process is about to own the stream, too. The process has shared it.
     pub fn count(&mut self, socket: &'static Socket) {
         socket.own().owners.fetch_add(1, Ordering::AcqRel);
         if let Some(place) = self.streams.get_mut(self.count) {

@@ -105,7 +105,7 @@ impl Appended {
     }
 
     /// A descriptor of the program's came: if it is a companion or a listener, it becomes what it was. False: it is a stream
-    /// whose link did not come along, because this process has no number for that; nobody can use it.
+    /// whose link did not come along, because this process has no number for that; it cannot be used.
     pub fn serve(&mut self, fd: i32, received: Received) -> bool {
         let came = if received == Received::Peeked { Came::Peeked } else { Came::Received };
         if take_up_stream(fd, came).is_none() {
@@ -118,11 +118,11 @@ impl Appended {
                 take_up_listener(rendezvous);
             }
         }
-        if shunt_table::process::apart::apart() {
+        if shunt_table::process::split_fd_tables::are_split() {
             if let Some(socket) = shunt_stream::socket::stream(fd) {
-                let _ = crate::carried::carry(fd, socket);
+                let _ = crate::convert_to_kernel::carry(fd, socket);
             }
-            shunt_table::process::apart::withdraw(fd);
+            shunt_table::process::split_fd_tables::withdraw(fd);
         }
         crate::uring::received(fd);
         true

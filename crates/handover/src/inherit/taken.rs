@@ -5,11 +5,11 @@
 //!
 //! - A *stream* is taken up if its owners know that they share it, which they do after any fork. One that a single process has had
 //!   to itself is used by it without the locks among processes, and it cannot be told: EPERM.
-//! - A *listener* is the kernel's alone from then on, for both; who waits in the rendezvous is carried to the kernel's queue.
+//! - A *listener* is the kernel's alone from then on, for both; clients that wait in the rendezvous are carried to the kernel's queue.
 
 use super::message::{Appended, Received};
 use super::unix_name;
-use crate::carried;
+use crate::convert_to_kernel;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_segment::channel::state;
@@ -22,7 +22,7 @@ use shunt_sys::libc::{self, sockaddr_un, EPERM, ESRCH, SOL_SOCKET};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::SETUP;
 use shunt_table::private::Pending;
-use shunt_table::process::{apart, report};
+use shunt_table::process::{split_fd_tables, status_page};
 use shunt_table::procfs::Path;
 use shunt_table::table::Kind;
 use shunt_table::{private, procfs, table};
@@ -36,11 +36,11 @@ pub fn take(process: i32, number: i32, flags: u32) -> Result<i32> {
     table::take(fd);
     match serve(process, fd) {
         Ok(()) => {
-            apart::withdraw(fd);
+            split_fd_tables::withdraw(fd);
             Ok(fd)
         }
         Err(error) => {
-            shunt_table::operations::closing(fd);
+            shunt_table::upcalls::operations::closing(fd);
             let _ = calls::close(fd);
             Err(error)
         }
@@ -75,7 +75,7 @@ fn own(fd: i32, hello: &Hello, side: usize) -> Option<&'static Socket> {
 fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> {
     if let Some(socket) = own(fd, hello, side) {
         shunt_table::table::enter(fd, Kind::Stream, socket);
-        report::note(fd, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
+        status_page::note(fd, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
         return Ok(());
     }
     let mut appended = Appended::new();
@@ -124,7 +124,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
     let status = calls::status_of(fd)?;
     if let Some(listener) = own_listener(status.st_ino) {
         shunt_table::table::enter(fd, Kind::Listener, listener);
-        report::note(fd, kind::LISTENER, Reason::Listening, None);
+        status_page::note(fd, kind::LISTENER, Reason::Listening, None);
         return Ok(());
     }
     let wanted = name::listener(status.st_ino);
@@ -144,13 +144,13 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
     table::take(rendezvous);
     super::take_up_listener(rendezvous);
     match (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
-        (Kind::Listener, Some(listener)) => carried::leave_listener(fd, listener),
+        (Kind::Listener, Some(listener)) => convert_to_kernel::leave_listener(fd, listener),
         _ => Err(Errno(EPERM)),
     }
 }
 
 /// Clients of the process offer it nothing in memory any more; what they have offered is for it to accept. Gives its links, which
-/// those who wait in the rendezvous may have told of by name alone.
+/// clients that wait in the rendezvous may have told of by name alone.
 fn end_offers(process: i32) -> Result<Appended> {
     let mut links = Appended::new();
     search(process, LINK.as_bytes(), |copy| {

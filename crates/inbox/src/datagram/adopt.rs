@@ -4,8 +4,8 @@
 //! memory has it, so the memfd goes along. Its gate is pinned from then on: the next program reads what is left there, and
 //! then plain sockets.
 
-use super::{all, boxes, enter, flag, options, pin, Datagram};
-use crate::local::back;
+use super::{all, enter, flag, inbox_table, options, pin, Datagram};
+use crate::local::requeue;
 use core::sync::atomic::Ordering;
 use shunt_segment::inbox::{InboxHeader, MAGIC};
 use shunt_sys::{calls, libc, Result};
@@ -17,7 +17,7 @@ use shunt_table::table::Kind;
 pub fn before_handing(fd: i32, socket: &'static Datagram) {
     if socket.is_local() {
         options::plain(socket, pin::ELSEWHERE);
-        back::put_back(fd, socket);
+        requeue::put_back(fd, socket);
     }
     socket.pin(pin::ELSEWHERE);
 }
@@ -30,7 +30,7 @@ pub fn needed(socket: &Datagram) -> Option<i32> {
 
 /// Whose inbox lies behind `memfd`: the socket's inode. `None`: it is none, or another user's.
 pub fn owner(memfd: i32) -> Option<u64> {
-    boxes::check(memfd).ok()?;
+    inbox_table::check(memfd).ok()?;
     let status = calls::status_of(memfd).ok()?;
     let mut words = [0u64; 3];
     calls::pread(memfd, words.as_mut_ptr().cast(), core::mem::size_of_val(&words), 0).ok()?;
@@ -86,7 +86,7 @@ fn adopt(fd: i32, memfd: i32) -> Result<()> {
     let entered = if family == libc::AF_UNIX { crate::local::inherited(fd, nonblocking) } else { enter(fd, family, nonblocking) };
     let mapped = entered.ok_or(shunt_sys::Errno(libc::EPROTO)).and_then(|socket| {
         socket.flags.fetch_or(flag::SHARED | flag::SEND_PLAIN, Ordering::Relaxed);
-        boxes::map_for(socket, memfd)
+        inbox_table::map_for(socket, memfd)
     });
     let Ok(inbox) = mapped else {
         private::close(memfd);

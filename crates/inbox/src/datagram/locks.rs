@@ -14,7 +14,7 @@ impl Datagram {
         Some(Sending { _held: held, _section: section })
     }
 
-    /// The lock for sending, if nobody holds it.
+    /// The lock for sending, if it is free.
     pub fn try_lock_send(&self) -> Option<Sending<'_>> {
         let section = Section::begin();
         let held = lock::try_acquire(&self.sending, thread::id())?;

@@ -1,6 +1,6 @@
 //! What pins a socket to the kernel: options that shared memory cannot serve, O_ASYNC, shutdown.
 
-use super::{boxes, flag, pin, told, wishes, Datagram};
+use super::{cmsg_recv, cmsg_send, flag, inbox_table, pin, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
@@ -61,7 +61,7 @@ const OUTGOING: &[(c_int, c_int)] = &[
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
 ];
 
-/// Options that change who else may get the port's datagrams, or how many may wait.
+/// Options that change which other sockets may get the port's datagrams, or how many may wait.
 const REFRESHING: &[c_int] = &[libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, libc::SO_REUSEADDR, libc::SO_REUSEPORT];
 
 /// The kernel has set an option.
@@ -70,19 +70,19 @@ const REFRESHING: &[c_int] = &[libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, libc::SO_R
 /// `data` points to `length` readable bytes.
 pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int, data: *const u8, length: u32) {
     if level == libc::SOL_SOCKET && REFRESHING.contains(&name) {
-        boxes::refresh(fd, socket);
+        inbox_table::refresh(fd, socket);
         socket.changed();
         return;
     }
-    if told::asks(level, name) {
-        boxes::refresh(fd, socket);
+    if cmsg_recv::asks(level, name) {
+        inbox_table::refresh(fd, socket);
         return;
     }
     if OUTGOING.contains(&(level, name)) {
         socket.outgoing.forget();
         return;
     }
-    if (level, name) == (libc::IPPROTO_UDP, wishes::UDP_SEGMENT) {
+    if (level, name) == (libc::IPPROTO_UDP, cmsg_send::UDP_SEGMENT) {
         socket.segment.store(calls::getsockopt_int(fd, level, name).unwrap_or(0) as u32, Ordering::Relaxed);
         return;
     }
@@ -105,7 +105,7 @@ pub fn plain(socket: &'static Datagram, why: u32) {
     socket.pin(why);
 }
 
-/// Whoever writes to a ring at this moment has done so: those that come later see what [`plain`] said.
+/// A sender that writes to a ring at this moment has done so: those that come later see what [`plain`] said.
 pub fn settle_sends(socket: &'static Datagram) {
     drop(socket.lock_send());
 }

@@ -1,11 +1,12 @@
 //! Whose a datagram socket is: descriptors, forks, programs that follow by exec or spawn, and its end.
 
-use super::route::{self, Routes};
-use super::{adopt, all, boxes, flag, options, pin, slab, witness, Datagram};
-use crate::local::back;
+use super::route::Routes;
+use super::COMMON;
+use super::{adopt, all, flag, fork_sharing, inbox_table, options, pin, slab, Datagram};
+use crate::local::requeue;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 
 /// A descriptor of the socket is closed.
@@ -15,14 +16,14 @@ pub fn release(socket: &'static Datagram, fd: i32) {
     }
     super::watchers::forget(socket, fd);
     leaves(socket);
-    route::CHANGES.fetch_add(1, Ordering::SeqCst);
+    COMMON.changes.fetch_add(1, Ordering::SeqCst);
     if let Some(_held) = socket.lock_send() {
         // SAFETY: the lock is held.
         unsafe { (*socket.routes.get()).clear() };
     }
     crate::local::released(socket);
     socket.generation.fetch_add(1, Ordering::Release);
-    boxes::drop_own(socket);
+    inbox_table::drop_own(socket);
     slab::free(socket);
 }
 
@@ -46,7 +47,7 @@ pub fn process_ends(socket: &'static Datagram) {
 /// Sockets that get an inbox at a fork: more would cost a server with thousands too much.
 const AT_FORK: usize = 16;
 
-/// Before a fork, without the set-up lock: a socket that may serve gets its inbox now, because later nobody could tell
+/// Before a fork, without the set-up lock: a socket that may serve gets its inbox now, because later the children could not be told
 /// its other owners of it. What lies in the ring of a pair goes to the kernel: the child may become another program, and by
 /// then the parent sends on.
 pub fn prepare_fork() {
@@ -54,12 +55,12 @@ pub fn prepare_fork() {
     all(|fd, socket| {
         if socket.is_local() && socket.has_waiting() {
             socket.pin(pin::FORKED);
-            back::put_back(fd, socket);
+            requeue::put_back(fd, socket);
         }
         if socket.has(flag::BOUND) && !socket.has(flag::SHARED) && socket.inbox().is_none() && made < AT_FORK {
             // Where descriptors are few they are the program's.
             if socket.pins.load(Ordering::Relaxed) == 0 && calls::soft_limit(libc::RLIMIT_NOFILE) >= 512 {
-                boxes::make(fd, socket);
+                inbox_table::make(fd, socket);
                 made += 1;
             }
         }
@@ -71,7 +72,7 @@ pub fn before_fork() {
     let mut fork = 0;
     all(|_, socket| {
         if fork == 0 {
-            fork = witness::before_fork();
+            fork = fork_sharing::before_fork();
         }
         socket.forks.fetch_or(fork, Ordering::Relaxed);
         if !socket.watchers.is_empty() {
@@ -92,7 +93,7 @@ pub fn before_fork() {
 
 /// After it, in the parent; `failed`: there is no child.
 pub fn after_fork(failed: bool) {
-    witness::after_fork();
+    fork_sharing::after_fork();
     uncount(failed);
 }
 
@@ -113,10 +114,10 @@ fn uncount(failed: bool) {
 /// After it, in the child: inboxes of others are looked for anew.
 pub fn forked() {
     uncount(false);
-    witness::forked();
+    fork_sharing::forked();
     all(|_, socket| {
         socket.sending.store(0, Ordering::Relaxed);
-        socket.forks.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
+        socket.forks.store(fork_sharing::FOR_EVER, Ordering::Relaxed); // the parent has it
         socket.watched_at.store(0, Ordering::Relaxed);
         crate::local::forked(socket);
         // SAFETY: the child has one thread.
@@ -138,7 +139,7 @@ pub fn forked() {
         }
     });
     if super::any_kind() {
-        boxes::forked();
+        inbox_table::forked();
     }
 }
 
@@ -158,18 +159,18 @@ pub fn user_changed(before: u32) {
         }
         crate::local::released(socket);
     });
-    boxes::forget_others();
+    inbox_table::forget_others();
 }
 
 /// A filter is about to forbid the calls that an inbox takes (bells, visitors, a look at flags that others may have changed): the socket at
 /// `fd`, which is plain by now, is the kernel's alone, unless something waits that only memory has. Its gate stays pinned.
 pub fn let_go(fd: i32, socket: &'static Datagram) {
     if socket.is_local() {
-        back::put_back(fd, socket);
+        requeue::put_back(fd, socket);
     }
     if !socket.has_waiting() && super::watchers::leave(socket) {
         table::take(fd);
-        report::forget(fd);
+        status_page::forget(fd);
     }
 }
 
@@ -177,7 +178,7 @@ pub fn let_go(fd: i32, socket: &'static Datagram) {
 pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
     all(|fd, socket| {
         if keeps(fd) {
-            witness::goes_along();
+            fork_sharing::goes_along();
             adopt::before_handing(fd, socket);
             if let Some(_held) = socket.lock_send() {
                 // SAFETY: the lock is held.

@@ -1,10 +1,10 @@
-//! Why a socket's datagrams come through the kernel, whoever is awake: bits of [`Datagram::pins`]. As long as one is set the
+//! Why a socket's datagrams come through the kernel, even while the receiver is awake: bits of [`Datagram::pins`]. As long as one is set the
 //! gate of the inbox is shut.
 
 use super::{flag, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 use shunt_table::table;
 
 /// An option that asks for more than bytes and addresses.
@@ -39,7 +39,7 @@ impl Datagram {
     pub(super) fn note(&'static self, reason: Reason) {
         for fd in 0..table::high_water() {
             if shunt_table::table::find::<Datagram>(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
-                report::note(fd, self.row().0, reason, None);
+                status_page::note(fd, self.row().0, reason, None);
             }
         }
     }
@@ -60,12 +60,12 @@ impl Datagram {
         }
     }
 
-    /// Whether somebody began to sleep, or to pin, who knows nothing of the inbox: nobody who comes now does.
+    /// Whether a thread began to sleep, or to pin, that knows nothing of the inbox: none that comes now does.
     pub fn has_strangers(&self) -> bool {
         [&self.sleeping, &self.pins, &self.cold].iter().any(|count| count.load(Ordering::SeqCst) != 0)
     }
 
-    /// An inbox that was made while somebody slept opens when nobody does any more.
+    /// An inbox that was made while a thread slept opens when none does any more.
     #[inline]
     pub(super) fn let_in(&self) {
         if self.has(flag::BORN_SHUT) && !self.has_strangers() {

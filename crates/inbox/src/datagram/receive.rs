@@ -5,7 +5,7 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{boxes, send, told, witness, Datagram};
+use super::{cmsg_recv, fork_sharing, inbox_table, send, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
@@ -30,8 +30,8 @@ pub unsafe fn receive(
     flags: i32,
     kernel: impl FnOnce() -> isize,
 ) -> Answer {
-    if witness::watching() {
-        witness::look();
+    if fork_sharing::watching() {
+        fork_sharing::look();
     }
     let inbox = match socket.inbox() {
         Some(inbox) if flags & libc::MSG_ERRQUEUE == 0 && sound(message) => inbox,
@@ -60,7 +60,7 @@ pub unsafe fn receive(
             let due = due || send::has_error(fd, socket);
             if due && asked_before != front.position() {
                 asked_before = front.position();
-                boxes::visitors(socket, now);
+                inbox_table::visitors(socket, now);
                 // SAFETY: the program's message.
                 if let Some(result) = unsafe { take_from_kernel(fd, socket, &inbox, message, flags, now) } {
                     return Answer::Done(result);
@@ -74,7 +74,7 @@ pub unsafe fn receive(
         }
         if socket.nonblocking(fd, flags) {
             let now = clock::ticks();
-            boxes::visitors(socket, now);
+            inbox_table::visitors(socket, now);
             inbox.open();
             // SAFETY: the program's message.
             return match unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
@@ -102,7 +102,7 @@ pub unsafe fn receive(
                 }
                 if spin.rounds() & 0x1ff == 0x1ff {
                     let now = clock::ticks();
-                    boxes::visitors(socket, now);
+                    inbox_table::visitors(socket, now);
                     // SAFETY: the program's message.
                     if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                         spin.end();
@@ -174,11 +174,11 @@ pub fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inb
     if !socket.worthwhile() || flags & libc::MSG_ERRQUEUE != 0 {
         return None;
     }
-    // Who asks without waiting, and sits in no set, asks again and again.
+    // A thread that asks without waiting, about a socket in no set, asks again and again.
     if !socket.is_eager() && !socket.nonblocking(fd, flags) && !spin::begin(0).more() {
         return None;
     }
-    boxes::make(fd, socket);
+    inbox_table::make(fd, socket);
     socket.inbox()
 }
 
@@ -206,7 +206,7 @@ pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Fr
             Ok(0) => {
                 socket.asked.store(now, Ordering::Relaxed);
                 inbox.note_drained(look);
-                boxes::visitors(socket, now);
+                inbox_table::visitors(socket, now);
                 return false;
             }
             Ok(events) if events & libc::POLLERR == 0 => {}
@@ -226,7 +226,7 @@ pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Fr
 
 /// When the first datagram in the kernel's queue came there, in CLOCK_REALTIME's nanoseconds.
 ///
-/// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `boxes::make` does) keeps that of the last datagram
+/// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `inbox_table::make` does) keeps that of the last datagram
 /// that anybody received or peeked at; one with SO_TIMESTAMP tells it in a control message instead, the first one of all
 /// (`sock_recv_cmsgs`).
 fn kernels_stamp(fd: i32) -> Option<u64> {
@@ -326,7 +326,7 @@ unsafe fn take_from_kernel(
     }
 }
 
-/// Gives the datagram to the program; `None`: somebody else took it.
+/// Gives the datagram to the program; `None`: another receiver took it.
 #[inline(always)]
 unsafe fn deliver(
     fd: i32,
@@ -373,7 +373,7 @@ unsafe fn deliver(
     } else {
         let mut writer = Writer::new(message);
         // SAFETY: the program's buffer.
-        unsafe { told::tell(fd, socket, asks, &front.source, &details, &mut writer) };
+        unsafe { cmsg_recv::tell(fd, socket, asks, &front.source, &details, &mut writer) };
         writer.finish();
     }
     Some(Ok(if flags & libc::MSG_TRUNC != 0 { front.length } else { copied }))

@@ -1,8 +1,8 @@
 //! Whose inbox a destination is: the kernel's answer, believed for a while.
 
-use super::wishes::Wishes;
-use super::{boxes, Datagram};
-use core::sync::atomic::{AtomicU32, Ordering};
+use super::cmsg_send::Wishes;
+use super::{inbox_table, Datagram, COMMON};
+use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Inbox, Source};
 use shunt_segment::address::Address;
 use shunt_segment::inbox::ask;
@@ -10,9 +10,6 @@ use shunt_sys::{calls, clock};
 use shunt_table::global::SETUP;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{diag, route};
-
-/// Changes with each bind, connect and close of a datagram socket in this process: no answer is believed beyond.
-pub static CHANGES: AtomicU32 = AtomicU32::new(0);
 
 /// Destinations that a socket remembers.
 const PLACES: usize = 16;
@@ -41,7 +38,7 @@ pub struct Route {
     pub interface: u32,
     /// Datagrams that went there through the kernel.
     sent: u32,
-    found: Option<boxes::Address>,
+    found: Option<inbox_table::Address>,
     inode: u32,
     source: Source,
     epoch: u32,
@@ -93,14 +90,14 @@ impl Routes {
             for route in &mut self.places {
                 if let Some(found) = route.found.take() {
                     found.inbox.before_kernel();
-                    boxes::give_back(found.index);
+                    inbox_table::give_back(found.index);
                 }
             }
         }
         self.places = [NO_ROUTE; PLACES];
     }
 
-    /// Datagrams went through the kernel, nobody knows where to.
+    /// Datagrams went through the kernel, it is not known where to.
     pub fn after_kernel(&self) {
         self.inboxes().for_each(|inbox| inbox.after_kernel());
     }
@@ -131,7 +128,7 @@ impl Route {
         if let Some(found) = self.found.take() {
             found.inbox.before_kernel();
             if let Some(_setup) = SETUP.lock() {
-                boxes::give_back(found.index);
+                inbox_table::give_back(found.index);
             }
         }
     }
@@ -149,7 +146,8 @@ impl Route {
         let now = clock::ticks();
         let header = found.inbox.header();
         let passed = now.wrapping_sub(self.asked);
-        let changed = header.epoch.load(Ordering::Relaxed) != self.epoch || CHANGES.load(Ordering::Relaxed) != self.changes;
+        let changed =
+            header.epoch.load(Ordering::Relaxed) != self.epoch || COMMON.changes.load(Ordering::Relaxed) != self.changes;
         // Nothing can be written there now: whose it is matters less.
         if !changed && passed < LONGEST_BELIEVED && !found.inbox.may_take() && !found.inbox.is_retired() {
             return Some((found.inbox, None));
@@ -161,7 +159,7 @@ impl Route {
         }
         if now.wrapping_sub(self.seen_alive) > LIVES_EVERY {
             self.seen_alive = now;
-            if !boxes::lives(found.index) {
+            if !inbox_table::lives(found.index) {
                 found.inbox.retire();
                 self.lose();
                 return None;
@@ -181,7 +179,7 @@ impl Route {
         let _setup = SETUP.lock()?;
         let (source, owner) = resolve(fd, socket, self)?;
         // `asked` tells that there is an inbox to wait for; otherwise the next question comes at the next doubling.
-        let (found, waiting) = boxes::find(owner, self.destination.port);
+        let (found, waiting) = inbox_table::find(owner, self.destination.port);
         self.asked = if waiting { 1 } else { 0 };
         let found = found?;
         self.found = Some(found);
@@ -200,7 +198,7 @@ impl Route {
         if let Some(found) = self.found {
             self.epoch = found.inbox.header().epoch.load(Ordering::SeqCst);
         }
-        self.changes = CHANGES.load(Ordering::SeqCst);
+        self.changes = COMMON.changes.load(Ordering::SeqCst);
         self.asked = clock::ticks();
     }
 

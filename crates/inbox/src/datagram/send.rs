@@ -1,7 +1,7 @@
 //! send, sendto, sendmsg, write on a datagram socket.
 
-use super::wishes::{self, Wishes};
-use super::{boxes, flag, Datagram};
+use super::cmsg_send::{self, Wishes};
+use super::{flag, inbox_table, Datagram};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::lock;
@@ -49,8 +49,8 @@ pub unsafe fn send(fd: i32, socket: &'static Datagram, message: &msghdr, flags: 
     match missed {
         Missed::Nothing => {}
         Missed::Inbox(inbox) => inbox.after_kernel(),
-        Missed::Port(port) => boxes::passed_by(port),
-        Missed::Any => boxes::all_passed_by(),
+        Missed::Port(port) => inbox_table::passed_by(port),
+        Missed::Any => inbox_table::all_passed_by(),
     }
     if unbound && result >= 0 {
         super::begin_eagerly(fd, socket); // the first datagram gave the socket its port
@@ -65,7 +65,7 @@ enum Missed {
     Inbox(Inbox),
     /// Whatever inboxes other sockets of the process know at this port.
     Port(u16),
-    /// Nobody knows: only the kernel understands where it goes.
+    /// Not known: only the kernel understands where it goes.
     Any,
 }
 
@@ -77,7 +77,7 @@ pub fn through_kernel(socket: &'static Datagram, kernel: impl FnOnce() -> isize)
     }
     let result = cancel::guarded(kernel).unwrap_or(-1);
     socket.through_kernel.fetch_or(USED | UNCHECKED, Ordering::Relaxed);
-    boxes::all_passed_by();
+    inbox_table::all_passed_by();
     result
 }
 
@@ -105,7 +105,7 @@ unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32,
     let destination = unsafe { destination(fd, socket, message) };
     let v6 = destination.is_some_and(|destination| destination.as_v4().is_none());
     // SAFETY: as sendmsg(2).
-    let wishes = if message.msg_controllen == 0 { Some(Wishes::default()) } else { unsafe { wishes::read(message, v6) } };
+    let wishes = if message.msg_controllen == 0 { Some(Wishes::default()) } else { unsafe { cmsg_send::read(message, v6) } };
     let (destination, wishes) = (destination.filter(|_| wishes.is_some()), wishes.unwrap_or_default());
     let found = destination.and_then(|destination| routes.place(&destination, &wishes).inbox(fd, socket));
     if let (Some(destination), Some((inbox, source))) = (destination, found) {
@@ -238,12 +238,12 @@ unsafe fn length(message: &msghdr) -> Option<usize> {
     (total <= LONGEST).then_some(total)
 }
 
-/// Bits of [`Datagram::through_kernel`]: some datagram went there, and since then nobody looked for errors it brought.
+/// Bits of [`Datagram::through_kernel`]: some datagram went there, and errors that it brought have not been looked for since.
 const USED: u32 = 1;
 const UNCHECKED: u32 = 2;
 
 impl Datagram {
-    /// Whether datagrams went through the kernel since somebody last looked for errors.
+    /// Whether datagrams went through the kernel since errors were last looked for.
     pub fn may_have_error(&self) -> bool {
         self.through_kernel.load(Ordering::Relaxed) & UNCHECKED != 0
     }
@@ -274,7 +274,7 @@ fn let_drain(inbox: &Inbox) {
 /// About 2 us in ticks.
 const LONGEST_DRAIN: u64 = 5_000;
 
-/// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that nobody uses again.
+/// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that is not used again.
 pub struct Patience {
     /// Whose lock is waited for.
     pub inbox: Inbox,
@@ -282,7 +282,7 @@ pub struct Patience {
     pub waited: Waited,
 }
 
-/// Holders never sleep: whoever holds the lock this long in ns is dead, whatever its number says.
+/// Holders never sleep: one that holds the lock this long, in ns, is dead, whatever its number says.
 const LONGEST_HOLD: u64 = 2_000_000_000;
 
 impl Patience {

@@ -1,13 +1,11 @@
 //! Where datagram sockets' objects come from, and how a fresh one looks.
 
 use super::route::Routes;
-use super::Datagram;
+use super::{Datagram, COMMON};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_table::global::SETUP;
-use shunt_table::memory::slab::{Slab, Slabbed};
+use shunt_table::memory::slab::Slabbed;
 use shunt_table::table::{Kind, Object};
-
-static DATAGRAMS: Slab<Datagram> = Slab::new();
 
 // SAFETY: atomics and what is made of them; routes are written before they are read.
 unsafe impl Slabbed for Datagram {
@@ -21,7 +19,7 @@ unsafe impl Slabbed for Datagram {
 /// A fresh one; `None` when memory is short.
 pub fn allocate(family: i32) -> Option<&'static Datagram> {
     let _setup = SETUP.lock()?;
-    let socket = DATAGRAMS.take()?;
+    let socket = COMMON.slab.take()?;
     socket.base.store(core::ptr::null_mut(), Ordering::Relaxed);
     for word in [
         &socket.flags,
@@ -53,14 +51,14 @@ pub fn allocate(family: i32) -> Option<&'static Datagram> {
     socket.watchers.clear();
     socket.peer.forget();
     socket.local.reset();
-    // SAFETY: nobody else uses the object.
+    // SAFETY: no other thread uses the object.
     unsafe { *socket.routes.get() = Routes::new() };
     Some(socket)
 }
 
 /// Gives one back.
 pub fn free(socket: &'static Datagram) {
-    DATAGRAMS.give(socket);
+    COMMON.slab.give(socket);
 }
 
 // SAFETY: they live in this slab, which is never unmapped, and nothing else is entered under this kind.

@@ -1,6 +1,6 @@
-//! Sleeping and spinning for datagrams: who sleeps shuts the gate, who spins opens it.
+//! Sleeping and spinning for datagrams: a thread that sleeps shuts the gate, one that spins opens it.
 
-use super::{boxes, flag, Datagram, ENOUGH};
+use super::{flag, inbox_table, Datagram, ENOUGH};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::POLLIN;
 use shunt_sys::{calls, clock};
@@ -37,12 +37,12 @@ impl Sleeper {
 /// Before a sleep: the gate shuts, until [`after_sleep`] takes this sleeper back.
 pub fn before_sleep(socket: &Datagram) -> Sleeper {
     let generation = socket.generation.load(Ordering::Acquire);
-    // An inbox that another thread makes meanwhile stays shut: see `boxes::make`.
+    // An inbox that another thread makes meanwhile stays shut: see `inbox_table::make`.
     socket.sleeping.fetch_add(1, Ordering::SeqCst);
     let inbox = socket.inbox();
     if let Some(inbox) = inbox {
         if socket.is_local() {
-            boxes::visitors(socket, clock::ticks()); // who comes to know it now finds it when the thread is awake
+            inbox_table::visitors(socket, clock::ticks()); // a sender that comes to know it now finds it when the thread is awake
         }
         inbox.enter();
     }
@@ -66,7 +66,7 @@ pub fn after_sleep(socket: &Datagram, sleeper: Sleeper) -> bool {
 /// A thread that polls is about to spin: senders may write from now on.
 pub fn before_spin(fd: i32, socket: &'static Datagram) {
     if socket.inbox().is_none() && socket.worthwhile() {
-        boxes::make(fd, socket);
+        inbox_table::make(fd, socket);
     }
     if let Some(inbox) = socket.inbox() {
         if inbox.open() && inbox.is_behind() {
@@ -77,7 +77,7 @@ pub fn before_spin(fd: i32, socket: &'static Datagram) {
                 inbox.note_drained(look);
             }
         }
-        boxes::visitors(socket, clock::ticks());
+        inbox_table::visitors(socket, clock::ticks());
     }
 }
 
@@ -87,18 +87,18 @@ impl Datagram {
         if self.is_local() && !self.has(flag::CONNECTED) {
             return false;
         }
-        // Where others own the socket, who know nothing of an inbox, its gate would stay shut.
+        // Where other processes own the socket, which know nothing of an inbox, its gate would stay shut.
         (self.is_eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
             && self.pins.load(Ordering::Relaxed) == 0
             && !self.has(flag::SHARED)
     }
 }
 
-/// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever nobody sleeps.
+/// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever no receiver sleeps.
 pub fn begin_eagerly(fd: i32, socket: &'static Datagram) {
     if socket.is_eager() {
         if socket.inbox().is_none() && socket.pins.load(Ordering::Relaxed) == 0 {
-            boxes::make(fd, socket);
+            inbox_table::make(fd, socket);
         }
         reopen(socket);
     }

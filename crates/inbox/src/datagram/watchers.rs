@@ -1,7 +1,7 @@
 //! Epoll sets that watch a datagram socket: what they do when it goes. The room of sets fills the table in at start-up.
 
-use super::Datagram;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use super::{Datagram, COMMON};
+use core::sync::atomic::Ordering;
 
 /// What the room of sets does.
 pub struct Watchers {
@@ -14,16 +14,14 @@ pub struct Watchers {
     pub children_gone: fn(u32),
 }
 
-static WATCHERS: AtomicPtr<Watchers> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Fills the table in, before there is a set.
 pub fn fill(watchers: &'static Watchers) {
-    WATCHERS.store(core::ptr::from_ref(watchers).cast_mut(), Ordering::Release);
+    COMMON.watchers.store(core::ptr::from_ref(watchers).cast_mut(), Ordering::Release);
 }
 
 fn watchers() -> Option<&'static Watchers> {
     // SAFETY: null, or the static that `fill` was given.
-    unsafe { WATCHERS.load(Ordering::Acquire).as_ref() }
+    unsafe { COMMON.watchers.load(Ordering::Acquire).as_ref() }
 }
 
 /// See [`Watchers::forget`].

@@ -4,22 +4,20 @@
 //! The count is a word in memory that children of fork share: a *card*, taken at the first fork. A process that is killed
 //! stays counted, and the end the kernel's.
 
-use crate::datagram::{flag, options, pin, Datagram};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::datagram::{flag, options, pin, Datagram, COMMON};
+use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::{calls, libc, mapping};
 
 /// Cards of one family of processes.
 const CARDS: usize = 4096;
 
-static FIRST: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-
 fn cards() -> Option<&'static [AtomicU32]> {
-    let mut first = FIRST.load(Ordering::Acquire);
+    let mut first = COMMON.cards.load(Ordering::Acquire);
     if first.is_null() {
         let made = mapping::reserve_for_children(CARDS * core::mem::size_of::<AtomicU32>()).ok()?.cast::<AtomicU32>();
         // Under the set-up lock, as every fork is.
         first = made;
-        FIRST.store(made, Ordering::Release);
+        COMMON.cards.store(made, Ordering::Release);
     }
     // SAFETY: so many words, never unmapped; zeros are valid.
     Some(unsafe { core::slice::from_raw_parts(first, CARDS) })
@@ -67,7 +65,7 @@ pub fn only(socket: &Datagram) {
 /// This process has the end no longer.
 pub fn leave(socket: &'static Datagram) {
     if socket.is_local() {
-        // The gate counts a pin of this process, which nobody would take off.
+        // The gate counts a pin of this process, which would never be taken off.
         socket.take_off(flag::GATE_PINNED);
         uncount(socket);
     }

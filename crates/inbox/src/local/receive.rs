@@ -3,13 +3,13 @@
 //! The ring first; when it is empty, and the gate shut so that it stays empty, the kernel's queue. A call that the ring
 //! does not fill goes on there, as the kernel's own call would.
 
-mod all;
+mod wait_all;
 
-use super::{ends, owners, send};
+use super::{end_of_stream, owners, send};
 use crate::datagram;
 pub use crate::datagram::send::Answer;
-use crate::datagram::{boxes, flag, receive as plain, Datagram};
-use crate::local::receive::all::Behind;
+use crate::datagram::{flag, inbox_table, receive as plain, Datagram};
+use crate::local::receive::wait_all::Behind;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_stream::pieces::{Pieces, IOV_MAX};
@@ -99,7 +99,7 @@ impl Call {
                 None => {}
             }
             if socket.nonblocking(fd, flags) {
-                boxes::visitors(socket, clock::ticks());
+                inbox_table::visitors(socket, clock::ticks());
                 if done > 0 {
                     // SAFETY: passed on.
                     return Ok(unsafe { self.finish(message, pieces, done) });
@@ -157,7 +157,7 @@ impl Call {
                 self.open_again();
             }
             plain::count(socket, got);
-            if got == 0 && want > 0 && ends::reset(fd, socket, flags & MSG_PEEK == 0) {
+            if got == 0 && want > 0 && end_of_stream::reset(fd, socket, flags & MSG_PEEK == 0) {
                 return Err(Errno(libc::ECONNRESET));
             }
             return Ok(Answer::Raw(got));
@@ -336,12 +336,12 @@ impl Call {
 
     /// A result of the kernel's; the end of the stream may be a reset of which it does not know.
     fn judged(&self, result: Result<isize>) -> Answer {
-        if result == Ok(0) && ends::reset(self.fd, self.socket, self.flags & MSG_PEEK == 0) {
+        if result == Ok(0) && end_of_stream::reset(self.fd, self.socket, self.flags & MSG_PEEK == 0) {
             return Answer::Done(Err(Errno(libc::ECONNRESET)));
         }
         match result {
             Ok(got) => _ = plain::count(self.socket, got),
-            Err(Errno(libc::ECONNRESET)) => ends::note_reset(self.socket),
+            Err(Errno(libc::ECONNRESET)) => end_of_stream::note_reset(self.socket),
             Err(_) => {}
         }
         Answer::Done(result)
@@ -361,10 +361,10 @@ impl Call {
             }
             let news = self.inbox.news();
             let fresh = news.is_some_and(|news| news != seen);
-            // Who is not attached says nothing.
+            // An end that is not attached says nothing.
             let every = if news.is_some() { 0x1ff } else { 0x3f };
             if fresh || spin.rounds() & every == every {
-                boxes::visitors(self.socket, clock::ticks());
+                inbox_table::visitors(self.socket, clock::ticks());
                 if calls::poll_one(self.fd, libc::POLLIN, 0).is_ok_and(|events| events != 0) {
                     spin.end();
                     return false;

@@ -3,8 +3,8 @@
 //! Pieces go into the peer's ring while that takes them; the rest of a call, and whatever needs the kernel, goes through
 //! the kernel, behind them.
 
-use super::line::{self, Line};
 use super::owners;
+use super::peer_inbox::{self, Line};
 pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
@@ -46,7 +46,7 @@ pub unsafe fn send(
         return Answer::Raw(through_kernel(socket, kernel));
     }
     // Packets are told of a reset before anything else (`unix_seqpacket_sendmsg`).
-    if socket.local.packets() && super::ends::reset(fd, socket, true) {
+    if socket.local.packets() && super::end_of_stream::reset(fd, socket, true) {
         return Answer::Done(Err(Errno(libc::ECONNRESET)));
     }
     let mut kernel = Some(kernel);
@@ -135,12 +135,12 @@ fn would_block(fd: i32, socket: &'static Datagram, flags: i32) -> bool {
     if !socket.nonblocking(fd, flags) {
         return false;
     }
-    let ring = super::ends::outgoing_charge(socket);
+    let ring = super::end_of_stream::outgoing_charge(socket);
     if ring == 0 {
         return false;
     }
     let limit = shunt_sys::calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0) as u64;
-    line::unread(fd).is_some_and(|unread| ring + unread >= limit)
+    peer_inbox::unread(fd).is_some_and(|unread| ring + unread >= limit)
 }
 
 /// Puts as much into the ring as it takes: the number of bytes. Errors: EAGAIN for a packet that is the kernel's.
@@ -156,10 +156,10 @@ unsafe fn post(fd: i32, socket: &'static Datagram, pieces: &Pieces, flags: i32) 
         }
         // A reader that is awake makes room soon.
         let mut spin = spin::begin(socket.local.processor.load(Ordering::Relaxed));
-        let before = super::ends::outgoing_charge(socket);
+        let before = super::end_of_stream::outgoing_charge(socket);
         let mut room = false;
         while spin.more() {
-            if super::ends::outgoing_charge(socket) * 2 <= before {
+            if super::end_of_stream::outgoing_charge(socket) * 2 <= before {
                 room = true;
                 break;
             }

@@ -12,7 +12,9 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) const NONE: Shared = Shared { any: AtomicBool::new(false), bits: [const { AtomicU64::new(0) }; 1024] };
+    pub(super) const fn new() -> Shared {
+        Shared { any: AtomicBool::new(false), bits: [const { AtomicU64::new(0) }; 1024] }
+    }
 }
 
 /// Whether the program bound `port` beside another socket.

@@ -1,6 +1,6 @@
 //! Before and after a sleep: which streams ask their peers for a bell.
 //!
-//! While anybody sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that nobody took
+//! While a thread sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that nobody took
 //! note of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
 
 use super::control::{change, kernel_event, kernel_side};
@@ -46,7 +46,7 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     waiting::announce(socket, conditions(entry))
 }
 
-/// Where another process could shut the stream down, who waits for space is to hear of it: from now on, and of a first edge at once.
+/// Where another process could shut the stream down, a waiter for space is to hear of it: from now on, and of a first edge at once.
 #[cold]
 fn hear_of_space(entry: &'static Entry, socket: &Socket) {
     let wanted = entry.wanted();
@@ -89,7 +89,7 @@ pub fn arm_sleeping(set: &'static Set) -> bool {
 /// thread or process sleeps in this set or around it, or another set watches the stream, and needs the bell.
 pub(super) fn wake(set: &'static Set) {
     let Some(_held) = set.lock.lock() else { return };
-    // Under the lock: whoever begins to sleep later arms later, too.
+    // Under the lock: a thread that begins to sleep later arms later, too.
     if set.sleepers() > 1 || !set.watchers.load(Ordering::Acquire).is_null() {
         return;
     }
@@ -160,7 +160,7 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
         waiting::barrier();
     }
     let Some(_held) = set.lock.lock() else { return };
-    // Who sleeps around it, in poll or in a set, was woken perhaps, and found nothing: the kernel's word is taken.
+    // A sleeper around it, in poll or in a set, was woken perhaps, and found nothing: the kernel's word is taken.
     let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
     if left || set.watched.iter().any(|entry| find(entry).events != 0) {
         // Other threads may have closed the number that the call was made by, and it may be another file's by now.
@@ -187,7 +187,7 @@ pub(super) fn kick_inside(set: &'static Set, epfd: i32) {
 }
 
 /// Makes the kernel wake one of those that sleep in the set: a companion is always writable, so asking for that is an
-/// edge. Whoever hears it changes the registration back.
+/// edge. The thread that hears it changes the registration back.
 pub(super) fn kick(epfd: i32, entry: &'static Entry) {
     let Some(fd) = entry.descriptor() else { return };
     entry.kicked.store(true, Ordering::Relaxed);

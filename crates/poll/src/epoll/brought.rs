@@ -1,7 +1,7 @@
 //! What a thread of this process brings to a stream itself, from another host: its sets need no bell.
 
 use super::entry::Entry;
-use super::set::{activate, watcher, Set, WATCHERS};
+use super::set::{activate, watcher, Set, SETS};
 use super::EXCLUSIVE;
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
@@ -9,15 +9,15 @@ use shunt_segment::channel::arm;
 use shunt_stream::socket::Socket;
 
 /// Sets that may look at one stream: more need bells.
-const SETS: usize = 4;
+const AT_ONCE: usize = 4;
 
 /// Bytes, space or an end came to a stream by the calling thread's doing: the sets that watch it look at it from now on, and what
-/// they had announced is taken back. False: somebody else sleeps, or may, who needs a bell.
+/// they had announced is taken back. False: another thread sleeps, or may, and needs a bell.
 ///
 /// The caller may hold any lock, so none is waited for.
 pub fn brought(socket: &Socket) -> bool {
-    let Some(_watchers) = WATCHERS.try_lock() else { return false };
-    let mut held = [const { None }; SETS];
+    let Some(_watchers) = SETS.watchers.try_lock() else { return false };
+    let mut held = [const { None }; AT_ONCE];
     let mut next = watcher(socket.watchers.entries());
     for place in &mut held {
         let Some(entry) = next else { break };
@@ -31,7 +31,7 @@ pub fn brought(socket: &Socket) -> bool {
     if next.is_some() || held[0].is_none() {
         return false;
     }
-    // Whoever falls asleep from now on arms what is looked at, and looks at it.
+    // A thread that falls asleep from now on arms what is looked at, and looks at it.
     fence(Ordering::SeqCst);
     // The calling thread looks when it has brought what there is, before it sleeps.
     let sleeps = |set: &Set| set.others_asleep() || !set.watchers.load(Ordering::Acquire).is_null();

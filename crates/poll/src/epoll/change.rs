@@ -5,7 +5,7 @@ use super::control::{add_queues, foreign, kernel_event, leave_queues, remove_que
 use super::entry::{self, place, term, Entry};
 use super::events::find;
 use super::list::address;
-use super::set::{activate, becomes_ours, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
+use super::set::{activate, becomes_ours, detach, enqueue, unwatch, watch, watcher, Set, SETS};
 use super::{datagrams, order, EXCLUSIVE, MODES};
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use shunt_inbox::datagram;
@@ -44,7 +44,7 @@ fn leave_each(watchers: &AtomicPtr<Entry>, mut act: impl FnMut(&'static Set, &'s
     if watchers.load(Ordering::Relaxed).is_null() {
         return true;
     }
-    let Some(_watchers) = WATCHERS.lock() else { return false };
+    let Some(_watchers) = SETS.watchers.lock() else { return false };
     while let Some(entry) = watcher(watchers) {
         let Some(set) = entry.set() else {
             unwatch(entry);
@@ -107,7 +107,7 @@ fn elsewhere(socket: &Socket) -> bool {
 fn forget_datagram(socket: &'static Datagram, fd: i32) {
     leave_each(socket.watchers.entries(), |set, entry| {
         let elsewhere = socket.flags.load(Ordering::Relaxed) & datagram::flag::SHARED != 0;
-        // In a child of fork the registration is the parent's, who goes on with it.
+        // In a child of fork the registration is the parent's, which goes on with it.
         let elsewhere = elsewhere && !set.inherited.load(Ordering::Relaxed);
         if let (true, Some(epfd), true) = (elsewhere, set.descriptor(), entry.fd.load(Ordering::Relaxed) == fd) {
             datagrams::leave_to_kernel(epfd, entry, fd);
@@ -133,7 +133,7 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
     if socket.watchers.is_empty() {
         return;
     }
-    let Some(_watchers) = WATCHERS.lock() else { return };
+    let Some(_watchers) = SETS.watchers.lock() else { return };
     let mut at = watcher(socket.watchers.entries());
     while let Some(entry) = at {
         at = watcher(&entry.next_watcher);
@@ -169,7 +169,7 @@ fn ceased_to_listen(socket: &Socket) {
 /// A private descriptor got another number, and still has the old one, by which the kernel's sets know it. Sets of another
 /// process, too, which it goes on using, stay as they are.
 pub fn moved(from: i32, to: i32) {
-    let Some(_watchers) = WATCHERS.lock() else { return };
+    let Some(_watchers) = SETS.watchers.lock() else { return };
     entry::moved(from, to, |entry| {
         let listener = entry.socket().filter(|socket| socket.kind() == Kind::Listener);
         let set = entry.set().filter(|set| !set.inherited.load(Ordering::Relaxed));
@@ -273,7 +273,7 @@ fn can_watch_another(socket: &Socket) -> bool {
 
 /// A stream was dissolved, and a fresh TCP socket took its place: the entries are that one's from now on.
 fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
-    let Some(_watchers) = WATCHERS.lock() else { return };
+    let Some(_watchers) = SETS.watchers.lock() else { return };
     while let Some(entry) = watcher(socket.watchers.entries()) {
         let Some(set) = entry.set() else {
             unwatch(entry);

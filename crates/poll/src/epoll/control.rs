@@ -6,7 +6,7 @@
 use super::arming::kick;
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
-use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
+use super::set::{activate, attach, detach, enqueue, find, find_any, Set, SETS};
 use super::{datagrams, order, ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_inbox::datagram::Datagram;
@@ -22,7 +22,7 @@ use shunt_table::{private, table};
 /// What may stand beside EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET | EXCLUSIVE;
 
-/// A listener's other queues join the kernel's set with its TCP socket: of clients who come by them nothing else would tell. Bells are
+/// A listener's other queues join the kernel's set with its TCP socket: of clients that come by them nothing else would tell. Bells are
 /// an epoll set, which cannot be exclusive; they matter to a process only that accepts alone.
 pub(super) fn add_queues(epfd: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) -> Result<()> {
     let queues = accept::queues(listener);
@@ -181,7 +181,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
 }
 
 fn change_entry(set: &'static Set, epfd: i32, operation: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
-    let _watchers = WATCHERS.lock().ok_or(Errno(libc::EINTR))?;
+    let _watchers = SETS.watchers.lock().ok_or(Errno(libc::EINTR))?;
     let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
     match operation {
         libc::EPOLL_CTL_ADD => add(set, epfd, fd, kind, wanted),
@@ -235,7 +235,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
     Ok(0)
 }
 
-/// What an entry asks for is new: it is looked at, by whoever sleeps in the set and knows nothing of it.
+/// What an entry asks for is new: it is looked at, by the threads that sleep in the set and know nothing of it.
 fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     if entry.datagram().is_some() {
         if datagrams::appeared(set, entry) {

@@ -1,4 +1,4 @@
-//! Datagram sockets in sets: see `datagram::sets`.
+//! Datagram sockets in sets: see `datagram::epoll`.
 //!
 //! An entry of theirs has two sources. The kernel's word comes under the entry's tag, as the program asked for it; the
 //! inbox is looked at in memory while the entry is active. It is *cold*, its socket's gate pinned, whenever a thread
@@ -10,8 +10,8 @@ use super::set::{activate, Set};
 use super::{ET, EXCLUSIVE, ONESHOT, SPACE};
 use core::sync::atomic::{fence, Ordering};
 use shunt_inbox::datagram;
+use shunt_inbox::datagram::epoll::gate;
 use shunt_inbox::datagram::pin;
-use shunt_inbox::datagram::sets::gate;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, user};
 use shunt_table::table;
@@ -35,8 +35,8 @@ pub(super) fn is_cold(entry: &Entry) -> bool {
     entry.gate.load(Ordering::Relaxed) != gate::WARM
 }
 
-/// Whether anybody but the calling thread, which is counted `own` times, may sleep in the set or around it. Under the
-/// set's lock: who begins to sleep later grows cold later.
+/// Whether any but the calling thread, which is counted `own` times, may sleep in the set or around it. Under the
+/// set's lock: a thread that begins to sleep later grows cold later.
 fn others_sleep(set: &Set, own: u32) -> bool {
     fence(Ordering::SeqCst);
     set.joint.load(Ordering::Relaxed) != 0 || !set.watchers.load(Ordering::Acquire).is_null() || set.sleepers() > own
@@ -47,8 +47,8 @@ pub(super) fn warm_all(set: &'static Set, spinning: bool) {
     if !set.datagrams.load(Ordering::Relaxed) || set.quiet() {
         return;
     }
-    if datagram::witness::watching() {
-        datagram::witness::look();
+    if datagram::fork_sharing::watching() {
+        datagram::fork_sharing::look();
     }
     let Some(_held) = set.lock.lock() else { return };
     if others_sleep(set, 0) {
@@ -71,7 +71,7 @@ pub(super) fn woken(set: &Set, entry: &'static Entry) {
     }
 }
 
-/// What the program asks for is new. True: somebody who sleeps must be told. Under the set's lock.
+/// What the program asks for is new. True: a sleeper must be told. Under the set's lock.
 pub(super) fn appeared(set: &'static Set, entry: &'static Entry) -> bool {
     let Some(socket) = entry.datagram() else { return false };
     let wanted = entry.wanted();
@@ -143,7 +143,7 @@ pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
         let Some(_held) = keeps(epfd).then(|| set.lock.lock()).flatten() else { continue };
         for entry in set.entries.iter() {
             let (Some(socket), Some(fd)) = (entry.datagram(), entry.descriptor()) else { continue };
-            datagram::witness::goes_along();
+            datagram::fork_sharing::goes_along();
             socket.pin(pin::ELSEWHERE);
             leave_to_kernel(epfd, entry, fd);
         }

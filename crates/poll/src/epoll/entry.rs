@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 use shunt_inbox::datagram::Datagram;
 use shunt_stream::socket::Socket;
 use shunt_sys::{clock, mapping};
-use shunt_table::global::{Mutex, Shared};
+use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::memory::joint::Joint;
 use shunt_table::{private, table};
 
@@ -22,7 +22,7 @@ pub struct Entry {
     pub(super) inner: AtomicPtr<Set>,
     /// A datagram socket.
     pub(super) datagram: AtomicPtr<Datagram>,
-    /// What was done to its gate ([`shunt_inbox::datagram::sets::gate`]).
+    /// What was done to its gate ([`shunt_inbox::datagram::epoll::gate`]).
     pub(super) gate: AtomicU32,
     terms: AtomicPtr<Terms>,
     /// What the kernel's set knows it under.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub(super) queues: [AtomicI32; 2],
     /// The peer was asked to say when bytes arrive.
     pub(super) stamped: AtomicBool,
-    /// Its registration was changed to wake somebody, and is to be changed back.
+    /// Its registration was changed to wake a sleeper, and is to be changed back.
     pub(super) kicked: AtomicBool,
     /// The kernel does not look at its companion for a moment ([`super::nested`]).
     pub(super) hushed: AtomicBool,
@@ -85,7 +85,7 @@ pub(super) struct Terms {
     pub(super) seen: AtomicU64,
     /// Edge-triggered: the count of blocked sends at the last report.
     pub(super) unblocked: AtomicU32,
-    /// Counts lives: whoever removes the entry, in whatever process, begins another.
+    /// Counts lives: the removal of the entry, in whatever process, begins another.
     pub(super) generation: AtomicU32,
 }
 
@@ -104,26 +104,41 @@ pub(super) mod term {
     pub const POKED: u32 = 16;
 }
 
-pub(super) static SLABS: Mutex = Mutex::new();
-static FREE_ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
-
 const CHUNK: usize = 256;
 const CHUNKS: usize = 4096;
-static CHUNK_TABLE: Shared<[*mut Entry; CHUNKS]> = Shared::new([core::ptr::null_mut(); CHUNKS]);
-static CHUNK_COUNT: AtomicU32 = AtomicU32::new(0);
-/// Entries below have been given out. Those above are untouched, and a child may give them out as well.
-static BEGUN: AtomicU32 = AtomicU32::new(0);
-/// What the sets of a family share.
-pub(super) static JOINT: Joint = Joint::new();
-/// Entries below belong to the process that forked this one, too: they are not given out again here.
-static INHERITED: AtomicU32 = AtomicU32::new(0);
-
 const INDEX_BITS: u32 = 20;
 const _: () = assert!(CHUNK * CHUNKS == 1 << INDEX_BITS);
 
-/// Distinguishes the tags of processes that share sets; the counter behind it is shared by them.
-static FAMILY: AtomicU32 = AtomicU32::new(0);
-static FAMILIES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// The entries of this process. What each event of the kernel's looks at comes last, apart from what is written.
+#[repr(C)]
+pub(super) struct Entries {
+    /// Guards entries and sets that are free, or that were never given out.
+    pub(super) slabs: Mutex,
+    free: AtomicPtr<Entry>,
+    /// Entries below have been given out. Those above are untouched, and a child may give them out as well.
+    begun: AtomicU32,
+    /// Entries below belong to the process that forked this one, too: they are not given out again here.
+    inherited: AtomicU32,
+    /// Distinguishes the tags of processes that share sets; the counter behind `families` is shared by them.
+    family: AtomicU32,
+    families: AtomicPtr<AtomicU32>,
+    /// What the sets of a family share.
+    pub(super) joint: Joint,
+    chunks: LockedCell<[*mut Entry; CHUNKS]>,
+    chunk_count: AtomicU32,
+}
+
+pub(super) static ENTRIES: Entries = Entries {
+    slabs: Mutex::new(),
+    free: AtomicPtr::new(core::ptr::null_mut()),
+    begun: AtomicU32::new(0),
+    inherited: AtomicU32::new(0),
+    family: AtomicU32::new(0),
+    families: AtomicPtr::new(core::ptr::null_mut()),
+    joint: Joint::new(),
+    chunks: LockedCell::new([core::ptr::null_mut(); CHUNKS]),
+    chunk_count: AtomicU32::new(0),
+};
 
 impl Entry {
     /// Something came at `time`.
@@ -197,25 +212,25 @@ impl Entry {
 /// The entry that the kernel means by `tag`, if it is one of this process and still the same.
 pub(super) fn tagged(tag: u64) -> Option<&'static Entry> {
     let index = tag as usize & ((1 << INDEX_BITS) - 1);
-    if index / CHUNK >= CHUNK_COUNT.load(Ordering::Acquire) as usize {
+    if index / CHUNK >= ENTRIES.chunk_count.load(Ordering::Acquire) as usize {
         return None;
     }
     // SAFETY: published chunks are never unmapped.
-    let entry = unsafe { &*(*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK) };
+    let entry = unsafe { &*(*ENTRIES.chunks.get())[index / CHUNK].add(index % CHUNK) };
     (entry.tag.load(Ordering::Acquire) == tag).then_some(entry)
 }
 
 /// There is a chunk for the next entry; `None` when memory is short.
 fn grow() -> Option<()> {
-    let chunk = BEGUN.load(Ordering::Relaxed) as usize / CHUNK;
-    if chunk == CHUNK_COUNT.load(Ordering::Relaxed) as usize {
+    let chunk = ENTRIES.begun.load(Ordering::Relaxed) as usize / CHUNK;
+    if chunk == ENTRIES.chunk_count.load(Ordering::Relaxed) as usize {
         if chunk == CHUNKS {
             return None;
         }
         let memory = mapping::reserve(CHUNK * core::mem::size_of::<Entry>()).ok()?.cast::<Entry>();
         // SAFETY: under the slab lock.
-        unsafe { (*CHUNK_TABLE.get())[chunk] = memory };
-        CHUNK_COUNT.store(chunk as u32 + 1, Ordering::Release);
+        unsafe { (*ENTRIES.chunks.get())[chunk] = memory };
+        ENTRIES.chunk_count.store(chunk as u32 + 1, Ordering::Release);
     }
     Some(())
 }
@@ -223,26 +238,26 @@ fn grow() -> Option<()> {
 /// An entry that was never given out; `None` when memory is short.
 fn begin() -> Option<&'static Entry> {
     grow()?;
-    let terms = JOINT.take::<Terms>()?;
-    let index = BEGUN.load(Ordering::Relaxed) as usize;
+    let terms = ENTRIES.joint.take::<Terms>()?;
+    let index = ENTRIES.begun.load(Ordering::Relaxed) as usize;
     // SAFETY: inside a chunk; all-zero is a valid Entry and valid Terms, and nobody refers to this one yet.
     let entry = unsafe {
-        let entry = (*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK);
+        let entry = (*ENTRIES.chunks.get())[index / CHUNK].add(index % CHUNK);
         (&raw mut (*entry).index).write(index as u32);
         &*entry
     };
     entry.terms.store(terms, Ordering::Relaxed);
-    BEGUN.store(index as u32 + 1, Ordering::Release);
+    ENTRIES.begun.store(index as u32 + 1, Ordering::Release);
     Some(entry)
 }
 
 /// An entry that nobody uses, fresh; `None` when memory is short.
 pub(super) fn new_entry() -> Option<&'static Entry> {
-    let _slabs = SLABS.lock()?;
+    let _slabs = ENTRIES.slabs.lock()?;
     // SAFETY: null or a free entry.
-    let entry = match unsafe { FREE_ENTRIES.load(Ordering::Relaxed).as_ref() } {
+    let entry = match unsafe { ENTRIES.free.load(Ordering::Relaxed).as_ref() } {
         Some(free) => {
-            FREE_ENTRIES.store(free.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
+            ENTRIES.free.store(free.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
             free
         }
         None => begin()?,
@@ -266,7 +281,7 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.hushed.store(false, Ordering::Relaxed);
     entry.answer.store(0, Ordering::Relaxed);
     entry.had_event(clock::ticks());
-    let life = (generation as u64 & 0xfff) << INDEX_BITS | (FAMILY.load(Ordering::Relaxed) as u64 & 0xffff) << 32;
+    let life = (generation as u64 & 0xfff) << INDEX_BITS | (ENTRIES.family.load(Ordering::Relaxed) as u64 & 0xffff) << 32;
     entry.tag.store(TAG | life | entry.index as u64, Ordering::Release);
     Some(entry)
 }
@@ -278,20 +293,20 @@ pub(super) fn free_entry(entry: &'static Entry) {
     entry.socket.store(core::ptr::null_mut(), Ordering::Release);
     entry.datagram.store(core::ptr::null_mut(), Ordering::Release);
     entry.queues.iter().for_each(|queue| private::close(queue.swap(-1, Ordering::AcqRel)));
-    if entry.index < INHERITED.load(Ordering::Relaxed) {
+    if entry.index < ENTRIES.inherited.load(Ordering::Relaxed) {
         return;
     }
-    if let Some(_slabs) = SLABS.lock() {
-        entry.next_watcher.store(FREE_ENTRIES.load(Ordering::Relaxed), Ordering::Relaxed);
-        FREE_ENTRIES.store(super::list::address(entry), Ordering::Relaxed);
+    if let Some(_slabs) = ENTRIES.slabs.lock() {
+        entry.next_watcher.store(ENTRIES.free.load(Ordering::Relaxed), Ordering::Relaxed);
+        ENTRIES.free.store(super::list::address(entry), Ordering::Relaxed);
     }
 }
 
 /// A private descriptor got another number, and `act` gets each entry.
 pub(super) fn moved(from: i32, to: i32, act: impl Fn(&'static Entry)) {
-    for index in 0..BEGUN.load(Ordering::Acquire) as usize {
+    for index in 0..ENTRIES.begun.load(Ordering::Acquire) as usize {
         // SAFETY: published chunks are never unmapped.
-        let entry = unsafe { &*(*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK) };
+        let entry = unsafe { &*(*ENTRIES.chunks.get())[index / CHUNK].add(index % CHUNK) };
         for queue in &entry.queues {
             shunt_table::private::renumber(queue, from, to);
         }
@@ -301,7 +316,7 @@ pub(super) fn moved(from: i32, to: i32, act: impl Fn(&'static Entry)) {
 
 /// Room for the first sets and entries: children that make some in turn have no mapping to make.
 pub(super) fn make_room() {
-    if let Some(_slabs) = SLABS.lock() {
+    if let Some(_slabs) = ENTRIES.slabs.lock() {
         super::set::make_room();
         grow();
     }
@@ -309,22 +324,22 @@ pub(super) fn make_room() {
 
 /// Before a fork: the counter that gives each process of the family tags of its own.
 pub(super) fn before_fork() {
-    if BEGUN.load(Ordering::Relaxed) > 0 && FAMILIES.load(Ordering::Relaxed).is_null() {
+    if ENTRIES.begun.load(Ordering::Relaxed) > 0 && ENTRIES.families.load(Ordering::Relaxed).is_null() {
         if let Ok(page) = mapping::reserve_for_children(4096) {
-            FAMILIES.store(page.cast(), Ordering::Relaxed);
+            ENTRIES.families.store(page.cast(), Ordering::Relaxed);
         }
     }
 }
 
 /// In the child: what exists is the parent's as well.
 pub(super) fn forked() {
-    SLABS.reset();
-    FREE_ENTRIES.store(core::ptr::null_mut(), Ordering::Relaxed);
-    INHERITED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
-    JOINT.forked();
+    ENTRIES.slabs.reset();
+    ENTRIES.free.store(core::ptr::null_mut(), Ordering::Relaxed);
+    ENTRIES.inherited.store(ENTRIES.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+    ENTRIES.joint.forked();
     // SAFETY: null or the shared page.
-    if let Some(families) = unsafe { FAMILIES.load(Ordering::Relaxed).as_ref() } {
-        FAMILY.store(families.fetch_add(1, Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    if let Some(families) = unsafe { ENTRIES.families.load(Ordering::Relaxed).as_ref() } {
+        ENTRIES.family.store(families.fetch_add(1, Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Around a fork: the kernel's set is shared, and the terms of its entries; all else here is a copy.
 
-use super::set::{forget_free_sets, Set, WATCHERS};
+use super::set::{forget_free_sets, Set, SETS};
 use super::{datagrams, entry};
 use core::sync::atomic::Ordering;
-use shunt_inbox::datagram::witness;
+use shunt_inbox::datagram::fork_sharing;
 use shunt_table::table;
 
 fn each_set(mut act: impl FnMut(&'static Set)) {
@@ -34,7 +34,7 @@ pub fn before_fork() {
         entry::make_room();
     }
     entry::before_fork();
-    let fork = witness::current();
+    let fork = fork_sharing::current();
     each_set(|set| {
         set.joint.fetch_or(fork, Ordering::Relaxed);
     });
@@ -49,7 +49,7 @@ pub fn children_gone(forks: u32) {
 
 /// In the child after fork: no other thread exists, so no lock is held here. The parent's threads may sleep in the sets.
 pub fn forked() {
-    WATCHERS.reset();
+    SETS.watchers.reset();
     entry::forked();
     forget_free_sets();
     each_set(|set| {
@@ -57,6 +57,6 @@ pub fn forked() {
         set.hold().forked();
         datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
-        set.joint.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
+        set.joint.store(fork_sharing::FOR_EVER, Ordering::Relaxed); // the parent has it
     });
 }

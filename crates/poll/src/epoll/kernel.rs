@@ -89,7 +89,7 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
     Ok(())
 }
 
-/// Whether another process was faster: its client woke all who wait for the listener.
+/// Whether another process was faster: its client woke all that wait for the listener.
 fn calls_in_vain(entry: &Entry) -> bool {
     let listener = entry.socket().filter(|listener| listener.has(flag::LISTENER_SHARED));
     listener.zip(entry.descriptor()).is_some_and(|(listener, fd)| accept::nobody(fd, listener))

@@ -77,7 +77,7 @@ pub fn readable(set: &'static Set, hint: bool) -> bool {
 }
 
 /// The kernel says that the set is readable, for a client perhaps that has sent nothing to a listener which defers. Such a client
-/// leaves the rendezvous for the list, and what it sends is heard: else its event would be spent, for who is told of the set and
+/// leaves the rendezvous for the list, and what it sends is heard: else its event would be spent, for the caller that is told of the set and
 /// accepts another.
 fn look_at_deferred(set: &'static Set, depth: u32) {
     let Some(_held) = set.lock.lock() else { return };
@@ -150,11 +150,11 @@ fn settle(set: &'static Set, asker: Option<&'static Set>) -> bool {
     in_memory(set) || rest.unwrap_or_else(readable)
 }
 
-/// The kernel has woken those who sleep in the set and around it, and has nothing to tell them any more: they look at the
+/// The kernel has woken those that sleep in the set and around it, and has nothing to tell them any more: they look at the
 /// set's queues only, and have perhaps done so. As [`Change::BellsTaken`](shunt_stream::waiting::watchers::Change::BellsTaken): whatever comes from now on rings, and what
 /// has come makes the kernel wake them once more. In `asker` this is [`super::arming::hand_over`]'s.
 fn tell_others(set: &'static Set, epfd: i32, asker: Option<&'static Set>) {
-    fence(Ordering::SeqCst); // who begins to sleep later looks at the streams
+    fence(Ordering::SeqCst); // a thread that begins to sleep later looks at the streams
     if !is_slept_for(set, asker, DEEPEST) {
         return;
     }
@@ -167,7 +167,7 @@ fn tell_others(set: &'static Set, epfd: i32, asker: Option<&'static Set>) {
     }
 }
 
-/// Sets inside one another (EP_MAX_NESTS), and those around one that are looked at: beyond, somebody is taken to sleep.
+/// Sets inside one another (EP_MAX_NESTS), and those around one that are looked at: beyond, a thread is taken to sleep.
 pub(super) const DEEPEST: u32 = 5;
 const WIDEST: u32 = 64;
 
@@ -192,7 +192,7 @@ pub(super) fn is_slept_for(set: &'static Set, asker: Option<&'static Set>, depth
 }
 
 /// Makes the kernel overlook the companions of hushed entries, or look at them again: what is on them is news then, for
-/// those who slept on meanwhile.
+/// those that slept on meanwhile.
 fn change_hushed(set: &'static Set, epfd: i32, hushed: bool) {
     for entry in set.entries.iter().filter(|entry| entry.hushed.load(Ordering::Relaxed)) {
         let Some(fd) = entry.descriptor() else { continue };

@@ -34,11 +34,11 @@ pub unsafe fn wait_plain(
     whatever: bool,
     kernel: impl FnOnce() -> i32,
 ) -> Option<i32> {
-    // Names of TCP sockets stand in entries, which go with the set's last descriptor, unless somebody waits.
+    // Names of TCP sockets stand in entries, which go with the set's last descriptor, unless a thread waits.
     counted(
         || Waiter::asleep_in(set.head()),
         |account| {
-            // Behind the count: who adds one of ours later sees a sleeper.
+            // Behind the count: a thread that adds one of ours later sees a sleeper.
             let still = set.ours.load(Ordering::SeqCst) == 0;
             let got = (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))?;
             // SAFETY: the kernel has filled so many; the account is the caller's.

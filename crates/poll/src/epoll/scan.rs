@@ -213,7 +213,7 @@ fn listen(set: &'static Set, answer: &mut Answer) {
 }
 
 /// Reports listeners of a set from before a fork for which this process has clients in its list that have sent something: the
-/// kernel's set has the bells of whoever added the listener. Under the set's lock.
+/// kernel's set has the bells of the process that added the listener. Under the set's lock.
 #[cold]
 fn listen_to_deferred(set: &'static Set, answer: &mut Answer) {
     for entry in set.listening.iter() {

@@ -1,8 +1,8 @@
-//! An epoll set: where it is kept, who refers to it, and its lists of entries.
+//! An epoll set: where it is kept, what refers to it, and its lists of entries.
 
 use super::control::kernel_side;
 use super::datagrams;
-use super::entry::{free_entry, other, place, term, Entry, JOINT, SLABS};
+use super::entry::{free_entry, other, place, term, Entry, ENTRIES};
 use super::list::{address, List, OF_QUEUE, OF_SET};
 use core::sync::atomic::{compiler_fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_inbox::datagram::Datagram;
@@ -12,7 +12,7 @@ use shunt_stream::waiting::holding::{Hold, SetHead};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{clock, mapping};
 use shunt_table::global::Mutex;
-use shunt_table::process::{apart, kernel_only};
+use shunt_table::process::{kernel_only, split_fd_tables};
 use shunt_table::table;
 use shunt_table::table::{Kind, Object};
 
@@ -48,7 +48,7 @@ pub struct Set {
     pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
     pub(super) shared: AtomicBool,
-    /// Forks whose children may sleep in it, having neither ended nor exec'd: bits of `datagram::witness`.
+    /// Forks whose children may sleep in it, having neither ended nor exec'd: bits of `datagram::fork_sharing`.
     pub(super) joint: AtomicU32,
     /// Made before a fork by another process, which may still use it: only what the program asks for changes it.
     pub(super) inherited: AtomicBool,
@@ -79,20 +79,31 @@ struct Family {
     changes: AtomicU32,
 }
 
-/// Guards the lists of watchers. Taken before the lock of a set; the lock of a set before those of the sets inside it.
-pub(super) static WATCHERS: Mutex = Mutex::new();
-
-static FREE_SETS: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
 const SLAB: usize = 64;
-/// The sets of the newest slab that were never given out: the next, and how many. They are untouched, and a child may give them out as well.
-static NEXT_SET: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
-static SETS_LEFT: AtomicU32 = AtomicU32::new(0);
+
+/// The sets of this process.
+pub(super) struct Sets {
+    /// Guards the lists of watchers. Taken before the lock of a set; the lock of a set before those of the sets inside it.
+    pub(super) watchers: Mutex,
+    free: AtomicPtr<Set>,
+    /// The sets of the newest slab that were never given out: the next, and how many. They are untouched, and a child may give
+    /// them out as well.
+    next: AtomicPtr<Set>,
+    left: AtomicU32,
+}
+
+pub(super) static SETS: Sets = Sets {
+    watchers: Mutex::new(),
+    free: AtomicPtr::new(core::ptr::null_mut()),
+    next: AtomicPtr::new(core::ptr::null_mut()),
+    left: AtomicU32::new(0),
+};
 
 /// There is a set that was never given out; `None` when memory is short. Under the slab lock.
 pub(super) fn make_room() -> Option<()> {
-    if SETS_LEFT.load(Ordering::Relaxed) == 0 {
-        NEXT_SET.store(mapping::reserve(SLAB * core::mem::size_of::<Set>()).ok()?.cast(), Ordering::Relaxed);
-        SETS_LEFT.store(SLAB as u32, Ordering::Relaxed);
+    if SETS.left.load(Ordering::Relaxed) == 0 {
+        SETS.next.store(mapping::reserve(SLAB * core::mem::size_of::<Set>()).ok()?.cast(), Ordering::Relaxed);
+        SETS.left.store(SLAB as u32, Ordering::Relaxed);
     }
     Some(())
 }
@@ -100,28 +111,28 @@ pub(super) fn make_room() -> Option<()> {
 /// A set that was never given out; `None` when memory is short.
 fn begin() -> Option<&'static Set> {
     make_room()?;
-    let family = JOINT.take::<Family>()?;
-    let memory = NEXT_SET.load(Ordering::Relaxed);
+    let family = ENTRIES.joint.take::<Family>()?;
+    let memory = SETS.next.load(Ordering::Relaxed);
     // SAFETY: inside a slab; all-zero is a valid Set.
     let set = unsafe { &*memory };
     set.family.store(family, Ordering::Relaxed);
     // In this order: a child that is forked in between has one too few, and none outside the mapping.
-    SETS_LEFT.fetch_sub(1, Ordering::Relaxed);
+    SETS.left.fetch_sub(1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    NEXT_SET.store(memory.wrapping_add(1), Ordering::Relaxed);
+    SETS.next.store(memory.wrapping_add(1), Ordering::Relaxed);
     Some(set)
 }
 
 /// The program made an epoll descriptor.
 pub fn created(fd: i32) {
-    if !table::fits(fd) || apart::apart() || kernel_only::confined() {
+    if !table::fits(fd) || split_fd_tables::are_split() || kernel_only::confined() {
         return;
     }
-    let Some(slabs) = SLABS.lock() else { return };
+    let Some(slabs) = ENTRIES.slabs.lock() else { return };
     // SAFETY: null or a free set.
-    let set = match unsafe { FREE_SETS.load(Ordering::Relaxed).as_ref() } {
+    let set = match unsafe { SETS.free.load(Ordering::Relaxed).as_ref() } {
         Some(free) => {
-            FREE_SETS.store(free.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+            SETS.free.store(free.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
             free
         }
         None => match begin() {
@@ -151,7 +162,7 @@ pub fn created(fd: i32) {
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     shunt_table::table::enter(fd, Kind::Epoll, set);
     drop(slabs);
-    apart::withdraw(fd);
+    split_fd_tables::withdraw(fd);
 }
 
 /// A duplicate of the set's descriptor appeared.
@@ -168,7 +179,7 @@ pub fn release(set: &'static Set, fd: i32) {
 
 /// No descriptor of the set is left, and no call waits in it.
 pub fn end(set: &'static Set) {
-    if let Some(_watchers) = WATCHERS.lock() {
+    if let Some(_watchers) = SETS.watchers.lock() {
         while let Some(entry) = watcher(&set.watchers) {
             set.watchers.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
             if let Some(outer) = entry.set() {
@@ -186,15 +197,15 @@ pub fn end(set: &'static Set) {
     if set.shared.load(Ordering::Relaxed) {
         return;
     }
-    if let Some(_slabs) = SLABS.lock() {
-        set.next_free.store(FREE_SETS.load(Ordering::Relaxed), Ordering::Relaxed);
-        FREE_SETS.store(address(set), Ordering::Relaxed);
+    if let Some(_slabs) = ENTRIES.slabs.lock() {
+        set.next_free.store(SETS.free.load(Ordering::Relaxed), Ordering::Relaxed);
+        SETS.free.store(address(set), Ordering::Relaxed);
     }
 }
 
 /// In the child after a fork: sets that the parent gave back are its own to use again.
 pub(super) fn forget_free_sets() {
-    FREE_SETS.store(core::ptr::null_mut(), Ordering::Relaxed);
+    SETS.free.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// Values of [`Set::turn`].
@@ -243,13 +254,13 @@ impl Set {
         own + self.family().sleepers.load(Ordering::SeqCst)
     }
 
-    /// Whether others sleep in it, or around it, who may have to hear of what is done in it.
+    /// Whether others sleep in it, or around it, and may have to hear of what is done in it.
     #[inline(always)]
     pub(super) fn is_awaited(&self) -> bool {
         self.sleepers() > 0 || !self.watchers.load(Ordering::Acquire).is_null()
     }
 
-    /// A fork is about to give it to another process, which is to see who sleeps in it.
+    /// A fork is about to give it to another process, which is to see how many sleep in it.
     pub(super) fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);
         self.head.hold.join(&self.family().sleepers);
@@ -317,7 +328,7 @@ fn watchers_of(entry: &'static Entry) -> Option<&'static AtomicPtr<Entry>> {
     socket.or(entry.inner().map(|inner| &inner.watchers)).or(entry.datagram().map(|socket| socket.watchers.entries()))
 }
 
-/// Enters the entry among the watchers of its socket or set. Under WATCHERS.
+/// Enters the entry among the watchers of its socket or set. Under [`Sets::watchers`].
 pub(super) fn watch(entry: &'static Entry) {
     if let Some(head) = watchers_of(entry) {
         entry.next_watcher.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -325,7 +336,7 @@ pub(super) fn watch(entry: &'static Entry) {
     }
 }
 
-/// Takes the entry out of that list. Under WATCHERS.
+/// Takes the entry out of that list. Under [`Sets::watchers`].
 pub(super) fn unwatch(entry: &'static Entry) {
     let Some(mut link) = watchers_of(entry) else { return };
     while let Some(other) = watcher(link) {
@@ -388,7 +399,7 @@ pub(super) fn find_any(set: &'static Set, fd: i32) -> Option<&'static Entry> {
     None
 }
 
-/// Enters a new entry into the set. Under WATCHERS and the set's lock.
+/// Enters a new entry into the set. Under [`Sets::watchers`] and the set's lock.
 pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
     watch(entry);
     if other(entry) {
@@ -407,7 +418,7 @@ pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
     }
 }
 
-/// The kernel alone no longer knows what the entry is ready for: who waits in the set from now on looks at it in memory, too. Who
+/// The kernel alone no longer knows what the entry is ready for: a thread that waits in the set from now on looks at it in memory, too. One that
 /// waits there already shows among the sleepers, and has to be woken.
 pub(super) fn becomes_ours(set: &'static Set, entry: &'static Entry) {
     if !entry.ours.swap(true, Ordering::Relaxed) {
@@ -415,7 +426,7 @@ pub(super) fn becomes_ours(set: &'static Set, entry: &'static Entry) {
     }
 }
 
-/// Forgets an entry. Under WATCHERS and the set's lock.
+/// Forgets an entry. Under [`Sets::watchers`] and the set's lock.
 pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
     enqueue(set, entry, place::NONE);
     datagrams::warm(entry);

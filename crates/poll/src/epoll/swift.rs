@@ -2,7 +2,7 @@
 //!
 //! Between an arrival and what the program does about it lies what is done here behind the look that finds it. So the looks take
 //! no lock, read no clock and move nothing between queues: they are loads of the peer's line. What has come is found once more
-//! under the lock, and told as [`super::scan`] tells it. What is unusual, and what the set owes to the kernel, or to others who
+//! under the lock, and told as [`super::scan`] tells it. What is unusual, and what the set owes to the kernel, or to others that
 //! wait in it, is the general way's ([`mod@super::wait`]), which goes on where this has found nothing.
 
 use super::arming::hand_over;
@@ -11,8 +11,7 @@ use super::events::{awaits_bytes, find_bytes, take_bytes};
 use super::set::{enqueue, turn, Set};
 use super::wait::MOST;
 use super::{ET, EXCLUSIVE, ONESHOT};
-use crate::asking::KERNEL_EVERY;
-use crate::swift::BRIEF;
+use crate::asking::{BRIEF, KERNEL_EVERY};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::socket::Socket;
@@ -69,7 +68,7 @@ fn only(set: &'static Set) -> Option<&'static Entry> {
     list.last().is_some_and(|last| core::ptr::eq(last, entry)).then_some(entry)
 }
 
-/// Whether more is to be looked at than streams, or somebody else is to hear of what is done.
+/// Whether more is to be looked at than streams, or another thread is to hear of what is done.
 #[inline(always)]
 fn owes(set: &Set, now: u64) -> bool {
     let flag = |flag: &AtomicBool| flag.load(Ordering::Relaxed);

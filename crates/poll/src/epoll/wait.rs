@@ -309,10 +309,10 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
 const EARS: usize = 4;
 const NO_EARS: [i32; EARS] = [-1; EARS];
 
-/// How long one sleeps, in ns, whose next event no bell tells from those that he was told of.
+/// Sleep limit (ns) where a new event rings no bell that differs from those already reported.
 const DEAF: u64 = 1_000_000;
 
-/// The bells of clients that this process has in its lists and that the kernel's set does not know: it has those of whoever added
+/// The bells of clients that this process has in its lists and that the kernel's set does not know: it has those of the process that added
 /// the listener, before a fork. And for how long one may sleep by them: those of a client that an entry has told of once, and
 /// that waits still, would end each sleep.
 fn ears(set: &'static Set) -> ([i32; EARS], u64) {

@@ -1,13 +1,13 @@
 //! Who has come through the rendezvous: a client that says its link's name, and sends the link where it may not be known.
 
+use super::acceptors::ACCEPTORS;
 use super::owner;
-use crate::accept::patience;
 use crate::listen;
 use crate::listen::{forward, sharing};
 use crate::reconnect::server;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::reserve;
+use shunt_link::fd_reserve;
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
 use shunt_segment::reason::Reason;
@@ -16,7 +16,7 @@ use shunt_sys::libc::{self, sockaddr_un, socklen_t};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::{Guard, SETUP};
 use shunt_table::process::identity;
-use shunt_table::{passing, route, table};
+use shunt_table::{fd_passing, route, table};
 
 /// A client that came through the rendezvous; its channel is still offered.
 pub struct Arrival {
@@ -106,25 +106,25 @@ fn introduce(
     };
     sharing::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
-    let sender = passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
+    let sender = fd_passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
     let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid)).filter(|_| !is_anonymous(&sender));
     let settled = hello.link_follows == 1 && link.is_some_and(|(_, link)| settled(&link, listener));
-    let known = settled && passing::discard(companion);
+    let known = settled && fd_passing::discard(companion);
     if let Some((_, link)) = link.filter(|_| known && listener.has(flag::LISTENER_SHARED)) {
         say_several(&link);
     }
     // What comes with a client that is new takes numbers.
     let new = hello.link_follows != 0 && !known;
     if new {
-        reserve::lend();
+        fd_reserve::lend();
     }
     let setup = Some(setup).filter(|_| quick || known);
     let arrived = receive(companion, hello, listener, sender, nonblocking, known, setup);
     if new {
-        reserve::fill();
+        fd_reserve::fill();
     }
     arrived
 }
@@ -140,7 +140,7 @@ pub struct Shipment {
     /// Who made the connection, as the kernel knows.
     pub client: libc::ucred,
     /// The link's descriptor and its bell's; -1: not sent.
-    pub sent: [i32; passing::MOST],
+    pub sent: [i32; fd_passing::MOST],
     /// The client has a bell, and kept it for a process that accepts alone.
     pub withheld: bool,
 }
@@ -158,7 +158,7 @@ fn receive(
     let shipment = match hello.link_follows {
         FOLLOWS_PARCEL => forward::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
         1 if !known => receive_link(companion, sender)?,
-        _ => Shipment { client: sender, sent: [-1; passing::MOST], withheld: false },
+        _ => Shipment { client: sender, sent: [-1; fd_passing::MOST], withheld: false },
     };
     let setup = match setup {
         Some(setup) => setup,
@@ -175,8 +175,8 @@ fn receive(
 fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shipment, Reason> {
     let receive = || {
         let mut byte = [0u8];
-        let (_, sent) = passing::receive_with(companion, &mut byte, libc::MSG_DONTWAIT)?;
-        Ok(Shipment { client, sent, withheld: byte[0] == passing::WITHOUT_BELL })
+        let (_, sent) = fd_passing::receive_with(companion, &mut byte, libc::MSG_DONTWAIT)?;
+        Ok(Shipment { client, sent, withheld: byte[0] == fd_passing::WITHOUT_BELL })
     };
     // The kernel may have no memory for the call at a moment: then nothing was taken off.
     let receive = || match receive() {
@@ -189,7 +189,7 @@ fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shi
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
-    let _ = calls::poll_one(companion, libc::POLLIN, patience::LINKS.of(client.uid));
+    let _ = calls::poll_one(companion, libc::POLLIN, ACCEPTORS.links.of(client.uid));
     receive().map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;
@@ -197,7 +197,7 @@ fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shi
         if let Some(want) = want(error) {
             return want;
         }
-        patience::LINKS.failed(client.uid);
+        ACCEPTORS.links.failed(client.uid);
         Reason::BadSegment
     })
 }

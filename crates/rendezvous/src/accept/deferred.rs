@@ -19,11 +19,11 @@ use crate::reconnect::server;
 use crate::reconnect::server::Offer;
 use crate::{accept, listen};
 use core::ops::ControlFlow;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use due::{first, next};
-use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, COUNT};
+use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, DEFERRED};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
 use shunt_stream::socket::{flag, Socket};
@@ -36,18 +36,18 @@ const PUT_BACK: usize = 16;
 /// Whether the listener's clients have to be looked at here.
 #[inline(always)]
 pub fn concern(listener: &Socket) -> bool {
-    listener.listening.defers.load(Ordering::Relaxed) != 0 || COUNT.load(Ordering::Relaxed) != 0
+    listener.listening.defers.load(Ordering::Relaxed) != 0 || DEFERRED.count.load(Ordering::Relaxed) != 0
 }
 
 /// Whether any listener of this process may have clients in the list. Takes no lock.
 #[inline(always)]
 pub fn holds_any() -> bool {
-    COUNT.load(Ordering::Relaxed) != 0
+    DEFERRED.count.load(Ordering::Relaxed) != 0
 }
 
 /// Whether the listener has clients in the list.
 pub fn any(listener: &Socket) -> bool {
-    COUNT.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_some_and(|_setup| places(listener).next().is_some())
+    DEFERRED.count.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_some_and(|_setup| places(listener).next().is_some())
 }
 
 /// accept of a listener that defers. EAGAIN: no client has sent anything.
@@ -80,9 +80,9 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> 
         };
         // The usual case: nobody waits here, and it has sent something already.
         let page = glimpse::page(&arrival);
-        if COUNT.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
+        if DEFERRED.count.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
-                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
                 return ControlFlow::Break(accepted);
             }
             let _ = calls::close(arrival.companion);
@@ -152,7 +152,7 @@ pub fn ready(listener: &Socket) -> bool {
             }
             // Once, without the lock, under which other threads close connections, and with nobody in hand.
             if let Some(latest) =
-                glimpse::latest(listener, &setup).filter(|_| !looked && !edges && COUNT.load(Ordering::Relaxed) == 0)
+                glimpse::latest(listener, &setup).filter(|_| !looked && !edges && DEFERRED.count.load(Ordering::Relaxed) == 0)
             {
                 drop(setup);
                 looked = true;
@@ -200,14 +200,14 @@ pub fn ready_ones(listener: &Socket) -> Option<u64> {
 
 /// Whether a client of the list can be given, whoever else may wait.
 pub fn any_ready(listener: &Socket) -> bool {
-    COUNT.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_none_or(|setup| first(listener, &setup).is_some())
+    DEFERRED.count.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_none_or(|setup| first(listener, &setup).is_some())
 }
 
 /// Whether there is one to give, so that whoever else waits is left where others find him: each that is taken off the rendezvous and not
 /// given is put back there. Who has the listener alone takes all, and gives them in their order.
 fn suffices(listener: &Socket, _setup: &Guard) -> bool {
     let ready = |place: usize| list()[place].is_some_and(|waiting| waiting.holds() && waiting.has_something());
-    COUNT.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && places(listener).any(ready)
+    DEFERRED.count.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && places(listener).any(ready)
 }
 
 /// Any client of the list, whatever it did: the listener goes elsewhere.
@@ -234,7 +234,7 @@ pub fn keep(listener: &Socket, arrival: Arrival, setup: &Guard) {
 
 /// The oldest offer of a client, where nobody waits in the list, and it has sent something already.
 fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<Accepted>> {
-    if COUNT.load(Ordering::Relaxed) != 0 || !server::waiting(listener) {
+    if DEFERRED.count.load(Ordering::Relaxed) != 0 || !server::waiting(listener) {
         return Ok(None);
     }
     for (header, index) in server::places(listener) {
@@ -280,7 +280,7 @@ fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::re
     let companion = calls::fcntl(waiting.descriptor(), duplicate, 0)
         .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    match kept::get(waiting.index, waiting.channel) {
+    match companion_cache::get(waiting.index, waiting.channel) {
         Some(kept) => {
             kept.set_nonblocking(nonblocking);
             kept.client = waiting.client;
@@ -307,7 +307,7 @@ fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::re
 /// The program waits for clients of this listener no longer, in one set at least: those that this process has looked at are for
 /// whoever does, as Apache's busy processes leave theirs to the others.
 pub fn leave_to_others(listener: &Socket) {
-    if COUNT.load(Ordering::Relaxed) == 0 || !listener.has(flag::LISTENER_SHARED) {
+    if DEFERRED.count.load(Ordering::Relaxed) == 0 || !listener.has(flag::LISTENER_SHARED) {
         return;
     }
     if let Some(_setup) = SETUP.lock() {
@@ -315,19 +315,16 @@ pub fn leave_to_others(listener: &Socket) {
     }
 }
 
-/// The thread that looked last, in poll or select, at a listener whose clients it may have taken off; 0: none.
-static POLLER: AtomicU32 = AtomicU32::new(0);
-
 /// This thread looks at such a listener.
 pub fn polls() {
-    POLLER.store(thread::id(), Ordering::Relaxed);
+    DEFERRED.poller.store(thread::id(), Ordering::Relaxed);
 }
 
 /// This thread looks, or waits, in poll or select, for the listeners that `asked` names: of those that it looked at before, and leaves
 /// out now, others get the clients.
 #[inline(always)]
 pub fn polls_only(asked: impl Fn(&Socket) -> bool) {
-    if COUNT.load(Ordering::Relaxed) != 0 {
+    if DEFERRED.count.load(Ordering::Relaxed) != 0 {
         leave_unasked(asked);
     }
 }
@@ -335,19 +332,19 @@ pub fn polls_only(asked: impl Fn(&Socket) -> bool) {
 #[cold]
 #[inline(never)]
 fn leave_unasked(asked: impl Fn(&Socket) -> bool) {
-    if POLLER.load(Ordering::Relaxed) != thread::id() {
+    if DEFERRED.poller.load(Ordering::Relaxed) != thread::id() {
         return;
     }
     let Some(_setup) = SETUP.lock() else { return };
     for listener in list::listeners().filter(|listener| listener.has(flag::LISTENER_SHARED) && !asked(listener)) {
         to_rendezvous(listener);
-        POLLER.store(0, Ordering::Relaxed);
+        DEFERRED.poller.store(0, Ordering::Relaxed);
     }
 }
 
 /// The listener is about to close or to listen no longer.
 pub fn listener_ends(listener: &Socket) {
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if DEFERRED.count.load(Ordering::Relaxed) == 0 {
         return;
     }
     let Some(_setup) = SETUP.lock() else { return };

@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering;
 use shunt_stream::socket::Socket;
 use shunt_table::process::{user, users};
-use shunt_table::{operations, table};
+use shunt_table::table;
+use shunt_table::upcalls::operations;
 
 /// The user whose its connections are, if that is known yet.
 pub fn whose(listener: &Socket) -> Option<u32> {

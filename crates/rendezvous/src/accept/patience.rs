@@ -4,11 +4,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::{calls, clock};
 use shunt_table::process::identity;
 
-/// For those who have connected, and send their link.
-pub static LINKS: Patience = Patience::new();
-/// For those of whose bid the program was told, and who come through the kernel.
-pub static BIDS: Patience = Patience::new();
-
 /// With whom.
 pub struct Patience {
     /// The last user whose client never kept its word, and when (in seconds).
@@ -16,7 +11,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    const fn new() -> Patience {
+    pub(super) const fn new() -> Patience {
         Patience { offended: AtomicU64::new(0) }
     }
 

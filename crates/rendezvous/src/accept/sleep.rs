@@ -8,16 +8,14 @@
 //! bids in memory: there are never more clients in the queues than threads that were woken and have not looked, unless nobody sleeps. Who
 //! defers looks at its own list first, and sleeps in ppoll.
 
+use super::acceptors::ACCEPTORS;
 use crate::accept::{deferred, queues};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, sleeping, thread, Errno, Result};
 use shunt_table::table::Kind;
 use shunt_table::{private, table};
-
-/// Whether this process has ever made such a set.
-static ANY: AtomicBool = AtomicBool::new(false);
 
 const BELLS: u64 = 1;
 
@@ -40,7 +38,7 @@ fn make(fd: i32, listener: &Socket) -> Option<i32> {
         return None;
     }
     // Before there is one: a fork beside this must not leave the child with the parent's.
-    ANY.store(true, Ordering::SeqCst);
+    ACCEPTORS.any_asleep.store(true, Ordering::SeqCst);
     let made = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).ok()?;
     let add = |queue: i32, events: i32, data: u64| {
         calls::epoll_ctl(made, libc::EPOLL_CTL_ADD, queue, &mut epoll_event { events: events as u32, u64: data })
@@ -76,7 +74,7 @@ pub fn forget(listener: &Socket) {
 
 /// In the child after fork: the sets are the parent's.
 pub fn forked() {
-    if !ANY.swap(false, Ordering::Relaxed) {
+    if !ACCEPTORS.any_asleep.swap(false, Ordering::Relaxed) {
         return;
     }
     for fd in table::programs() {

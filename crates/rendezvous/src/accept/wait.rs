@@ -1,11 +1,12 @@
 //! Whether a client waits to be accepted, and waiting for one.
 
+use super::acceptors::{place, ACCEPTORS};
 use super::sleep;
 use crate::accept::deferred;
 use crate::claimed;
 use crate::options::multipath;
 use crate::reconnect::{server, shared_server};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_stream::options::limits;
 use shunt_stream::socket::{flag, Socket};
@@ -15,33 +16,19 @@ use shunt_sys::libc::{self, pollfd};
 use shunt_sys::{calls, clock, sleeping, stops, thread, Errno, Result};
 use shunt_table::global::SETUP;
 
-/// The processor of the client that was accepted last, plus one; 0: unknown.
-pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
-
-/// Where this process waits for clients, as far as is known.
-static PLACE: AtomicU32 = AtomicU32::new(place::UNKNOWN);
-
-mod place {
-    pub const UNKNOWN: u32 = 0;
-    /// Bells stay on the line until it sleeps, and clients that come before have no bell to ring.
-    pub const ACCEPT: u32 = 1;
-    /// In poll and sets: bells have to be taken off first.
-    pub const SETS: u32 = 2;
-}
-
 /// Whether accepting from `listener` leaves bells on the line.
 pub fn leaves_bells(listener: &Socket) -> bool {
-    PLACE.load(Ordering::Relaxed) == place::ACCEPT && listener.watchers.is_empty()
+    ACCEPTORS.place.load(Ordering::Relaxed) == place::ACCEPT && listener.watchers.is_empty()
 }
 
 /// The program is told that a listener is readable: it may call accept as one that does not wait.
 pub fn told() {
-    PLACE.store(place::SETS, Ordering::Relaxed);
+    ACCEPTORS.place.store(place::SETS, Ordering::Relaxed);
 }
 
 /// Whether who calls accept was told that somebody is there.
 pub(super) fn was_told() -> bool {
-    PLACE.load(Ordering::Relaxed) == place::SETS
+    ACCEPTORS.place.load(Ordering::Relaxed) == place::SETS
 }
 
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening. Gives whether the kernel
@@ -79,13 +66,13 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
 
 fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<bool> {
     let [rendezvous, bells] = queues(listener);
-    if PLACE.load(Ordering::Relaxed) != place::ACCEPT {
-        PLACE.store(place::ACCEPT, Ordering::Relaxed);
+    if ACCEPTORS.place.load(Ordering::Relaxed) != place::ACCEPT {
+        ACCEPTORS.place.store(place::ACCEPT, Ordering::Relaxed);
     }
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
     // several when it is let, where a sleeper would be woken for each.
-    let mut budget = spin::begin_expecting(CLIENT.load(Ordering::Relaxed), shared_server::bid_is_near());
+    let mut budget = spin::begin_expecting(ACCEPTORS.client.load(Ordering::Relaxed), shared_server::bid_is_near());
     while budget.more() {
         if server::waiting(listener) || shared_server::any(listener) {
             budget.end();

@@ -8,8 +8,8 @@
 //! in the rendezvous, and that sent no link because this process has it, become parcels as well ([`before_handing`]). One that
 //! connects at that very moment sees that `sole` is no more, and connects again ([`crate::connect`]).
 
+use shunt_table::fd_passing;
 use shunt_table::global::SETUP;
-use shunt_table::passing;
 use shunt_table::process::identity;
 
 use crate::accept;
@@ -18,7 +18,7 @@ use crate::listen::sharing;
 use crate::reconnect::server;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::{claim, offers};
 use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
 use shunt_segment::CHANNELS;
@@ -48,13 +48,13 @@ pub fn before_sharing() {
             for _ in 0..CHANNELS {
                 let Some(channel) = offers::oldest(&header.offers) else { break };
                 let page = link::page(link::at(index).base, channel);
-                let posted = kept::get(index, channel)
+                let posted = companion_cache::get(index, channel)
                     .zip(claim::on_kept(&page.head))
                     .map_or(Ok(()), |(kept, generation)| post(index, channel, generation, kept.descriptor(), listener));
                 if posted.is_err() {
                     break;
                 }
-                kept::forget(index, channel);
+                companion_cache::forget(index, channel);
                 offers::take(&header.offers);
             }
         }
@@ -120,7 +120,7 @@ pub fn post(index: usize, channel: usize, generation: u32, companion: i32, liste
         let (to, to_length) =
             sockaddr::abstract_name(name::listener(listener.listening.inode.load(Ordering::Relaxed)).as_slice());
         calls::connect(carrier, (&to as *const libc::sockaddr_un).cast(), to_length)?;
-        passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
+        fd_passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
     })();
     let _ = calls::close(carrier);
     sent
@@ -135,8 +135,8 @@ pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Ship
         return None;
     }
     // The sender connects first, and may have been preempted since.
-    let [segment, companion] = passing::receive(carrier, MSG_DONTWAIT)
-        .or_else(|_| calls::poll_one(carrier, libc::POLLIN, PATIENCE).and_then(|_| passing::receive(carrier, MSG_DONTWAIT)))
+    let [segment, companion] = fd_passing::receive(carrier, MSG_DONTWAIT)
+        .or_else(|_| calls::poll_one(carrier, libc::POLLIN, PATIENCE).and_then(|_| fd_passing::receive(carrier, MSG_DONTWAIT)))
         .ok()?;
     let discard = |fd: i32| {
         if fd >= 0 {
@@ -145,7 +145,7 @@ pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Ship
     };
     let close_on_exec = calls::fcntl(carrier, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
     let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
-    let creator = passing::creator(companion);
+    let creator = fd_passing::creator(companion);
     let moved = creator
         .and_then(|_| calls::fcntl(companion, libc::F_SETFL, flags as usize))
         .and_then(|_| calls::dup3(companion, carrier, if close_on_exec { libc::O_CLOEXEC } else { 0 }));

@@ -13,7 +13,7 @@
 
 use crate::listen;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use shunt_link::reserve;
+use shunt_link::fd_reserve;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
@@ -26,18 +26,30 @@ const MOST: usize = 8;
 /// A process that may have fewer descriptors needs them itself.
 const FEW: u64 = 256;
 
-static ENDS: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
-/// The two ends of a fork that is being made, the parent's first.
-static NEXT: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
-/// Somebody may have a listener of ours of whom no end tells.
-static FOR_GOOD: AtomicBool = AtomicBool::new(false);
-/// When it was asked last whether relatives live, in ticks.
-static ASKED: AtomicU64 = AtomicU64::new(0);
+/// What is known of other processes that have our listeners.
+struct Sharing {
+    ends: [AtomicI32; MOST],
+    /// The two ends of a fork that is being made, the parent's first.
+    next: [AtomicI32; 2],
+    /// Somebody may have a listener of ours of whom no end tells.
+    for_good: AtomicBool,
+    /// When it was asked last whether relatives live, in ticks.
+    asked: AtomicU64,
+    /// Connections that were accepted since the last fork.
+    clients: AtomicU32,
+    /// Forks in a row between which there were hardly any.
+    in_vain: AtomicU32,
+}
 
-/// Connections that were accepted since the last fork.
-static CLIENTS: AtomicU32 = AtomicU32::new(0);
-/// Forks in a row between which there were hardly any.
-static IN_VAIN: AtomicU32 = AtomicU32::new(0);
+static SHARING: Sharing = Sharing {
+    ends: [const { AtomicI32::new(-1) }; MOST],
+    next: [const { AtomicI32::new(-1) }; 2],
+    for_good: AtomicBool::new(false),
+    asked: AtomicU64::new(0),
+    clients: AtomicU32::new(0),
+    in_vain: AtomicU32::new(0),
+};
+
 /// So many forks, with so few connections each: a server that forks for each connection. To have its listener alone in between is worth
 /// nothing, as each client would have to send its link anew.
 const FOR_EACH: u32 = 8;
@@ -72,7 +84,7 @@ fn look(end: i32) -> Side {
 /// Closes the ends of those who have gone. True: there is nobody else.
 fn nobody_left() -> bool {
     let mut none = true;
-    for place in &ENDS {
+    for place in &SHARING.ends {
         let end = place.load(Ordering::Relaxed);
         if end < 0 {
             continue;
@@ -80,47 +92,47 @@ fn nobody_left() -> bool {
         match look(end) {
             Side::Gone => private::close(place.swap(-1, Ordering::Relaxed)),
             Side::Lives => none = false,
-            Side::Told => FOR_GOOD.store(true, Ordering::Relaxed),
+            Side::Told => SHARING.for_good.store(true, Ordering::Relaxed),
         }
     }
-    none && !FOR_GOOD.load(Ordering::Relaxed)
+    none && !SHARING.for_good.load(Ordering::Relaxed)
 }
 
 /// A connection was accepted, in whatever way.
 pub fn count_client() {
-    CLIENTS.store(CLIENTS.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    SHARING.clients.store(SHARING.clients.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
 }
 
 /// A process that listens is about to fork.
 pub fn before_fork() {
-    match CLIENTS.swap(0, Ordering::Relaxed) {
+    match SHARING.clients.swap(0, Ordering::Relaxed) {
         0 => {}
-        1..=HARDLY_ANY => IN_VAIN.store(IN_VAIN.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed),
-        _ => IN_VAIN.store(0, Ordering::Relaxed),
+        1..=HARDLY_ANY => SHARING.in_vain.store(SHARING.in_vain.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed),
+        _ => SHARING.in_vain.store(0, Ordering::Relaxed),
     }
-    if IN_VAIN.load(Ordering::Relaxed) >= ALWAYS {
-        FOR_GOOD.store(true, Ordering::Relaxed);
+    if SHARING.in_vain.load(Ordering::Relaxed) >= ALWAYS {
+        SHARING.for_good.store(true, Ordering::Relaxed);
     }
-    if FOR_GOOD.load(Ordering::Relaxed) {
+    if SHARING.for_good.load(Ordering::Relaxed) {
         return;
     }
     nobody_left();
-    let free = ENDS.iter().any(|place| place.load(Ordering::Relaxed) < 0);
+    let free = SHARING.ends.iter().any(|place| place.load(Ordering::Relaxed) < 0);
     let mut pair = [-1; 2];
     if !free
-        || !reserve::is_whole()
+        || !fd_reserve::is_whole()
         || private::are_short()
         || calls::soft_limit(libc::RLIMIT_NOFILE) < FEW
         || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).is_err()
     {
-        FOR_GOOD.store(true, Ordering::Relaxed);
+        SHARING.for_good.store(true, Ordering::Relaxed);
         return;
     }
-    for (place, fd) in NEXT.iter().zip(pair) {
+    for (place, fd) in SHARING.next.iter().zip(pair) {
         let kept = private::keep(fd).unwrap_or(-1);
         // Not one of the program's numbers.
         if kept < private::lowest() {
-            FOR_GOOD.store(true, Ordering::Relaxed);
+            SHARING.for_good.store(true, Ordering::Relaxed);
         }
         place.store(kept, Ordering::Relaxed);
     }
@@ -128,12 +140,12 @@ pub fn before_fork() {
 
 /// The fork has been made, or has failed: end `own` of the new pair is this process's, the other is not. `None`: neither is.
 pub fn after_fork(own: Option<usize>) {
-    if own == Some(1) && IN_VAIN.load(Ordering::Relaxed) != 0 {
-        IN_VAIN.store(0, Ordering::Relaxed); // the child is a server of its own
+    if own == Some(1) && SHARING.in_vain.load(Ordering::Relaxed) != 0 {
+        SHARING.in_vain.store(0, Ordering::Relaxed); // the child is a server of its own
     }
-    for (number, place) in NEXT.iter().enumerate().filter(|(_, place)| place.load(Ordering::Relaxed) >= 0) {
+    for (number, place) in SHARING.next.iter().enumerate().filter(|(_, place)| place.load(Ordering::Relaxed) >= 0) {
         let end = place.swap(-1, Ordering::Relaxed);
-        let free = ENDS.iter().find(|place| place.load(Ordering::Relaxed) < 0);
+        let free = SHARING.ends.iter().find(|place| place.load(Ordering::Relaxed) < 0);
         match free.filter(|_| own == Some(number)) {
             Some(place) => place.store(end, Ordering::Relaxed),
             None => private::close(end),
@@ -145,8 +157,8 @@ pub fn after_fork(own: Option<usize>) {
 pub fn out_of_sight(listener: &Socket) {
     listener.set(flag::LISTENER_SHARED);
     listener.listening.only_forked.store(0, Ordering::Relaxed);
-    FOR_GOOD.store(true, Ordering::Relaxed);
-    for place in &ENDS {
+    SHARING.for_good.store(true, Ordering::Relaxed);
+    for place in &SHARING.ends {
         let end = place.load(Ordering::Relaxed);
         if end >= 0 {
             let byte = 1u8;
@@ -158,12 +170,12 @@ pub fn out_of_sight(listener: &Socket) {
 
 /// A listener of this process was closed: without another one it is nobody's relative any more.
 pub fn listener_closed() {
-    if ENDS.iter().all(|place| place.load(Ordering::Relaxed) < 0) {
+    if SHARING.ends.iter().all(|place| place.load(Ordering::Relaxed) < 0) {
         return;
     }
     let listens = |fd: i32| matches!(table::get(fd).kind(), Kind::Listener);
     if !table::programs().any(listens) {
-        for place in &ENDS {
+        for place in &SHARING.ends {
             private::close(place.swap(-1, Ordering::Relaxed));
         }
     }
@@ -174,16 +186,16 @@ pub fn listener_closed() {
 pub fn look_around(listener: &Socket) {
     if !listener.has(flag::LISTENER_SHARED)
         || listener.listening.only_forked.load(Ordering::Relaxed) == 0
-        || FOR_GOOD.load(Ordering::Relaxed)
-        || (IN_VAIN.load(Ordering::Relaxed) >= FOR_EACH && CLIENTS.load(Ordering::Relaxed) < MANY)
+        || SHARING.for_good.load(Ordering::Relaxed)
+        || (SHARING.in_vain.load(Ordering::Relaxed) >= FOR_EACH && SHARING.clients.load(Ordering::Relaxed) < MANY)
     {
         return;
     }
     let now = clock::ticks();
-    if now.wrapping_sub(ASKED.load(Ordering::Relaxed)) < ASK_EVERY {
+    if now.wrapping_sub(SHARING.asked.load(Ordering::Relaxed)) < ASK_EVERY {
         return;
     }
-    ASKED.store(now, Ordering::Relaxed);
+    SHARING.asked.store(now, Ordering::Relaxed);
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     let open = |fd: i32| calls::poll_one(fd, libc::POLLRDHUP, 0) == Ok(0);
     if rendezvous < 0 || !nobody_left() || !open(rendezvous) {
@@ -199,7 +211,7 @@ pub fn look_around(listener: &Socket) {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    for place in ENDS.iter().chain(&NEXT) {
+    for place in SHARING.ends.iter().chain(&SHARING.next) {
         private::renumber(place, from, to);
     }
 }

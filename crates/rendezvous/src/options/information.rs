@@ -5,7 +5,7 @@ use shunt_segment::channel::{state, word};
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
 use shunt_sys::libc;
-use shunt_table::global::Shared;
+use shunt_table::global::LockedCell;
 
 /// `struct tcp_info` of Linux 6 (linux/tcp.h), as bytes.
 pub const SIZE: usize = 280;
@@ -85,10 +85,10 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
 struct Model {
     /// 0: none yet; 1: being written; 2: there.
     state: AtomicU32,
-    answer: Shared<(usize, u64, [u8; SIZE])>,
+    answer: LockedCell<(usize, u64, [u8; SIZE])>,
 }
 
-static MODELS: [Model; 2] = [const { Model { state: AtomicU32::new(0), answer: Shared::new((0, 0, [0; SIZE])) } }; 2];
+static MODELS: [Model; 2] = [const { Model { state: AtomicU32::new(0), answer: LockedCell::new((0, 0, [0; SIZE])) } }; 2];
 
 /// What a judge of `family` answered before: how many bytes, the size of a segment, and the bytes.
 pub fn remembered(family: i32) -> Option<(usize, u64, [u8; SIZE])> {

@@ -9,7 +9,7 @@ use crate::attach;
 use crate::attach::Setting;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_link::ports::shared;
 use shunt_ring::offers::{self, Offered};
 use shunt_segment::address::Address;
@@ -29,7 +29,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         link::bell_known(index);
     }
     let Some(channel) = find(index, header, source, server) else { return false };
-    let Some(kept) = kept::get(index, channel) else { return false };
+    let Some(kept) = companion_cache::get(index, channel) else { return false };
     let page = link::page(base, channel);
     // The server may want its descriptor for another pair: whoever takes this word first has the pair.
     let taken = page.sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed);
@@ -111,7 +111,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
     let first = link.rotor as usize;
     for k in 0..CHANNELS {
         let channel = (first + k) % CHANNELS;
-        let Some(kept) = kept::get(index, channel) else { continue };
+        let Some(kept) = companion_cache::get(index, channel) else { continue };
         if !link.waiting(channel) || kept.server != *server || kept.client.ip != source.ip || shared::is_shared(kept.client.port)
         {
             continue;
@@ -129,7 +129,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
                 link.rotor = channel as u8;
                 return Choice::Found(channel);
             } else {
-                kept::forget(index, channel);
+                companion_cache::forget(index, channel);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::accept::Accepted;
 use crate::reconnect::shared_server;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::{claim, offers};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{release, word, ChannelPage};
@@ -35,10 +35,17 @@ pub(crate) struct Place {
     rendezvous: AtomicI32,
 }
 
-static PLACES: [Place; MOST] = [const { Place::empty() }; MOST];
+/// Where clients may come by memory alone.
+struct Offers {
+    places: [Place; MOST],
+    /// Places that were ever used are the first so many: a server of few clients looks at few in each accept.
+    used: AtomicUsize,
+    /// Edge-triggered sets around sets: all listeners are to hear of each client.
+    each: AtomicBool,
+}
 
-/// Places that were ever used are the first so many: a server of few clients looks at few in each accept.
-static USED: AtomicUsize = AtomicUsize::new(0);
+static OFFERS: Offers =
+    Offers { places: [const { Place::empty() }; MOST], used: AtomicUsize::new(0), each: AtomicBool::new(false) };
 
 impl Place {
     pub(crate) const fn empty() -> Place {
@@ -82,7 +89,7 @@ impl Place {
 }
 
 fn used() -> &'static [Place] {
-    &PLACES[..USED.load(Ordering::Acquire).min(MOST)]
+    &OFFERS.places[..OFFERS.used.load(Ordering::Acquire).min(MOST)]
 }
 
 /// The links that may hold offers for `listener`: their headers and indices.
@@ -93,17 +100,17 @@ pub fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHeader, u
 
 /// Link `index` goes, or offers nothing any more. Under the set-up lock.
 pub fn forget(index: usize) {
-    PLACES.iter().filter(|place| place.is_of(index)).for_each(Place::clear);
+    OFFERS.places.iter().filter(|place| place.is_of(index)).for_each(Place::clear);
 }
 
 /// In the child after fork: offers are the parent's to accept.
 pub fn forked() {
-    PLACES.iter().for_each(Place::clear);
+    OFFERS.places.iter().for_each(Place::clear);
 }
 
 /// A rendezvous or a bell got another number; it has both at this moment. Under the set-up lock.
 pub fn moved(from: i32, to: i32) {
-    PLACES.iter().for_each(|place| place.renumber(from, to));
+    OFFERS.places.iter().for_each(|place| place.renumber(from, to));
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) else { continue };
@@ -135,7 +142,7 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     let Ok(bell) = private::keep(bell) else { return };
     let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     let backlog = listener.listening.backlog.load(Ordering::Relaxed).saturating_add(1);
-    let number = PLACES.iter().position(Place::is_empty);
+    let number = OFFERS.places.iter().position(Place::is_empty);
     let (Some(number), Ok(())) = (number, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
         private::close(bell);
         return;
@@ -147,8 +154,8 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     if is_watched_by_edges(listener) {
         offers::ring_each(queue);
     }
-    PLACES[number].fill(index, link.rendezvous);
-    USED.fetch_max(number + 1, Ordering::Release);
+    OFFERS.places[number].fill(index, link.rendezvous);
+    OFFERS.used.fetch_max(number + 1, Ordering::Release);
     listener.listening.offering.store(1, Ordering::Release);
 }
 
@@ -244,12 +251,9 @@ pub fn take_left_bells(listener: &Socket) {
     }
 }
 
-/// Edge-triggered sets around sets: all listeners are to hear of each client.
-static EACH: AtomicBool = AtomicBool::new(false);
-
 /// Whether an edge-triggered set may watch the listener.
 pub fn is_watched_by_edges(listener: &Socket) -> bool {
-    listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed)
+    listener.has(flag::LISTENER_EDGES) || OFFERS.each.load(Ordering::Relaxed)
 }
 
 /// An edge-triggered set is about to watch `listener`, or (`None`) a set that may hold listeners: an offer is an edge whether
@@ -259,14 +263,14 @@ pub fn watched_by_edges(listener: Option<&Socket>) {
         Some(listener) => {
             listener.listening.flags.fetch_or(flag::LISTENER_EDGES.bits(), Ordering::SeqCst) & flag::LISTENER_EDGES.bits() != 0
         }
-        None => EACH.swap(true, Ordering::SeqCst),
+        None => OFFERS.each.swap(true, Ordering::SeqCst),
     };
     if known {
         return;
     }
     let Some(_setup) = global::SETUP.lock() else { return };
     let rendezvous = listener.map(|listener| listener.private_fd.load(Ordering::Relaxed));
-    for place in &PLACES {
+    for place in &OFFERS.places {
         // SAFETY: null, or a link's header that is in use: links go under this lock.
         let header = unsafe { place.header.load(Ordering::Acquire).as_ref() };
         if let Some(header) = header.filter(|_| rendezvous.is_none_or(|one| one == place.rendezvous.load(Ordering::Relaxed))) {
@@ -312,7 +316,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
 /// What can be accepted in memory.
 pub struct Offer {
     /// The companion that the connection gets.
-    pub kept: &'static mut kept::Kept,
+    pub kept: &'static mut companion_cache::Kept,
     /// The client's address.
     pub client: Address,
     /// And the one that it has connected to.
@@ -325,15 +329,15 @@ pub struct Offer {
 pub fn honest(index: usize, page: &ChannelPage, channel: usize, listener: &Socket) -> Option<Offer> {
     // Taken back, and lent to a connection with a companion of its own meanwhile: not what was offered.
     let generation = claim::on_kept(&page.head)?;
-    let Some(kept) = kept::get(index, channel) else {
+    let Some(kept) = companion_cache::get(index, channel) else {
         refuse(page);
         return None;
     };
     let (client, server) = shunt_stream::socket::of_channel(page);
     if accept::plausible(&client, &server, listener).is_err() {
-        shunt_table::process::report::count(Reason::NotLocal);
+        shunt_table::process::status_page::count(Reason::NotLocal);
         refuse(page);
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         return None;
     }
     Some(Offer { kept, client, server, generation })
@@ -363,10 +367,10 @@ pub fn take(
     match accept::seat(&accepted, base, listener, nonblocking) {
         Ok(()) => Ok(accepted),
         Err(reason) => {
-            shunt_table::process::report::count(reason);
+            shunt_table::process::status_page::count(reason);
             let _ = calls::close(companion);
             refuse(page);
-            kept::forget(index, channel);
+            companion_cache::forget(index, channel);
             Err(None)
         }
     }
@@ -428,7 +432,7 @@ pub fn retire(listener: &Socket) {
                     let page = link::page(link::at(index).base, channel);
                     if claim::on_kept(&page.head).is_some_and(|generation| claim::accept(&page.head, generation)) {
                         refuse(page);
-                        kept::forget(index, channel);
+                        companion_cache::forget(index, channel);
                     }
                     offers::take(queue);
                 }

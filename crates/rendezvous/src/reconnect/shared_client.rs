@@ -11,7 +11,7 @@ use crate::reconnect::client;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::bids::AWAKE_NS;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_link::ports::shared;
 use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
@@ -104,7 +104,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     link.rotor = channel as u8;
     let page = link::page(link.base, channel);
     // It has been accepted, and may be over: there is no other way for it now.
-    let Some(kept) = kept::get(index, channel) else { return false };
+    let Some(kept) = companion_cache::get(index, channel) else { return false };
     link.lend_ready(channel);
     attach::introduce(page, setting.socket);
     kept.set_nonblocking(setting.nonblocking);
@@ -120,7 +120,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
     let mut channels = 0u32;
     for k in 0..CHANNELS {
         let channel = (link.rotor as usize + k) % CHANNELS;
-        let Some(kept) = kept::get(index, channel) else { continue };
+        let Some(kept) = companion_cache::get(index, channel) else { continue };
         let fits = link.waiting(channel)
             && kept.server == *server
             && kept.client.ip == source.ip
@@ -188,9 +188,9 @@ fn forget_dead(index: usize, channels: u32) {
     let link = link::at(index);
     for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel != 0) {
         let page = link::page(link.base, channel);
-        let dead = kept::get(index, channel).is_some_and(|kept| client::alive(kept.descriptor(), page, 0) != Ok(true));
+        let dead = companion_cache::get(index, channel).is_some_and(|kept| client::alive(kept.descriptor(), page, 0) != Ok(true));
         if dead && bid::withhold(&page.sides[1]) {
-            kept::forget(index, channel);
+            companion_cache::forget(index, channel);
         }
         link.rotor = (channel + 1) as u8 % CHANNELS as u8;
     }

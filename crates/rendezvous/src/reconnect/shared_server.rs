@@ -5,13 +5,14 @@
 //! Who is awake in poll or in a set tells the program that the listener is readable ([`tell`]); the client waits for its accept.
 
 use crate::accept;
-use crate::accept::{deferred, patience, Accepted};
+use crate::accept::acceptors::patience_with_bids;
+use crate::accept::{deferred, Accepted};
 use crate::listen::sharing;
 use crate::reconnect::server::{Place, MOST};
 use crate::reconnect::{client, server};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::bid;
 use shunt_segment::channel::{life, release};
 use shunt_segment::link::LinkHeader;
@@ -20,23 +21,35 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::{calls, clock, libc, Errno, Result};
 use shunt_table::global;
 
-/// A connection was closed whose client means to bid for its next one: whoever waits next looks for a while, however long clients took
-/// of late. Without that nobody is awake for the first bid, and so none is made.
-static NEAR: AtomicBool = AtomicBool::new(false);
+/// Where clients bid, and what this process did about their bids.
+struct Bids {
+    /// A connection was closed whose client means to bid for its next one: whoever waits next looks for a while, however long clients took
+    /// of late. Without that nobody is awake for the first bid, and so none is made.
+    near: AtomicBool,
+    /// Links whose clients may bid.
+    places: [Place; MOST],
+    /// Of each, the last bid that this process could not take.
+    declined: [AtomicU64; MOST],
+    /// Of each, the last bid of which this process told its program ([`bid::number`]); 0: none, or that one was accepted.
+    told: [AtomicU64; MOST],
+    /// Of each, whose client made it.
+    users: [AtomicU32; MOST],
+    /// Places that were ever used are the first so many.
+    used: AtomicUsize,
+    /// Connections of late that came by a bid: with some, accept looks there before it asks the kernel.
+    usual: AtomicU32,
+}
 
-/// Links whose clients may bid.
-static PLACES: [Place; MOST] = [const { Place::empty() }; MOST];
-/// Of each, the last bid that this process could not take.
-static DECLINED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-/// Of each, the last bid of which this process told its program ([`bid::number`]); 0: none, or that one was accepted.
-static TOLD: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-/// Of each, whose client made it.
-static USERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-/// Places that were ever used are the first so many.
-static USED: AtomicUsize = AtomicUsize::new(0);
+static BIDS: Bids = Bids {
+    near: AtomicBool::new(false),
+    places: [const { Place::empty() }; MOST],
+    declined: [const { AtomicU64::new(0) }; MOST],
+    told: [const { AtomicU64::new(0) }; MOST],
+    users: [const { AtomicU32::new(0) }; MOST],
+    used: AtomicUsize::new(0),
+    usual: AtomicU32::new(0),
+};
 
-/// Connections of late that came by a bid: with some, accept looks there before it asks the kernel.
-static USUAL: AtomicU32 = AtomicU32::new(0);
 const MOST_USUAL: u32 = 8;
 /// How long a client is waited for of which the program was told, and that is on its way through the kernel since, in ns. It takes 30 us, if
 /// it is not preempted.
@@ -46,29 +59,29 @@ const ON_ITS_WAY: i64 = 100_000_000;
 const SWEEP_EVERY: u32 = 32;
 
 fn used() -> &'static [Place] {
-    &PLACES[..USED.load(Ordering::Acquire).min(MOST)]
+    &BIDS.places[..BIDS.used.load(Ordering::Acquire).min(MOST)]
 }
 
 /// Whether clients of this listener bid, as far as is known, so that hardly anybody comes another way.
 pub fn are_usual(listener: &Socket) -> bool {
-    USUAL.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED)
+    BIDS.usual.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED)
 }
 
 /// A client of a shared listener came through the rendezvous, by link `index`: its next connections may be bid for. Under the set-up
 /// lock.
 pub(crate) fn arrived(index: usize, listener: &Socket) {
-    USUAL.store(USUAL.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+    BIDS.usual.store(BIDS.usual.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     let link = link::at(index);
     let header = link::header(link.base);
     if header.bid.intended.load(Ordering::Relaxed) == 0 || link.inherited || has(index) {
         return;
     }
-    let Some(number) = PLACES.iter().position(Place::is_empty) else { return };
-    DECLINED[number].store(0, Ordering::Relaxed);
-    TOLD[number].store(0, Ordering::Relaxed);
-    USERS[number].store(link.other.1, Ordering::Relaxed);
-    PLACES[number].fill(index, listener.private_fd.load(Ordering::Relaxed));
-    USED.fetch_max(number + 1, Ordering::Release);
+    let Some(number) = BIDS.places.iter().position(Place::is_empty) else { return };
+    BIDS.declined[number].store(0, Ordering::Relaxed);
+    BIDS.told[number].store(0, Ordering::Relaxed);
+    BIDS.users[number].store(link.other.1, Ordering::Relaxed);
+    BIDS.places[number].fill(index, listener.private_fd.load(Ordering::Relaxed));
+    BIDS.used.fetch_max(number + 1, Ordering::Release);
 }
 
 fn has(index: usize) -> bool {
@@ -79,7 +92,7 @@ fn has(index: usize) -> bool {
 pub fn keeps(index: usize) -> bool {
     let keeps = has(index) && link::header(link::at(index).base).bid.intended.load(Ordering::Relaxed) != 0;
     if keeps {
-        NEAR.store(true, Ordering::Relaxed);
+        BIDS.near.store(true, Ordering::Relaxed);
     }
     keeps
 }
@@ -87,7 +100,7 @@ pub fn keeps(index: usize) -> bool {
 /// Whether a client is about to bid, as far as is known. Asked once for each connection.
 #[inline(always)]
 pub fn bid_is_near() -> bool {
-    NEAR.load(Ordering::Relaxed) && NEAR.swap(false, Ordering::Relaxed)
+    BIDS.near.load(Ordering::Relaxed) && BIDS.near.swap(false, Ordering::Relaxed)
 }
 
 /// Link `index` goes. Under the set-up lock.
@@ -99,17 +112,17 @@ pub fn forget(index: usize) {
 
 /// In the child after fork: it has no companions yet.
 pub fn forked() {
-    PLACES.iter().for_each(Place::clear);
+    BIDS.places.iter().for_each(Place::clear);
 }
 
 /// A rendezvous got another number. Under the set-up lock.
 pub fn moved(from: i32, to: i32) {
-    PLACES.iter().for_each(|place| place.renumber(from, to));
+    BIDS.places.iter().for_each(|place| place.renumber(from, to));
 }
 
 /// This process has the listener no longer, and others may: what is kept of its clients hangs up. Not under the set-up lock.
 pub(crate) fn retire(listener: &Socket) {
-    if USED.load(Ordering::Relaxed) == 0 {
+    if BIDS.used.load(Ordering::Relaxed) == 0 {
         return;
     }
     let Some(_setup) = global::SETUP.lock() else { return };
@@ -118,7 +131,7 @@ pub(crate) fn retire(listener: &Socket) {
         let Some((header, index)) = place.link(rendezvous) else { continue };
         place.clear();
         if header.sole.load(Ordering::Relaxed) != 1 {
-            kept::forget_all(index);
+            companion_cache::forget_all(index);
         }
     }
 }
@@ -129,19 +142,19 @@ fn waiting(listener: &Socket) -> impl Iterator<Item = (usize, &'static LinkHeade
     used().iter().enumerate().filter_map(move |(number, place)| {
         let (header, index) = place.link(rendezvous)?;
         let word = bid::look(&header.bid)?;
-        (word != DECLINED[number].load(Ordering::Relaxed)).then_some((number, header, index, word))
+        (word != BIDS.declined[number].load(Ordering::Relaxed)).then_some((number, header, index, word))
     })
 }
 
 /// Whether clients bid at any listener of this process, as far as is known.
 #[inline(always)]
 pub fn expects() -> bool {
-    USED.load(Ordering::Relaxed) != 0
+    BIDS.used.load(Ordering::Relaxed) != 0
 }
 
 /// Whether clients may bid at `listener`. Takes no lock.
 fn may_wait(listener: &Socket) -> bool {
-    USED.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && !deferred::concern(listener)
+    BIDS.used.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && !deferred::concern(listener)
 }
 
 /// Whether some client bids that [`accept()`] has not declined. Takes no lock.
@@ -173,46 +186,46 @@ enum News {
 
 fn tell_of(number: usize, listener: &Socket) -> News {
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
-    let Some((header, index)) = PLACES[number].link(rendezvous) else { return News::None };
-    let told = TOLD[number].load(Ordering::Relaxed);
+    let Some((header, index)) = BIDS.places[number].link(rendezvous) else { return News::None };
+    let told = BIDS.told[number].load(Ordering::Relaxed);
     let Some(word) = bid::look(&header.bid) else {
         // It is in the kernel's queue by now, or will be, if nobody has taken it.
         if told == 0 || accept_would_find(number, listener) {
             return if told == 0 { News::None } else { News::Known };
         }
-        TOLD[number].store(0, Ordering::Relaxed);
+        BIDS.told[number].store(0, Ordering::Relaxed);
         return News::None;
     };
     if told == bid::number(word) {
         return News::Known;
     }
-    if word == DECLINED[number].load(Ordering::Relaxed) {
+    if word == BIDS.declined[number].load(Ordering::Relaxed) {
         return News::None;
     }
     let Some(_setup) = global::SETUP.try_lock() else { return News::None };
-    let same = PLACES[number].link(rendezvous).is_some_and(|(_, now)| now == index);
+    let same = BIDS.places[number].link(rendezvous).is_some_and(|(_, now)| now == index);
     let idle = |channel: usize| word & 1 << channel != 0 && is_idle(index, channel);
     if !same || header.retired.load(Ordering::Acquire) != 0 || !(0..CHANNELS).any(idle) {
-        DECLINED[number].store(word, Ordering::Relaxed);
+        BIDS.declined[number].store(word, Ordering::Relaxed);
         return News::None;
     }
     if !bid::tell(&header.bid, word) {
         return News::None;
     }
-    TOLD[number].store(bid::number(word), Ordering::Relaxed);
+    BIDS.told[number].store(bid::number(word), Ordering::Relaxed);
     News::New
 }
 
 /// Whether the client of the bid that was told last is in the rendezvous, or will be in a moment.
 fn accept_would_find(number: usize, listener: &Socket) -> bool {
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
-    let told = TOLD[number].load(Ordering::Relaxed);
-    let coming = || PLACES[number].link(rendezvous).is_some_and(|(header, _)| bid::is_coming(&header.bid, told));
-    let user = coming().then(|| USERS[number].load(Ordering::Relaxed));
-    let wait = user.map_or(0, |uid| patience::BIDS.of(uid).min(ON_ITS_WAY));
+    let told = BIDS.told[number].load(Ordering::Relaxed);
+    let coming = || BIDS.places[number].link(rendezvous).is_some_and(|(header, _)| bid::is_coming(&header.bid, told));
+    let user = coming().then(|| BIDS.users[number].load(Ordering::Relaxed));
+    let wait = user.map_or(0, |uid| patience_with_bids().of(uid).min(ON_ITS_WAY));
     let found = calls::poll_one(rendezvous, libc::POLLIN, wait);
     if let (Some(uid), Ok(0), true) = (user, found, coming()) {
-        patience::BIDS.failed(uid);
+        patience_with_bids().failed(uid);
     }
     found.is_ok_and(|events| events != 0)
 }
@@ -225,10 +238,11 @@ pub(crate) fn comes(listener: &Socket) -> bool {
         return false;
     }
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
-    let told = |number: &usize| TOLD[*number].load(Ordering::Relaxed) != 0 && PLACES[*number].link(rendezvous).is_some();
+    let told =
+        |number: &usize| BIDS.told[*number].load(Ordering::Relaxed) != 0 && BIDS.places[*number].link(rendezvous).is_some();
     (0..used().len()).filter(told).fold(false, |found, number| {
         let finds = accept_would_find(number, listener);
-        TOLD[number].store(0, Ordering::Relaxed);
+        BIDS.told[number].store(0, Ordering::Relaxed);
         found || finds
     })
 }
@@ -243,8 +257,8 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     for (number, header, index, word) in waiting(listener) {
         match take(header, index, word, listener, flags) {
             Ok(accepted) => {
-                TOLD[number].store(0, Ordering::Relaxed);
-                USUAL.store(MOST_USUAL, Ordering::Relaxed);
+                BIDS.told[number].store(0, Ordering::Relaxed);
+                BIDS.usual.store(MOST_USUAL, Ordering::Relaxed);
                 // Pairs that are kept keep their link, and a client that was killed does not say so.
                 if listener.listening.accepts.load(Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
                     link::sweep(Some(index));
@@ -252,7 +266,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
                 return Ok(accepted);
             }
             Err(Some(error)) => return Err(error),
-            Err(None) => DECLINED[number].store(word, Ordering::Relaxed),
+            Err(None) => BIDS.declined[number].store(word, Ordering::Relaxed),
         }
     }
     Err(Errno(libc::EAGAIN))
@@ -273,7 +287,7 @@ fn take(
     let has = |channel: &usize| word & 1 << channel != 0 && is_own(index, *channel);
     let channel = (0..CHANNELS).find(has).ok_or(None)?;
     let page = link::page(base, channel);
-    let kept = kept::get(index, channel).ok_or(None)?;
+    let kept = companion_cache::get(index, channel).ok_or(None)?;
     let (client, server) = (kept.client, kept.server);
     accept::plausible(&client, &server, listener).map_err(|_| None)?;
     let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
@@ -298,10 +312,10 @@ fn take(
     kept.set_nonblocking(nonblocking);
     let accepted = Accepted { companion, client, server, index, channel };
     accept::seat(&accepted, base, listener, nonblocking).map(|()| accepted).map_err(|reason| {
-        shunt_table::process::report::count(reason);
+        shunt_table::process::status_page::count(reason);
         let _ = calls::close(companion);
         server::refuse(page);
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         None
     })
 }
@@ -309,10 +323,10 @@ fn take(
 /// Whether the idle pair of a channel is one whose other end this process kept. A pair that another process made on the same channel
 /// since is not.
 fn is_idle(index: usize, channel: usize) -> bool {
-    let Some(kept) = kept::get(index, channel) else { return false };
+    let Some(kept) = companion_cache::get(index, channel) else { return false };
     let page = link::page(link::at(index).base, channel);
     if kept.pair != page.head.pair.load(Ordering::Relaxed) {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         return false;
     }
     page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT)
@@ -323,10 +337,10 @@ fn is_own(index: usize, channel: usize) -> bool {
     if !is_idle(index, channel) {
         return false;
     }
-    let Some(kept) = kept::get(index, channel) else { return false };
+    let Some(kept) = companion_cache::get(index, channel) else { return false };
     let alive = client::alive(kept.descriptor(), link::page(link::at(index).base, channel), 1) == Ok(true);
     if !alive {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
     }
     alive
 }
@@ -363,7 +377,7 @@ mod tests {
         let number = used().iter().position(|place| place.is_of(index)).expect("its client may bid");
         let word = bid::open(bid, 1, 0);
         assert!(bid::tell(bid, word));
-        TOLD[number].store(bid::number(word), Ordering::Relaxed);
+        BIDS.told[number].store(bid::number(word), Ordering::Relaxed);
 
         listener.clear(flag::LISTENER_SHARED);
         assert_eq!(bid::close(bid, word), bid::Closed::Told);

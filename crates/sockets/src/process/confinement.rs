@@ -3,14 +3,14 @@
 //! where no descriptor can be made any more, no connection can become the kernel's. So its connections do before.
 //!
 //! Dovecot's login processes forbid themselves to fork, accept, and pass each connection on to a program that may be without
-//! shunt: Dovecot starts most with an environment of its own. No carrier could be made for it. So their listeners become the
+//! shunt: Dovecot starts most with an environment of its own. No relay could be made for it. So their listeners become the
 //! kernel's while one still can be, for the clients that wait. So do those of a program that leaves itself fewer descriptors than
 //! the taking in of a new client's process needs: that client would be reset.
 //!
 //! Filters are asked before they are installed, call by call, what they answer to those that the library makes and the program
 //! perhaps does not: streams and listeners that could not go on are the kernel's by then.
 
-use shunt_handover::carried;
+use shunt_handover::convert_to_kernel;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_segment::reason::Reason;
@@ -25,8 +25,8 @@ use shunt_table::{private, table};
 /// What sshd leaves itself: one descriptor below the limit, for poll's sake.
 const FEW: u64 = 1;
 
-/// Before `setrlimit(resource, limit)`: connections become a carrier's if the limit takes descriptors away from a program
-/// that may write no files either, listeners the kernel's if no process can be made any more. A connection for which no carrier
+/// Before `setrlimit(resource, limit)`: connections become a relay's if the limit takes descriptors away from a program
+/// that may write no files either, listeners the kernel's if no process can be made any more. A connection for which no relay
 /// can be made stays what it is.
 ///
 /// # Safety
@@ -57,7 +57,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
     }
     for fd in 0..table::high_water() {
         if let Some(socket) = shunt_stream::socket::stream(fd) {
-            let _ = carried::carry(fd, socket);
+            let _ = convert_to_kernel::carry(fd, socket);
         }
     }
 }
@@ -66,7 +66,7 @@ fn leave_listeners() {
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         if let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) {
-            let _ = carried::leave_listener(fd, listener);
+            let _ = convert_to_kernel::leave_listener(fd, listener);
         }
     }
 }
@@ -151,7 +151,7 @@ pub fn before_filter(wanted: &Filter) {
     if concerned {
         settle(streams, accepts);
     }
-    // The carriers have not inherited that.
+    // The relays have not inherited that.
     let unless = |call: u32, number: i64| if allowed(number) { 0 } else { call };
     if !allowed(libc::SYS_clock_gettime) {
         clock::leave_kernel();

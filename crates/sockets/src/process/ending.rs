@@ -5,11 +5,12 @@
 //! said in memory, just before the system call. Of a process that is killed the hang-up tells.
 //!
 //! Other threads still run. On Linux they would be gone before anything is closed; here they must not see their sockets
-//! ended under their feet, so the locks of each stream among threads are taken and kept: whoever wants one waits for the
+//! ended under their feet, so the locks of each stream among threads are taken and kept: a thread that wants one waits for the
 //! end of the process. No thread is waited for here beyond [`PATIENCE`]; a stream that cannot be locked is left to the
 //! kernel.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use super::PROCESS;
+use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::accept;
 use shunt_rendezvous::close::say_end;
@@ -24,24 +25,19 @@ use shunt_table::table::Kind;
 /// How long the locks of all streams together are waited for, in ns: holders copy at most a chunk.
 const PATIENCE: u64 = 50_000_000;
 
-/// The process that this memory belongs to. A child that shares it (clone with CLONE_VM, or a fork past us) is another.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-
-static ENDING: AtomicBool = AtomicBool::new(false);
-
 /// This process begins: at start-up, and in the child after fork.
 pub fn begin() {
-    PROCESS.store(calls::getpid(), Ordering::Relaxed);
-    ENDING.store(false, Ordering::Relaxed);
+    PROCESS.own.store(calls::getpid(), Ordering::Relaxed);
+    PROCESS.ending.store(false, Ordering::Relaxed);
 }
 
-/// Ends everything that nobody else owns. The caller ends the process next.
+/// Ends everything that no other process owns. The caller ends the process next.
 pub fn end() {
     // What a filter has left this process is the kernel's, or ends with the companion.
     if !shunt_table::global::ready() || kernel_only::confined() {
         return;
     }
-    if PROCESS.load(Ordering::Relaxed) != calls::getpid() || ENDING.swap(true, Ordering::AcqRel) {
+    if PROCESS.own.load(Ordering::Relaxed) != calls::getpid() || PROCESS.ending.swap(true, Ordering::AcqRel) {
         return;
     }
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.

@@ -1,5 +1,6 @@
 //! Steps of a fork that concern streams, listeners and this crate's own state; the order of all steps is in [`super::life`].
 
+use super::PROCESS;
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_poll::epoll;
 use shunt_stream::socket::{flag, stream, Socket};
@@ -12,7 +13,7 @@ use shunt_table::{global, private};
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
 /// The kernel registers no child for its parent's barriers.
-pub(super) fn register_barriers() {
+pub(crate) fn register_barriers() {
     if kernel_only::confined() {
         return;
     }
@@ -186,9 +187,11 @@ pub(super) fn arm_dispatch() {
 }
 
 /// In a child that is to become another program: the private end of a pipe at which its parent waits for that; -1: none.
-pub static AWAITED: AtomicI32 = AtomicI32::new(-1);
+pub fn awaited() -> &'static AtomicI32 {
+    &PROCESS.awaited
+}
 
-/// Nobody waits for the children of a child.
+/// The children of a child are not waited for.
 pub(super) fn forget_awaited() {
-    private::close(AWAITED.swap(-1, Ordering::Relaxed));
+    private::close(PROCESS.awaited.swap(-1, Ordering::Relaxed));
 }

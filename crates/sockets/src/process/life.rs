@@ -10,7 +10,7 @@ use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_rendezvous::{accept, claimed, exchange, spare};
 use shunt_stream::waiting::{holding, nudge, signals};
 use shunt_sys::{section, thread};
-use shunt_table::process::{apart, identity, report};
+use shunt_table::process::{identity, split_fd_tables, status_page};
 use shunt_table::{diag, route};
 
 /// What is done.
@@ -48,7 +48,7 @@ pub(super) const PARENT: [Step; 6] = [
 /// After it, in the parent, where there is no child: there is no second owner after all.
 pub(super) const FAILED: [Step; 6] = [
     fork::take_owners_back,        // before the lock is free, as another fork counts anew
-    || datagram::after_fork(true), // the witness has nobody to hang up
+    || datagram::after_fork(true), // the witness has no child that could hang up
     || sharing::after_fork(None),  // nor has the pair
     signals::after_fork,           // as behind a fork that was made
     exchange::after_fork,          // as there
@@ -66,8 +66,8 @@ pub(super) const CHILD: [Step; 32] = [
     || shunt_remote::forked(identity::numbers_are_strange()), // which the station's lock does
     fork::join_streams,                                       // the child is an owner before it could close any
     fork::uncount,                                            // its own forks count anew
-    apart::forked,                                            // no thread with other descriptors exists here
-    holding::forked,                                          // nobody waits here, so what lingers ends
+    split_fd_tables::forked,                                  // no thread with other descriptors exists here
+    holding::forked,                                          // no thread waits here, so what lingers ends
     claimed::forked,                                          // nor sleeps in accept
     nudge::forked,                                            // nor in poll
     exchange::forked,                                         // nor gives a stream away
@@ -84,7 +84,7 @@ pub(super) const CHILD: [Step; 32] = [
     diag::forked,                                             // and what the kernel was asked on shared sockets
     route::forked,                                            // of addresses as well
     datagram::forked,                                         // inboxes of others are looked for anew
-    report::forked,                                           // the first note makes a page of the child's own
+    status_page::forked,                                      // the first note makes a page of the child's own
     section::forked,                                          // signals that waited are the parent's
     fork::arm_dispatch,                                       // calls past the library are seen again
     signals::after_fork,                                      // the table of handlers is whole
@@ -105,6 +105,6 @@ pub(super) const PARENT_OF_OWN: [Step; 2] = [
 
 /// After it, in the child, before what each child does ([`CHILD`]).
 pub(super) const CHILD_OF_OWN: [Step; 2] = [
-    report::forked,    // what tools see of the parent is mapped here still, and stays as it is
-    fork::empty_table, // so that no step of `CHILD` finds anything of the program's
+    status_page::forked, // what tools see of the parent is mapped here still, and stays as it is
+    fork::empty_table,   // so that no step of `CHILD` finds anything of the program's
 ];

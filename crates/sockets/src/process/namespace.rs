@@ -1,6 +1,6 @@
 //! The process, or a thread of it, goes into another network namespace (unshare(2), setns(2)).
 //!
-//! What is remembered of the one that was left must not lead back there: pairs that are kept, answers of who listens, sockets
+//! What is remembered of the one that was left must not lead back there: pairs that are kept, answers about listeners, sockets
 //! that ask the kernel, spare sockets, reserved ports. Connections and listeners stay what they are, as on Linux.
 
 use core::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ pub fn changed() {
     }
     let Some(_setup) = SETUP.lock() else { return };
     shunt_link::namespace_changed();
-    // The kernel would be asked here who gets what a socket sends there.
+    // The kernel would be asked here for the receiver of what a socket sends there.
     shunt_inbox::datagram::all(|_, socket| {
         if !socket.is_local() {
             shunt_inbox::datagram::options::plain(socket, shunt_inbox::datagram::pin::ELSEWHERE);
@@ -47,7 +47,7 @@ pub fn changed() {
             let _ = listener.listening.namespace.compare_exchange(0, left, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
-    shunt_rendezvous::connect::forget_answers();
+    shunt_rendezvous::answers::forget_answers();
     shunt_rendezvous::spare::forked();
     shunt_link::ports::forked();
     shunt_table::diag::forked();

@@ -1,6 +1,6 @@
-//! A private descriptor moves to another number: who keeps it hears of that.
+//! A private descriptor moves to another number: the place that keeps it is told.
 
-use super::fork::AWAITED;
+use super::PROCESS;
 use shunt_link::{self as link, ports};
 use shunt_poll::epoll;
 use shunt_stream::socket::Socket;
@@ -9,7 +9,7 @@ use shunt_table::global::SETUP;
 use shunt_table::private::renumber;
 use shunt_table::{diag, route, table};
 
-/// A private descriptor got another number: whoever keeps it must know.
+/// A private descriptor got another number: the place that keeps it must know.
 pub fn moved(from: i32, to: i32) {
     shunt_stream::waiting::holding::moved(from, to);
     shunt_stream::waiting::nudge::moved(from, to);
@@ -42,11 +42,11 @@ pub fn moved(from: i32, to: i32) {
     diag::moved(from, to);
     route::moved(from, to);
     shunt_remote::moved(from, to);
-    shunt_table::process::report::moved(from, to);
-    shunt_link::reserve::moved(from, to);
+    shunt_table::process::status_page::moved(from, to);
+    shunt_link::fd_reserve::moved(from, to);
     shunt_rendezvous::claimed::moved(from, to);
     shunt_rendezvous::listen::sharing::moved(from, to);
-    renumber(&AWAITED, from, to);
-    // Who sleeps in poll does so by the old number, which is still ours at this moment.
+    renumber(&PROCESS.awaited, from, to);
+    // A thread that sleeps in poll does so by the old number, which is still ours at this moment.
     shunt_stream::waiting::nudge::all();
 }

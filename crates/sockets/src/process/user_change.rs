@@ -2,8 +2,8 @@
 //! connections that are not its own.
 //!
 //! At this moment it is still trusted, as it was that of the user that it was. What it shares with others is narrowed to the
-//! connections of which it has a descriptor ([`shunt_link`]). A change of the effective user alone is none: who can go
-//! back could reach everything all the same.
+//! connections of which it has a descriptor ([`shunt_link`]). seteuid(2) alone is ignored: the process can switch
+//! back, so narrowing its links would protect nothing.
 
 use core::sync::atomic::Ordering;
 use shunt_handover::waiting::leave_to_kernel;
@@ -79,7 +79,7 @@ pub fn changed() {
     for_listeners(|fd, listener| {
         listener.listening.claimed.store(0, Ordering::Relaxed);
         if let Err(whose) = claim(listener) {
-            leave_to_kernel(fd, listener, whose); // somebody has accepted at this very moment
+            leave_to_kernel(fd, listener, whose); // another process has accepted at this very moment
         }
     });
     shunt_inbox::datagram::user_changed(before);

@@ -50,7 +50,7 @@ impl Socket {
     }
 
     fn lock_receive_shared(&self) -> Result<Locked, Errno> {
-        // A carrier lends again after a while, each time a longer one: between its answer and the lock we may have slept.
+        // A relay lends again after a while, each time a longer one: between its answer and the lock we may have slept.
         const TURNS: u32 = 16;
         let mut turn = 0;
         loop {
@@ -64,7 +64,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::lock_receive`], without asking carriers to settle: for carriers.
+    /// As [`Socket::lock_receive`], without asking relays to settle: for relays.
     pub fn lock_receive_settled(&self) -> Result<Locked, Errno> {
         self.lock(&self.receiving, &self.own().receive.lock)
     }
@@ -72,11 +72,11 @@ impl Socket {
     /// Both locks, for whoever ends or shares the socket.
     pub fn lock_both(&self) -> (Result<Locked, Errno>, Result<Locked, Errno>) {
         let receiving = self.lock_receive();
-        // Carriers have settled; asked now, they might wait for the lock that we hold.
+        // Relays have settled; asked now, they might wait for the lock that we hold.
         (receiving, self.lock(&self.sending, &self.own().transmit.lock))
     }
 
-    /// As [`Socket::lock_both`], without asking carriers to settle: for a fork, which may be that of a carrier.
+    /// As [`Socket::lock_both`], without asking relays to settle: for a fork, which may be that of a relay.
     pub fn lock_both_settled(&self) -> (Result<Locked, Errno>, Result<Locked, Errno>) {
         (self.lock_receive_settled(), self.lock(&self.sending, &self.own().transmit.lock))
     }
@@ -88,12 +88,12 @@ impl Socket {
         Some((receiving, self.lock_until(&self.sending, &self.own().transmit.lock, deadline)?))
     }
 
-    /// The lock for sending, without asking carriers to settle, if nobody holds it.
+    /// The lock for sending, without asking relays to settle, if nobody holds it.
     pub fn try_lock_send(&self) -> Option<Locked> {
         self.try_lock(&self.sending, &self.own().transmit.lock)
     }
 
-    /// The lock for receiving, without asking carriers to settle, if nobody holds it.
+    /// The lock for receiving, without asking relays to settle, if nobody holds it.
     pub fn try_lock_receive(&self) -> Option<Locked> {
         self.try_lock(&self.receiving, &self.own().receive.lock)
     }

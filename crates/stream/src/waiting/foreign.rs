@@ -22,7 +22,7 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, Result};
-use shunt_table::process::report;
+use shunt_table::process::status_page;
 
 /// Takes note of `bytes`, which were taken off the companion. True: the peer wrote past its library, and the caller is to
 /// [`break_off`] when it holds no lock any more.
@@ -58,7 +58,7 @@ pub fn emptied(socket: &Socket, before: Before) {
 fn miss(socket: &Socket, missing: u32) {
     let before = socket.connected.missed.load(Ordering::Relaxed);
     if before == missing {
-        report::count(Reason::ForeignReads);
+        status_page::count(Reason::ForeignReads);
         socket.connected.missed.store(missing | TOLD, Ordering::Relaxed);
     } else if before & !TOLD < missing {
         socket.connected.missed.store(missing, Ordering::Relaxed);
@@ -184,6 +184,6 @@ pub fn note_reset(socket: &Socket) {
 /// What `shunt why` tells of the socket from now on.
 fn tell(socket: &Socket, reason: Reason) {
     for fd in crate::socket::numbers_of(socket) {
-        report::note(fd, kind::STREAM, reason, Some(socket.channel()));
+        status_page::note(fd, kind::STREAM, reason, Some(socket.channel()));
     }
 }

@@ -52,7 +52,7 @@ pub fn before_async(_socket: &'static Socket, kind: Kind, fd: i32, on: bool) -> 
     if kind != Kind::Listener || !on {
         return kind;
     }
-    let _ = shunt_table::operations::to_kernel(fd);
+    let _ = shunt_table::upcalls::operations::to_kernel(fd);
     table::get(fd).kind()
 }
 

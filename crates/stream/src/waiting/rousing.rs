@@ -6,7 +6,7 @@
 use crate::socket::Socket;
 use crate::waiting::holding::Hold;
 use shunt_sys::libc::{self, timespec, AT_FDCWD, O_CLOEXEC, O_RDONLY};
-use shunt_sys::{calls, clock, rouse, sleeping, thread};
+use shunt_sys::{calls, clock, interrupt_sleep, sleeping, thread};
 use shunt_table::procfs::{numbers, Path};
 use shunt_table::table;
 
@@ -26,7 +26,7 @@ pub fn all(hold: &Hold, next: &Socket) {
         let looked = numbers(&Path::new(format_args!("/proc/self/task\0")), |task| {
             if task != thread::id() {
                 if let Some(fd) = sleeps_in_recv(task, on) {
-                    rouse::thread(task, fd);
+                    interrupt_sleep::thread(task, fd);
                 }
             }
             false

@@ -69,7 +69,7 @@ pub unsafe fn copy_short(source: *const u8, target: *mut u8, length: usize) -> b
 }
 
 /// As [`copy`], for a target that another processor reads next: its whole lines go past this processor's caches, by
-/// stores that ask nobody for the line. Where the reader still has the lines from last time and is far away, asking is
+/// stores that do not fetch the line. Where the reader still has the lines from last time and is far away, asking is
 /// what a copy takes its time for. All is visible before whatever the caller stores next.
 ///
 /// # Safety
@@ -97,7 +97,7 @@ pub unsafe fn copy_away(source: *const u8, target: *mut u8, length: usize) -> bo
                 "jnz 5b"
             ], s = inout(reg) source.wrapping_add(head) => _, t = inout(reg) target.wrapping_add(head) => _,
                 n = inout(reg) whole => _, a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,);
-            // Stores of this kind wait for nobody, not even for each other.
+            // Stores of this kind are not ordered, not even among each other.
             core::arch::x86_64::_mm_sfence();
         }
         let done = head + whole;

@@ -29,7 +29,7 @@ global_asm!(
     ".globl shunt_user_copy",
     ".hidden shunt_user_copy",
     ".type shunt_user_copy, @function",
-    // The table's ends, which the linker defines, are nobody else's.
+    // The table's ends, which the linker defines, have no other definition.
     ".hidden __start_shunt_faults",
     ".hidden __stop_shunt_faults",
     "shunt_user_copy:",

@@ -1,4 +1,4 @@
-//! Memory of a call that a handler may leave by a jump: nobody would give it back.
+//! Memory of a call that a handler may leave by a jump, and would never give back.
 //!
 //! Each piece is noted in the thread's block with the call to which it belongs, an address in the call's frame. A call that
 //! begins has no memory yet, so what the list holds for its own frame or for frames below is left over, and is given back;
@@ -45,7 +45,7 @@ pub fn reserve(size: usize, frame: usize) -> Result<*mut u8> {
 /// Gives memory back.
 ///
 /// # Safety
-/// It is [`reserve`]'s, and nobody uses it.
+/// It is [`reserve`]'s, and unused from now on.
 pub unsafe fn release(memory: *mut u8) {
     let _section = Section::begin();
     // SAFETY: promised by the caller; as above.

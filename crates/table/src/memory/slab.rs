@@ -1,4 +1,4 @@
-//! Objects of one kind, in slabs that are never unmapped: who holds a stale reference reads an object of the same kind.
+//! Objects of one kind, in slabs that are never unmapped: a thread with a stale reference reads an object of the same kind.
 
 use crate::global::SETUP;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -12,11 +12,11 @@ pub unsafe trait Slabbed: Sync + Sized + 'static {
     /// How many are reserved at a time.
     const AT_ONCE: usize;
 
-    /// The next one that nobody uses, while nobody uses this one.
+    /// The next unused one, while this one is unused.
     fn next_free(&self) -> &AtomicPtr<Self>;
 }
 
-/// The objects of a kind that nobody uses.
+/// The unused objects of a kind.
 pub struct Slab<T>(AtomicPtr<T>);
 
 impl<T: Slabbed> Default for Slab<T> {
@@ -31,7 +31,7 @@ impl<T: Slabbed> Slab<T> {
         Slab(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// An object that nobody uses, as its last user left it; `None` when memory is short. The caller holds the set-up lock.
+    /// An unused object, as its last user left it; `None` when memory is short. The caller holds the set-up lock.
     pub fn take(&self) -> Option<&'static T> {
         let mut first = self.0.load(Ordering::Relaxed);
         if first.is_null() {

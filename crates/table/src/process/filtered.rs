@@ -21,7 +21,7 @@ const ON_DESCRIPTORS: [i64; 13] = [
     libc::SYS_pread64,
 ];
 
-/// Before this process first connects: a filter from before it began, which nobody could ask, may refuse what it needs.
+/// Before this process first connects: a filter from before it began, which the library could not read, may refuse what it needs.
 #[inline]
 pub fn look() {
     if !kernel_only::has_looked() {

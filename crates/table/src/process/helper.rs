@@ -48,7 +48,7 @@ pub fn all_but(kept: impl Fn(i32) -> bool) {
     let _ = calls::close_range(start as u32, u32::MAX, 0);
 }
 
-/// Whether the other end of `fd` is reset when nobody has this one any more (SO_LINGER, socket(7)).
+/// Whether the other end of `fd` is reset when no process has this one any more (SO_LINGER, socket(7)).
 pub fn dies_by_reset(fd: i32, resets: bool) {
     let linger = libc::linger { l_onoff: i32::from(resets), l_linger: 0 };
     let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;

@@ -1,10 +1,11 @@
 //! What the numbers of processes and users mean to this process: those that the kernel tells may be another namespace's.
 
 use super::users::Told;
+use super::PROCESS;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{calls, libc};
 
-/// Who this process is.
+/// What the numbers of this process and its user are, and what they mean.
 pub(super) struct Identity {
     /// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
     strange: AtomicBool,
@@ -16,28 +17,32 @@ pub(super) struct Identity {
     pub(super) user: AtomicU32,
     /// The effective user, under whom connections are made.
     pub(super) effective: AtomicU32,
-    /// Partings of descriptor tables that have happened, or are tried just now ([`super::apart`]).
-    pub(super) partings: AtomicU32,
+    /// Splits of the descriptor table that have happened, or are tried just now ([`super::split_fd_tables`]).
+    pub(super) splits: AtomicU32,
     /// What the processes of a family tell each other of their users ([`super::users`]); null: nothing any more.
     pub(super) told: AtomicPtr<Told>,
     /// Changes of the user since which this process cannot read what others tell.
     pub(super) own_changes: AtomicU64,
 }
 
-pub(super) static IDENTITY: Identity = Identity {
-    strange: AtomicBool::new(false),
-    differ: AtomicBool::new(false),
-    overflow: AtomicU32::new(0),
-    user: AtomicU32::new(0),
-    effective: AtomicU32::new(0),
-    partings: AtomicU32::new(0),
-    told: AtomicPtr::new(core::ptr::null_mut()),
-    own_changes: AtomicU64::new(0),
-};
+impl Identity {
+    pub(super) const fn new() -> Identity {
+        Identity {
+            strange: AtomicBool::new(false),
+            differ: AtomicBool::new(false),
+            overflow: AtomicU32::new(0),
+            user: AtomicU32::new(0),
+            effective: AtomicU32::new(0),
+            splits: AtomicU32::new(0),
+            told: AtomicPtr::new(core::ptr::null_mut()),
+            own_changes: AtomicU64::new(0),
+        }
+    }
+}
 
 /// Whether the numbers of this process's relatives say nothing here.
 pub fn numbers_are_strange() -> bool {
-    IDENTITY.strange.load(Ordering::Relaxed)
+    PROCESS.identity.strange.load(Ordering::Relaxed)
 }
 
 /// Whether process `pid`, an owner of one of our sockets, may live. In doubt it does.
@@ -47,7 +52,7 @@ pub fn may_live(pid: u32) -> bool {
 
 /// In the child after a fork: its parent cannot be named here (pid_namespaces(7)).
 pub fn note_strange() {
-    IDENTITY.strange.store(true, Ordering::Relaxed);
+    PROCESS.identity.strange.store(true, Ordering::Relaxed);
 }
 
 /// Whether this user namespace maps every user, so that uids from the kernel are unambiguous.
@@ -64,17 +69,17 @@ pub fn sees_all_users() -> bool {
 
 /// Whether threads of this process may live in different namespaces: then new connections are the kernel's.
 pub fn namespaces_differ() -> bool {
-    IDENTITY.differ.load(Ordering::Relaxed)
+    PROCESS.identity.differ.load(Ordering::Relaxed)
 }
 
 /// They do from now on.
 pub fn note_differing_namespaces() {
-    IDENTITY.differ.store(true, Ordering::Relaxed);
+    PROCESS.identity.differ.store(true, Ordering::Relaxed);
 }
 
 /// The user number by which the kernel tells of every user that has none in this user namespace (user_namespaces(7)); as a rule 65534.
 fn overflow_user() -> u32 {
-    let known = IDENTITY.overflow.load(Ordering::Relaxed);
+    let known = PROCESS.identity.overflow.load(Ordering::Relaxed);
     if known != 0 {
         return known - 1;
     }
@@ -87,12 +92,12 @@ fn overflow_user() -> u32 {
         core::str::from_utf8(&text[..got]).ok()?.trim().parse().ok()
     };
     let user: u32 = read().unwrap_or(65534);
-    IDENTITY.overflow.store(user.wrapping_add(1), Ordering::Relaxed);
+    PROCESS.identity.overflow.store(user.wrapping_add(1), Ordering::Relaxed);
     user
 }
 
 /// Whether two user numbers from the kernel are for sure one user's. In a user namespace that does not map all users one number stands for
-/// all that are not mapped, and may be mapped to a user as well: it proves nothing, whoever asks.
+/// all that are not mapped, and may be mapped to a user as well: it proves nothing, to this process or to others.
 pub fn is_same_user(one: u32, other: u32) -> bool {
     one == other && !may_be_anybody(one)
 }

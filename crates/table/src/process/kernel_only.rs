@@ -4,13 +4,14 @@
 //! The first is found where a socket is entered, under any lock, or a library's constructor runs; what the process has by then is handed
 //! over where no lock is held ([`carry`]): before it connects, listens or makes a thread, and when it has accepted.
 
-use crate::process::report;
-use crate::{operations, table};
+use crate::process::{status_page, PROCESS};
+use crate::table;
+use crate::upcalls::operations;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use shunt_segment::reason::Reason;
 
 /// What is known of that.
-struct KernelOnly {
+pub(super) struct KernelOnly {
     /// Why the process keeps to the kernel: a [`Reason`]'s code. 0: it does not.
     keeps: AtomicU32,
     /// There may be connections from before.
@@ -19,21 +20,24 @@ struct KernelOnly {
     looked: AtomicBool,
 }
 
-static KERNEL_ONLY: KernelOnly =
-    KernelOnly { keeps: AtomicU32::new(0), older: AtomicBool::new(false), looked: AtomicBool::new(false) };
+impl KernelOnly {
+    pub(super) const fn new() -> KernelOnly {
+        KernelOnly { keeps: AtomicU32::new(0), older: AtomicBool::new(false), looked: AtomicBool::new(false) }
+    }
+}
 
 /// From here on the process keeps to the kernel.
 pub fn keep() {
     if begin(Reason::RawInstructions) {
-        KERNEL_ONLY.older.store(true, Ordering::Relaxed);
+        PROCESS.kernel_only.older.store(true, Ordering::Relaxed);
     }
 }
 
 /// The same, for this reason; of what the process had before, the caller sees to it. Whether it did not keep to the kernel yet.
 pub fn begin(reason: Reason) -> bool {
-    let first = KERNEL_ONLY.keeps.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let first = PROCESS.kernel_only.keeps.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     if first {
-        report::count(reason);
+        status_page::count(reason);
     }
     first
 }
@@ -41,13 +45,13 @@ pub fn begin(reason: Reason) -> bool {
 /// Whether it does.
 #[inline]
 pub fn keeps() -> bool {
-    KERNEL_ONLY.keeps.load(Ordering::Relaxed) != 0
+    PROCESS.kernel_only.keeps.load(Ordering::Relaxed) != 0
 }
 
 /// Whether it does because a filter refuses what the library needs: then no call is made that the program does not make.
 #[inline]
 pub fn confined() -> bool {
-    KERNEL_ONLY.keeps.load(Ordering::Relaxed) == Reason::SystemCallFilter as u32
+    PROCESS.kernel_only.keeps.load(Ordering::Relaxed) == Reason::SystemCallFilter as u32
 }
 
 /// Why it does.
@@ -62,14 +66,14 @@ pub fn reason() -> Reason {
 /// Makes the kernel's what the process had before. No lock may be held.
 #[inline]
 pub fn carry() {
-    if KERNEL_ONLY.older.load(Ordering::Relaxed) {
+    if PROCESS.kernel_only.older.load(Ordering::Relaxed) {
         carry_older();
     }
 }
 
 #[cold]
 fn carry_older() {
-    if KERNEL_ONLY.older.swap(false, Ordering::Relaxed) {
+    if PROCESS.kernel_only.older.swap(false, Ordering::Relaxed) {
         for fd in 0..table::high_water() {
             settle(fd);
         }
@@ -79,17 +83,17 @@ fn carry_older() {
 /// Makes the kernel's what `fd` is.
 pub fn settle(fd: i32) {
     if operations::to_kernel(fd).is_err() {
-        report::count(Reason::NotCarried);
+        status_page::count(Reason::NotCarried);
     }
 }
 
 /// Whether filters of system calls have been looked for ([`super::filtered`]).
 #[inline]
 pub(super) fn has_looked() -> bool {
-    KERNEL_ONLY.looked.load(Ordering::Relaxed)
+    PROCESS.kernel_only.looked.load(Ordering::Relaxed)
 }
 
 /// They have.
 pub(super) fn note_look() {
-    KERNEL_ONLY.looked.store(true, Ordering::Relaxed);
+    PROCESS.kernel_only.looked.store(true, Ordering::Relaxed);
 }

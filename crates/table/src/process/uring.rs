@@ -1,12 +1,13 @@
 //! io_uring: whether the process has a ring for its sockets, of which requests no call tells.
 
+use crate::process::PROCESS;
 use crate::procfs::{numbers, target, Path};
 use crate::table::Kind;
 use crate::{global, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// What is known of the process's rings.
-struct Rings {
+pub(super) struct Rings {
     /// The process uses a ring for its sockets, or has one whose requests are not seen.
     used: AtomicBool,
     /// A ring was given a set: what the program adds to it later is the kernel's to look at, too.
@@ -20,13 +21,17 @@ struct Rings {
     seen: [AtomicI32; 256],
 }
 
-static RINGS: Rings = Rings {
-    used: AtomicBool::new(false),
-    sets: AtomicBool::new(false),
-    connections: AtomicU32::new(0),
-    until_look: AtomicU32::new(0),
-    seen: [const { AtomicI32::new(0) }; 256],
-};
+impl Rings {
+    pub(super) const fn new() -> Rings {
+        Rings {
+            used: AtomicBool::new(false),
+            sets: AtomicBool::new(false),
+            connections: AtomicU32::new(0),
+            until_look: AtomicU32::new(0),
+            seen: [const { AtomicI32::new(0) }; 256],
+        }
+    }
+}
 
 /// Connections of the process at which it looks for a ring in any case; then at each doubling.
 const FIRST: u32 = 4;
@@ -38,37 +43,38 @@ pub fn seen(fd: i32) {
     if is_seen(fd) {
         return;
     }
-    let _ = RINGS.seen.iter().any(|place| place.compare_exchange(0, fd + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+    let _ =
+        PROCESS.rings.seen.iter().any(|place| place.compare_exchange(0, fd + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok());
 }
 
 /// The ring at `fd` is about to be closed.
 pub fn gone(fd: i32) {
-    for place in &RINGS.seen {
+    for place in &PROCESS.rings.seen {
         let _ = place.compare_exchange(fd + 1, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 fn is_seen(fd: i32) -> bool {
-    RINGS.seen.iter().any(|place| place.load(Ordering::Relaxed) == fd + 1)
+    PROCESS.rings.seen.iter().any(|place| place.load(Ordering::Relaxed) == fd + 1)
 }
 
 /// Whether the process keeps to the kernel for a ring's sake, before it listens.
 pub fn before_listen() -> bool {
-    if RINGS.used.load(Ordering::Relaxed) || global::options().io_uring_allowed {
-        return RINGS.used.load(Ordering::Relaxed);
+    if PROCESS.rings.used.load(Ordering::Relaxed) || global::options().io_uring_allowed {
+        return PROCESS.rings.used.load(Ordering::Relaxed);
     }
-    let waits = RINGS.until_look.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let waits = PROCESS.rings.until_look.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
     !waits && look()
 }
 
 /// The same before it connects, as far as it is known.
 #[inline]
 pub fn before_connect() -> bool {
-    let count = RINGS.connections.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let count = PROCESS.rings.connections.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     if count <= FIRST || count.is_power_of_two() {
-        return RINGS.used.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look());
+        return PROCESS.rings.used.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look());
     }
-    RINGS.used.load(Ordering::Relaxed)
+    PROCESS.rings.used.load(Ordering::Relaxed)
 }
 
 #[cold]
@@ -84,22 +90,22 @@ fn look() -> bool {
             && !is_seen(fd as i32);
         found
     });
-    RINGS.until_look.store(count / DESCRIPTORS_PER_LISTENER, Ordering::Relaxed);
-    RINGS.used.fetch_or(found, Ordering::Relaxed);
+    PROCESS.rings.until_look.store(count / DESCRIPTORS_PER_LISTENER, Ordering::Relaxed);
+    PROCESS.rings.used.fetch_or(found, Ordering::Relaxed);
     found
 }
 
 /// The process uses a ring for its sockets.
 pub fn note_used() {
-    RINGS.used.store(true, Ordering::Relaxed);
+    PROCESS.rings.used.store(true, Ordering::Relaxed);
 }
 
 /// A ring watches a set.
 pub fn note_set() {
-    RINGS.sets.store(true, Ordering::Relaxed);
+    PROCESS.rings.sets.store(true, Ordering::Relaxed);
 }
 
 /// Whether one does.
 pub fn has_set() -> bool {
-    RINGS.sets.load(Ordering::Relaxed)
+    PROCESS.rings.sets.load(Ordering::Relaxed)
 }

@@ -1,30 +1,30 @@
 //! Under which user this process has what it shares with others.
 
-use crate::process::identity::{self, IDENTITY};
+use crate::process::{identity, PROCESS};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 
 /// At start-up.
 pub fn start() {
     let user = calls::geteuid();
-    IDENTITY.user.store(user, Ordering::Relaxed);
-    IDENTITY.effective.store(user, Ordering::Relaxed);
+    PROCESS.identity.user.store(user, Ordering::Relaxed);
+    PROCESS.identity.effective.store(user, Ordering::Relaxed);
 }
 
 /// The effective user, as far as calls tell.
 pub fn effective() -> u32 {
-    IDENTITY.effective.load(Ordering::Relaxed)
+    PROCESS.identity.effective.load(Ordering::Relaxed)
 }
 
 /// The child of a process that has what it shares under another user is `user`'s now, and has nothing of that any more.
 pub fn is_now(user: u32) {
-    IDENTITY.user.store(user, Ordering::Relaxed);
-    IDENTITY.effective.store(user, Ordering::Relaxed);
+    PROCESS.identity.user.store(user, Ordering::Relaxed);
+    PROCESS.identity.effective.store(user, Ordering::Relaxed);
 }
 
 /// The user under whom the process has what it shares.
 pub fn own() -> u32 {
-    IDENTITY.user.load(Ordering::Relaxed)
+    PROCESS.identity.user.load(Ordering::Relaxed)
 }
 
 /// Whether `user`, as the kernel tells it, is for sure the one under whom the process has what it shares.
@@ -34,10 +34,10 @@ pub fn is_own(user: u32) -> bool {
 
 /// The process has become another user: the effective one is `user` now.
 pub fn set_effective(user: u32) {
-    IDENTITY.effective.store(user, Ordering::Relaxed);
+    PROCESS.identity.effective.store(user, Ordering::Relaxed);
 }
 
 /// What it shares from now on, it has under `user`.
 pub fn set_own(user: u32) {
-    IDENTITY.user.store(user, Ordering::Relaxed);
+    PROCESS.identity.user.store(user, Ordering::Relaxed);
 }

@@ -1,11 +1,11 @@
 //! What the processes of a family tell each other about their users, in memory that forks share: that one has become another user, and
 //! whose connections each listener's rendezvous gives.
 //!
-//! Who becomes another user says so while it is trusted, and loses the memory with that: nothing of what is written here is a lie of
-//! his later. Programs that a process becomes by exec have memory of their own, so what a listener was claimed as also lies in its
-//! rendezvous: as SO_RCVLOWAT, which means nothing to a socket that listens, and which all who have it share.
+//! A process that becomes another user says so while it is trusted, and loses the memory with that: nothing of what is written here is
+//! a later lie of that user. Programs that a process becomes by exec have memory of their own, so what a listener was claimed as also lies in its
+//! rendezvous: as SO_RCVLOWAT, which means nothing to a socket that listens, and which all processes that have it share.
 
-use super::identity::IDENTITY;
+use super::PROCESS;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::area::PAGE;
 use shunt_sys::{calls, libc, mapping};
@@ -26,27 +26,27 @@ const _: () = assert!(core::mem::size_of::<Told>() == PAGE);
 /// At start-up.
 pub fn start() {
     if let Ok(page) = mapping::reserve_for_children(PAGE) {
-        IDENTITY.told.store(page.cast(), Ordering::Release);
+        PROCESS.identity.told.store(page.cast(), Ordering::Release);
     }
 }
 
 fn told() -> Option<&'static Told> {
     // SAFETY: null, or a page of zeros that is never unmapped.
-    unsafe { IDENTITY.told.load(Ordering::Acquire).as_ref() }
+    unsafe { PROCESS.identity.told.load(Ordering::Acquire).as_ref() }
 }
 
 /// How often processes of the family have become another user, as far as it is known here.
 pub fn changes() -> u64 {
-    IDENTITY.own_changes.load(Ordering::Relaxed) + told().map_or(1, |told| told.changes.load(Ordering::SeqCst))
+    PROCESS.identity.own_changes.load(Ordering::Relaxed) + told().map_or(1, |told| told.changes.load(Ordering::SeqCst))
 }
 
 /// This process has become another user, and what it needed to say is said.
 pub fn leave() {
-    IDENTITY.own_changes.fetch_add(1, Ordering::Relaxed);
+    PROCESS.identity.own_changes.fetch_add(1, Ordering::Relaxed);
     let Some(told) = told() else { return };
     told.changes.fetch_add(1, Ordering::SeqCst);
-    IDENTITY.told.store(core::ptr::null_mut(), Ordering::Release);
-    // SAFETY: who reads it still finds zeros.
+    PROCESS.identity.told.store(core::ptr::null_mut(), Ordering::Release);
+    // SAFETY: a thread that reads it still finds zeros.
     unsafe { mapping::blank_at_any_price(core::ptr::from_ref(told).cast_mut().cast(), PAGE) };
 }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(claim(8, other, 33), Ok(()));
         assert_eq!(claim(8, other, 0), Err(33));
         // Another program's memory knows nothing.
-        IDENTITY.told.store(core::ptr::null_mut(), Ordering::Release);
+        PROCESS.identity.told.store(core::ptr::null_mut(), Ordering::Release);
         assert_eq!(claim(8, other, 34), Err(33));
         assert_eq!(whose(8, other), Some(33));
         start();

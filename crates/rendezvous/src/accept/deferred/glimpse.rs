@@ -5,10 +5,10 @@
 //! last: most come from the same process as the one before. The link may tell of one whom another process has taken off meanwhile: then
 //! accept finds nobody, as on Linux when another was faster.
 
-use super::list::said_something;
+use super::list::{said_something, DEFERRED};
 use crate::accept::Arrival;
 use crate::reconnect::shared_client;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_ring::bell;
 use shunt_segment::channel::{life, ChannelPage};
@@ -23,16 +23,11 @@ const NEW_NS: u64 = 100_000;
 /// How long one is looked for that has just come, in ns.
 const SOON_NS: u64 = 7_000;
 
-/// The link through which a client came last.
-static LATEST: AtomicUsize = AtomicUsize::new(0);
-/// On which processor that client waited, plus one.
-static PROCESSOR: AtomicU32 = AtomicU32::new(0);
-
 /// The page of a client that came through the rendezvous.
 pub(super) fn page(arrival: &Arrival) -> &'static ChannelPage {
     let page = link::page(link::at(arrival.index).base, arrival.channel);
-    LATEST.store(arrival.index, Ordering::Relaxed);
-    PROCESSOR.store(page.sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
+    DEFERRED.latest.store(arrival.index, Ordering::Relaxed);
+    DEFERRED.processor.store(page.sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     page
 }
 
@@ -44,7 +39,7 @@ pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
 
 /// The link through which somebody came last, if it is one of this listener's: its first byte.
 pub(super) fn latest(listener: &Socket, _setup: &Guard) -> Option<*mut u8> {
-    let latest = LATEST.load(Ordering::Relaxed);
+    let latest = DEFERRED.latest.load(Ordering::Relaxed);
     if listener.listening.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
         return None;
     }
@@ -78,5 +73,5 @@ pub(super) fn somebody(base: *mut u8) -> bool {
 }
 
 fn soon(done: impl Fn() -> bool) -> bool {
-    shared_client::soon_told(PROCESSOR.load(Ordering::Relaxed) == processor::number() + 1, done)
+    shared_client::soon_told(DEFERRED.processor.load(Ordering::Relaxed) == processor::number() + 1, done)
 }

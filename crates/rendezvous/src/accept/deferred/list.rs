@@ -4,9 +4,9 @@ use super::due;
 use crate::accept::Arrival;
 use crate::listen::forward;
 use crate::reconnect::server;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::{bell, claim};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, word, ChannelPage, STAMP_POSITION};
@@ -14,7 +14,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wait;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
-use shunt_table::global::{Guard, Shared};
+use shunt_table::global::{Guard, LockedCell};
 use shunt_table::{private, table};
 
 /// Clients that a process defers at most, or an eighth of its descriptors, as each costs one; further ones are accepted as if
@@ -57,7 +57,7 @@ impl Waiting {
 
     pub(super) fn descriptor(&self) -> i32 {
         match self.companion {
-            -1 => kept::get(self.index, self.channel).map_or(-1, |kept| kept.descriptor()),
+            -1 => companion_cache::get(self.index, self.channel).map_or(-1, |kept| kept.descriptor()),
             own => own,
         }
     }
@@ -86,18 +86,34 @@ impl Waiting {
     }
 }
 
-static LIST: Shared<[Option<Waiting>; MOST]> = Shared::new([const { None }; MOST]);
+/// The clients that wait for a deferred accept, and what is remembered of the latest.
+pub(super) struct Deferred {
+    pub(super) list: LockedCell<[Option<Waiting>; MOST]>,
+    /// No less than there are in the list, at every moment. Where it is 0 the list is not read, whose many pages a process that forks
+    /// would touch, and its child, for nothing.
+    pub(super) count: AtomicU32,
+    pub(super) number: AtomicU32,
+    /// The thread that looked last, in poll or select, at a listener whose clients it may have taken off; 0: none.
+    pub(super) poller: AtomicU32,
+    /// The link through which a client came last.
+    pub(super) latest: AtomicUsize,
+    /// On which processor that client waited, plus one.
+    pub(super) processor: AtomicU32,
+}
 
-/// No less than there are in the list, at every moment. Where it is 0 nobody looks at the list, whose many pages a process that forks
-/// would touch, and its child, for nothing.
-pub(super) static COUNT: AtomicU32 = AtomicU32::new(0);
-
-static NUMBER: AtomicU32 = AtomicU32::new(0);
+pub(super) static DEFERRED: Deferred = Deferred {
+    list: LockedCell::new([const { None }; MOST]),
+    count: AtomicU32::new(0),
+    number: AtomicU32::new(0),
+    poller: AtomicU32::new(0),
+    latest: AtomicUsize::new(0),
+    processor: AtomicU32::new(0),
+};
 
 /// The list. Under the set-up lock.
 pub(super) fn list() -> &'static mut [Option<Waiting>; MOST] {
     // SAFETY: callers hold the set-up lock.
-    unsafe { &mut *LIST.get() }
+    unsafe { &mut *DEFERRED.list.get() }
 }
 
 fn identity(listener: &Socket) -> usize {
@@ -107,7 +123,7 @@ fn identity(listener: &Socket) -> usize {
 /// The places of a listener's clients.
 pub(super) fn places(listener: &Socket) -> impl Iterator<Item = usize> {
     let listener = identity(listener);
-    let places = if COUNT.load(Ordering::Relaxed) == 0 { 0 } else { MOST };
+    let places = if DEFERRED.count.load(Ordering::Relaxed) == 0 { 0 } else { MOST };
     (0..places).filter(move |&place| list()[place].is_some_and(|waiting| waiting.listener == listener))
 }
 
@@ -124,7 +140,7 @@ pub(super) fn said_something(page: &ChannelPage) -> bool {
 }
 
 pub(super) fn has_room(listener: &Socket) -> bool {
-    let count = COUNT.load(Ordering::Relaxed) as usize;
+    let count = DEFERRED.count.load(Ordering::Relaxed) as usize;
     let most = if listener.has(flag::LISTENER_SHARED) { MOST_SHARED } else { MOST };
     // The first needs no question: it is what every accept would ask.
     count == 0 || count < most && (count as u64) < calls::soft_limit(libc::RLIMIT_NOFILE) / 8
@@ -132,7 +148,7 @@ pub(super) fn has_room(listener: &Socket) -> bool {
 
 /// A client from the rendezvous joins the list.
 pub(super) fn take(listener: &Socket, arrival: Arrival, _setup: &Guard) {
-    kept::forget(arrival.index, arrival.channel); // of an earlier companion
+    companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
     let companion = match calls::fcntl(arrival.companion, libc::F_DUPFD_CLOEXEC, private::lowest() as usize) {
         Ok(moved) => {
             let _ = calls::close(arrival.companion);
@@ -153,7 +169,7 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
     let began = page.head.began.load(Ordering::Relaxed).min(ticks);
     let deferred = began >= listener.listening.defers_since.load(Ordering::Relaxed);
     let time = if deferred { listener.listening.defers.load(Ordering::Relaxed) as u64 * 1_000_000_000 } else { 0 };
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed) as u64;
+    let number = DEFERRED.number.fetch_add(1, Ordering::Relaxed) as u64;
     let until = now.saturating_sub(clock::ns_passed(ticks - began)) + time;
     let mut waiting = Waiting {
         listener: identity(listener),
@@ -187,7 +203,7 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
         waiting.early = waiting.has_something();
     }
     waiting.early |= waiting.until <= now;
-    COUNT.fetch_add(1, Ordering::SeqCst);
+    DEFERRED.count.fetch_add(1, Ordering::SeqCst);
     list()[place] = Some(waiting);
 }
 
@@ -216,7 +232,7 @@ pub(super) fn listen_to(waiting: &Waiting) {
 /// Takes a client off the list; a pair that is kept stays.
 pub(super) fn leave(place: usize) {
     let Some(waiting) = list()[place].take() else { return };
-    COUNT.fetch_sub(1, Ordering::SeqCst);
+    DEFERRED.count.fetch_sub(1, Ordering::SeqCst);
     let fd = waiting.descriptor();
     if let Some(bells) = bells_of(waiting.listener).filter(|_| waiting.watched) {
         let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
@@ -249,12 +265,12 @@ pub(super) fn drop_client(place: usize) {
     if claim::accept(&page.head, waiting.generation) {
         server::refuse(page);
     }
-    kept::forget(waiting.index, waiting.channel);
+    companion_cache::forget(waiting.index, waiting.channel);
 }
 
 /// The channels of link `index` whose clients are in the list, one bit each. Under the set-up lock.
 pub fn channels_of(index: usize) -> u64 {
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if DEFERRED.count.load(Ordering::Relaxed) == 0 {
         return 0;
     }
     let waiting = list().iter().flatten().filter(|waiting| waiting.index == index);
@@ -275,14 +291,14 @@ pub(super) fn put_back(listener: &Socket, stays: Option<usize>) {
             return;
         }
         leave(place);
-        kept::forget(waiting.index, waiting.channel);
+        companion_cache::forget(waiting.index, waiting.channel);
     }
 }
 
 /// In the child after fork: what could not be put back is the parent's. Bells and companions of ours must not be heard by
 /// the parent, nor its own by us.
 pub fn forked() {
-    if COUNT.swap(0, Ordering::Relaxed) != 0 {
+    if DEFERRED.count.swap(0, Ordering::Relaxed) != 0 {
         for place in list().iter_mut() {
             if let Some(waiting) = place.take() {
                 private::close(waiting.companion);
@@ -310,7 +326,7 @@ pub fn forked() {
 
 /// A private descriptor got another number, and still has the old one. Under the set-up lock.
 pub fn moved(from: i32, to: i32) {
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if DEFERRED.count.load(Ordering::Relaxed) == 0 {
         return;
     }
     for (place, entry) in list().iter_mut().enumerate() {
