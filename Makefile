@@ -10,7 +10,7 @@
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
-# make deny, msrv, minimal-versions  licences and sources of what is linked; the oldest compiler; the oldest releases of what is linked
+# make deny, msrv  licences and sources of what is linked; the oldest compiler that is promised
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -21,7 +21,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal-versions test-fabric conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv test-fabric conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
@@ -82,12 +82,6 @@ MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 msrv:
 	cargo +$(MSRV) check --workspace --all-targets --target-dir target/msrv
 	cargo +$(MSRV) check --release --manifest-path preload/Cargo.toml --target-dir target/msrv
-
-# The oldest releases of what the crates themselves ask for, in a copy of the tree; needs the nightly toolchain.
-minimal-versions:
-	rm -rf target/minimal && mkdir -p target/minimal
-	git archive HEAD | tar -x -C target/minimal
-	cd target/minimal && cargo +nightly update -Z direct-minimal-versions && cargo check --workspace --target-dir ../minimal-built
 
 test-fabric:
 	scripts/prepare fabric
