@@ -10,6 +10,7 @@
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
+# make deny, msrv  licences and sources of what is linked; the oldest compiler that is promised
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -20,7 +21,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny test-fabric conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv test-fabric conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
@@ -72,9 +73,15 @@ test-hot-path:
 test-doc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --target-dir target
 
-# Licences and sources of what is linked; needs cargo-deny (cargo install cargo-deny).
+# Licences and sources of what is linked; needs cargo-deny (cargo install --locked cargo-deny).
 deny:
 	cargo deny check licenses bans sources
+
+# The oldest compiler that Cargo.toml names; needs that toolchain (rustup toolchain install).
+MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+msrv:
+	cargo +$(MSRV) check --workspace --all-targets --target-dir target/msrv
+	cargo +$(MSRV) check --release --manifest-path preload/Cargo.toml --target-dir target/msrv
 
 test-fabric:
 	scripts/prepare fabric

@@ -16,6 +16,7 @@ mod coverage;
 mod document;
 mod layers;
 mod options;
+mod prose;
 mod reasons;
 mod tour;
 

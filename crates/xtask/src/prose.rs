@@ -1,0 +1,192 @@
+//! What the documents promise of themselves: rows of docs/SEMANTICS.md name tests that exist, paragraphs and pages have bounds, and the
+//! subject of a sentence is a thing of the design.
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// Rows of docs/SEMANTICS.md that name no test: at most so many.
+    const WITHOUT_TEST: usize = 81;
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
+    }
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// The texts of all files below `directory` that end in `extension`.
+    fn sources(directory: &str, extension: &str) -> Vec<String> {
+        let mut texts = Vec::new();
+        let mut open = vec![root().join(directory)];
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if path.extension().is_some_and(|e| e == extension) {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+        texts
+    }
+
+    fn word(text: &str) -> &str {
+        text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or("")
+    }
+
+    /// Scenarios of the laboratory, by their declarations: a macro in capitals whose first argument is the name.
+    fn scenarios() -> HashSet<String> {
+        let mut names = HashSet::new();
+        for text in sources("crates/differential/scenarios", "c") {
+            for line in text.lines() {
+                let Some((declaration, rest)) = line.split_once('(') else { continue };
+                if !declaration.is_empty() && declaration.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+                    names.insert(word(rest).to_owned());
+                }
+            }
+        }
+        names
+    }
+
+    /// Tests of the test kit: functions behind `#[test]`, and those that a table runs on a host or on two.
+    fn tests() -> HashSet<String> {
+        let mut names = HashSet::new();
+        for text in sources("crates/testkit/tests", "rs") {
+            let mut marked = false;
+            for line in text.lines() {
+                if let Some(rest) = line.trim_start().strip_prefix("fn ") {
+                    if marked || ["site: Site)", "host: &Host)"].iter().any(|arguments| rest.contains(arguments)) {
+                        names.insert(word(rest).to_owned());
+                    }
+                }
+                marked = line.trim() == "#[test]";
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn each_row_of_the_semantics_is_short_and_names_tests_that_exist() {
+        let (scenarios, tests) = (scenarios(), tests());
+        assert!(scenarios.len() > 1000 && tests.len() > 30, "{} scenarios, {} tests", scenarios.len(), tests.len());
+        let text = read("docs/SEMANTICS.md");
+        let (mut faults, mut rows, mut without, mut inside) = (Vec::new(), 0, 0, false);
+        for line in text.lines() {
+            if !line.starts_with('|') || line == "|---|---|---|---|" {
+                inside &= line.starts_with('|');
+                continue;
+            }
+            if line == "| call | what differs | program, and why | test |" {
+                inside = true;
+                continue;
+            }
+            if !inside {
+                continue;
+            }
+            rows += 1;
+            let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            let words = line.replace('|', " ").split_whitespace().count();
+            if cells.len() != 4 || words > 60 {
+                faults.push(format!("{} cells, {words} words: {}", cells.len(), cells[0]));
+                continue;
+            }
+            if cells[3] == "-" {
+                without += 1;
+                continue;
+            }
+            let missing = cells[3].split(", ").filter(|name| !scenarios.contains(*name) && !tests.contains(*name));
+            faults.extend(missing.map(|name| format!("no such test: {name}")));
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert!(rows > 200, "only {rows} rows");
+        assert!(without <= WITHOUT_TEST, "{without} rows name no test, {WITHOUT_TEST} may");
+    }
+
+    /// The documents that are written by hand.
+    fn documents() -> Vec<PathBuf> {
+        let mut found = vec![root().join("preload/README.md")];
+        for directory in ["", "docs", "docs/decisions"] {
+            let entries = fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path());
+            found.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
+        }
+        let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path().join("README.md"));
+        found.extend(crates.filter(|path| path.exists()));
+        found
+    }
+
+    /// Paragraphs and items of lists; no tables, headings and code.
+    fn paragraphs(text: &str) -> Vec<String> {
+        let (mut all, mut now, mut code) = (Vec::new(), String::new(), false);
+        for line in text.lines().chain([""]) {
+            let line = line.trim();
+            let fence = line.starts_with("```");
+            code ^= fence;
+            let item = line
+                .strip_prefix("- ")
+                .or_else(|| line.split_once(". ").filter(|(n, _)| n.parse::<u8>().is_ok()).map(|(_, rest)| rest));
+            if fence || code || line.is_empty() || item.is_some() || line.starts_with(['|', '#', '<']) {
+                if !now.is_empty() {
+                    all.push(std::mem::take(&mut now));
+                }
+            }
+            if !(fence || code || line.is_empty() || line.starts_with(['|', '#', '<'])) {
+                now.push_str(item.unwrap_or(line));
+                now.push(' ');
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn no_paragraph_is_longer_than_120_words() {
+        let mut long = Vec::new();
+        for document in documents() {
+            for paragraph in paragraphs(&fs::read_to_string(&document).unwrap()) {
+                let words = paragraph.split_whitespace().count();
+                if words > 120 {
+                    let start: String = paragraph.chars().take(60).collect();
+                    long.push(format!("{}: {words} words: {start}", document.strip_prefix(root()).unwrap().display()));
+                }
+            }
+        }
+        assert!(long.is_empty(), "{}", long.join("\n"));
+    }
+
+    /// Sentences of the documents that still have another subject: at most so many, and fewer with each page that is mended.
+    const NAMELESS_LEFT: usize = 113;
+
+    /// Words that stand for a thing of the design without naming it.
+    const NAMELESS: [&str; 7] = ["he", "she", "somebody", "someone", "whoever", "his", "him"];
+
+    #[test]
+    fn the_subject_of_a_sentence_is_a_thing_of_the_design() {
+        let mut found = Vec::new();
+        for document in documents() {
+            for paragraph in paragraphs(&fs::read_to_string(&document).unwrap()) {
+                // What stands in code type is a name.
+                let plain: String = paragraph.split('`').step_by(2).collect::<Vec<_>>().join("code");
+                let words: Vec<&str> = plain.split_whitespace().collect();
+                for (at, spelled) in words.iter().enumerate() {
+                    let bare = spelled.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+                    let begins = at == 0 || words[at - 1].ends_with(['.', ':', ';', '?']);
+                    if NAMELESS.contains(&bare.as_str()) || (begins && bare == "who") {
+                        let near = words[at.saturating_sub(4)..words.len().min(at + 7)].join(" ");
+                        found.push(format!("{}: {near}", document.strip_prefix(root()).unwrap().display()));
+                    }
+                }
+            }
+        }
+        assert!(found.len() <= NAMELESS_LEFT, "{} sentences, {NAMELESS_LEFT} may:\n{}", found.len(), found.join("\n"));
+    }
+
+    #[test]
+    fn pages_have_bounds() {
+        let words = |path| read(path).split_whitespace().count();
+        assert!(read("README.md").lines().count() <= 150, "README.md");
+        assert!(words("docs/ARCHITECTURE.md") <= 10_000, "docs/ARCHITECTURE.md");
+        let rows = read("docs/GLOSSARY.md").lines().filter(|line| line.starts_with('|')).count();
+        assert!(rows <= 30 + 2, "docs/GLOSSARY.md has {rows} rows with its head");
+    }
+}
