@@ -4,7 +4,7 @@ use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
 use super::message::{token_bytes, Message};
 use super::{near, reachability, settling, shown, stream_words};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
@@ -132,7 +132,7 @@ fn unheard(fd: i32, listening: i32, listener: &Socket) {
     match shunt_table::sockaddr::peer_address(fd) {
         Some(client) if !client.is_loopback() => move_ear(listening, listener),
         // A server whose clients of this host come by the kernel asks for their addresses now and then, not for each.
-        _ => MOVE_NEXT.store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
+        _ => home::move_next().store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
     }
 }
 
@@ -141,9 +141,8 @@ const MOVE_AGAIN: u64 = 1_000_000_000;
 /// How long clients are not looked at behind one of this host (ns).
 const LOOK_AGAIN: u64 = 10_000_000;
 
-static MOVE_NEXT: AtomicU64 = AtomicU64::new(0);
 fn is_time_to_move() -> bool {
-    clock::monotonic_ns() >= MOVE_NEXT.load(Ordering::Relaxed)
+    clock::monotonic_ns() >= home::move_next().load(Ordering::Relaxed)
 }
 
 /// Nobody can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
@@ -162,7 +161,7 @@ fn move_ear(listening: i32, listener: &Socket) {
     if !is_time_to_move() {
         return;
     }
-    MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
+    home::move_next().store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
     let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     listens_within(listening, inode, &shunt_table::sockaddr::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
 }

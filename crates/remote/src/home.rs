@@ -2,7 +2,7 @@
 
 use super::making::Making;
 use super::stream_words::{self, LINKS, STREAMS};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_segment::address::Address;
 use shunt_segment::CHANNELS;
@@ -48,13 +48,22 @@ struct Homes {
     newest: AtomicPtr<Home>,
     /// The thread that makes one at this moment.
     making: Making,
+    /// Before then no listener is moved to another home (ns).
+    move_next: AtomicU64,
 }
 
 static HOMES: Homes = Homes {
     current: AtomicPtr::new(core::ptr::null_mut()),
     newest: AtomicPtr::new(core::ptr::null_mut()),
     making: Making::new(),
+    move_next: AtomicU64::new(0),
 };
+
+/// Before then no listener is moved to another home (ns).
+pub(super) fn move_next() -> &'static AtomicU64 {
+    &HOMES.move_next
+}
+
 /// This process's home, if it has one.
 #[inline(always)]
 pub fn home() -> Option<&'static Home> {

@@ -54,7 +54,7 @@ pub fn left_namespace() {
 }
 
 /// What connect, listen and accept ask of this room.
-pub static OTHER_HOSTS: OtherHosts = OtherHosts {
+pub const OTHER_HOSTS: OtherHosts = OtherHosts {
     connect: connect::connect,
     listens: accept::listens,
     listens_no_longer: accept::listens_no_longer,

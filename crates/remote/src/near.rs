@@ -252,7 +252,7 @@ fn unwatch(watch: &mut Watch<'_>) {
 }
 
 /// What is asked of this room by those below.
-pub static PROGRESS: Progress = Progress {
+pub const PROGRESS: Progress = Progress {
     is_driven: || driven().is_some(),
     drive: drive_into,
     kick,

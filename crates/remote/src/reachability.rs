@@ -68,7 +68,7 @@ const HOMELESS_MOST: u64 = 30_000_000_000;
 type Host = ([u8; 16], Result<(), Reason>, u64);
 
 /// What is known of agents and hosts, and until when each is believed. Under the set-up lock.
-struct Area {
+pub(super) struct Area {
     /// Interfaces: number, whether an agent runs, until when.
     agents: LockedCell<[(u32, bool, u64); 8]>,
     /// Whether there are agents in this network namespace at all.
@@ -81,15 +81,18 @@ struct Area {
     listed: LockedCell<(u32, u64)>,
     /// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
     homeless: LockedCell<(u64, u64)>,
+    /// Servers that refused a stream ([`super::refusals`]): why, and until when.
+    pub(super) refusals: LockedCell<[(Address, Reason, u64); 16]>,
 }
 
-static AREA: Area = Area {
+pub(super) static AREA: Area = Area {
     agents: LockedCell::new([(0, false, 0); 8]),
     beacon: LockedCell::new((false, 0)),
     hosts: LockedCell::new([([0; 16], Ok(()), 0); 16]),
     slow: LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]),
     listed: LockedCell::new((0, 0)),
     homeless: LockedCell::new((0, 0)),
+    refusals: LockedCell::new([(Address { ip: [0; 16], port: 0, scope: 0 }, Reason::Unknown, 0); 16]),
 };
 
 /// The process has left its network namespace. Under the set-up lock.

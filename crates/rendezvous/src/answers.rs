@@ -59,10 +59,16 @@ struct Connecting {
     walked: AtomicU32,
     /// Connects that the program has begun.
     begun: AtomicU32,
+    /// The link, plus one, of a bid of which the server's program was told and that was withdrawn. Under the set-up lock.
+    on_its_way: AtomicU32,
 }
 
-static CONNECTING: Connecting =
-    Connecting { answers: LockedCell::new([NO_ANSWER; ANSWERS]), walked: AtomicU32::new(0), begun: AtomicU32::new(0) };
+static CONNECTING: Connecting = Connecting {
+    answers: LockedCell::new([NO_ANSWER; ANSWERS]),
+    walked: AtomicU32::new(0),
+    begun: AtomicU32::new(0),
+    on_its_way: AtomicU32::new(0),
+};
 
 pub(crate) fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
     // SAFETY: the set-up lock is held.
@@ -104,6 +110,11 @@ pub(crate) fn step() -> u32 {
     let walked = CONNECTING.walked.load(Ordering::Relaxed);
     CONNECTING.walked.store(walked.wrapping_add(1), Ordering::Relaxed);
     walked
+}
+
+/// The link of a bid that was withdrawn when the server's program had been told of it, plus one; 0: there is none. Under the set-up lock.
+pub(crate) fn bid_on_its_way() -> &'static AtomicU32 {
+    &CONNECTING.on_its_way
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ struct Upcalls {
     forks: Forks,
 }
 
-static UPCALLS: Upcalls = Upcalls {
+const UPCALLS: Upcalls = Upcalls {
     operations: Operations {
         release: descriptor::release,
         to_kernel: convert_to_kernel::to_kernel,

@@ -126,10 +126,9 @@ mod tests {
             let item = line
                 .strip_prefix("- ")
                 .or_else(|| line.split_once(". ").filter(|(n, _)| n.parse::<u8>().is_ok()).map(|(_, rest)| rest));
-            if fence || code || line.is_empty() || item.is_some() || line.starts_with(['|', '#', '<']) {
-                if !now.is_empty() {
-                    all.push(std::mem::take(&mut now));
-                }
+            let ends = fence || code || line.is_empty() || item.is_some() || line.starts_with(['|', '#', '<']);
+            if ends && !now.is_empty() {
+                all.push(std::mem::take(&mut now));
             }
             if !(fence || code || line.is_empty() || line.starts_with(['|', '#', '<'])) {
                 now.push_str(item.unwrap_or(line));

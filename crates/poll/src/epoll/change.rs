@@ -20,10 +20,10 @@ use shunt_table::private;
 use shunt_table::table::Kind;
 
 /// What the rooms below tell of sockets that are watched.
-pub static SOCKETS: Watchers = Watchers { changed, forget: forget_socket, follow: after_dissolve, can_follow: can_watch_another };
+pub const SOCKETS: Watchers = Watchers { changed, forget: forget_socket, follow: after_dissolve, can_follow: can_watch_another };
 
 /// The same of datagram sockets, and of forks.
-pub static DATAGRAMS: datagram::watchers::Watchers =
+pub const DATAGRAMS: datagram::watchers::Watchers =
     datagram::watchers::Watchers { forget: forget_datagram, leave: leave_datagram, children_gone: super::fork::children_gone };
 
 fn changed(socket: &Socket, change: Change) {

@@ -3,6 +3,7 @@
 //! A judge costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
 //! answers, Erlang for IP_TOS and SO_PRIORITY before each option that it sets, others for buffers and flags once a connection.
 
+use super::information::Model;
 use super::kinds::{changed_with, leaves_information};
 use super::{judge_of, multipath};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -33,12 +34,24 @@ const NAMES: [(c_int, c_int); 13] = [
 /// Set beside a value that is known.
 const KNOWN: u64 = 1 << 32;
 
-static VALUES: [[AtomicU64; NAMES.len()]; 2] = [const { [const { AtomicU64::new(0) }; NAMES.len()] }; 2];
+/// What judges of one family have answered.
+pub(super) struct Judged {
+    integers: [AtomicU64; NAMES.len()],
+    /// Round trips, windows and sizes.
+    pub(super) model: Model,
+}
+
+static JUDGED: [Judged; 2] = [const { Judged { integers: [const { AtomicU64::new(0) }; NAMES.len()], model: Model::new() } }; 2];
+
+/// Of the family of a socket.
+pub(super) fn judged(family: c_int) -> &'static Judged {
+    &JUDGED[(family == libc::AF_INET6) as usize]
+}
 
 /// The place of an option that is a constant for a socket with these options of its own.
 fn place(list: &Stored, family: c_int, level: c_int, name: c_int) -> Option<&'static AtomicU64> {
     let which = NAMES.iter().position(|known| *known == (level, name))?;
-    list.all().all(|entry| entry_is_other(&entry, level, name)).then(|| &VALUES[(family == libc::AF_INET6) as usize][which])
+    list.all().all(|entry| entry_is_other(&entry, level, name)).then(|| &judged(family).integers[which])
 }
 
 /// Whether a socket's own option leaves the asked one as it is.

@@ -1,10 +1,10 @@
 //! TCP_INFO of a stream: the kernel's structure for a connection over loopback, with what is true of ours filled in.
 
+use super::constants;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_segment::channel::{state, word};
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
-use shunt_sys::libc;
 use shunt_table::global::LockedCell;
 
 /// `struct tcp_info` of Linux 6 (linux/tcp.h), as bytes.
@@ -82,24 +82,28 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
 }
 
 /// A judge's answer for one family: round trips, windows and sizes of a loopback connection, which are the host's.
-struct Model {
+pub(super) struct Model {
     /// 0: none yet; 1: being written; 2: there.
     state: AtomicU32,
     answer: LockedCell<(usize, u64, [u8; SIZE])>,
 }
 
-static MODELS: [Model; 2] = [const { Model { state: AtomicU32::new(0), answer: LockedCell::new((0, 0, [0; SIZE])) } }; 2];
+impl Model {
+    pub(super) const fn new() -> Model {
+        Model { state: AtomicU32::new(0), answer: LockedCell::new((0, 0, [0; SIZE])) }
+    }
+}
 
 /// What a judge of `family` answered before: how many bytes, the size of a segment, and the bytes.
 pub fn remembered(family: i32) -> Option<(usize, u64, [u8; SIZE])> {
-    let model = &MODELS[(family == libc::AF_INET6) as usize];
+    let model = &constants::judged(family).model;
     // SAFETY: written once, before the state says so.
     (model.state.load(Ordering::Acquire) == 2).then(|| unsafe { *model.answer.get() })
 }
 
 /// A judge of `family`, without options that change it, has answered.
 pub fn remember(family: i32, answer: (usize, u64, [u8; SIZE])) {
-    let model = &MODELS[(family == libc::AF_INET6) as usize];
+    let model = &constants::judged(family).model;
     if model.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
         // SAFETY: this thread alone writes, and nobody reads yet.
         unsafe { *model.answer.get() = answer };

@@ -5,10 +5,11 @@
 //! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where nobody is ever awake, becomes
 //! rare ([`shunt_link::bids`]).
 
+use crate::answers;
 use crate::attach;
 use crate::attach::Setting;
 use crate::reconnect::client;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::bids::AWAKE_NS;
 use shunt_link::companion_cache;
@@ -39,13 +40,10 @@ pub(crate) fn met(index: usize, channel: usize, ticks: u64) {
     }
 }
 
-/// The link, plus one, of a bid of which somebody's program was told and that was withdrawn. Under the set-up lock.
-static ON_ITS_WAY: AtomicU32 = AtomicU32::new(0);
-
 /// A connection has come about in whatever way, or not: what was said of a bid is so. Under the set-up lock.
 pub(crate) fn arrived() {
-    if ON_ITS_WAY.load(Ordering::Relaxed) != 0 {
-        let index = ON_ITS_WAY.swap(0, Ordering::Relaxed) as usize - 1;
+    if answers::bid_on_its_way().load(Ordering::Relaxed) != 0 {
+        let index = answers::bid_on_its_way().swap(0, Ordering::Relaxed) as usize - 1;
         let link = link::at(index);
         if !link.base.is_null() {
             bid::arrived(&link::header(link.base).bid);
@@ -93,7 +91,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         closed => {
             link.bids.was_in_vain(&header.bid);
             if closed == Closed::Told {
-                ON_ITS_WAY.store(index as u32 + 1, Ordering::Relaxed);
+                answers::bid_on_its_way().store(index as u32 + 1, Ordering::Relaxed);
             } else {
                 forget_dead(index, channels);
             }
