@@ -1,4 +1,4 @@
-//! What `read`, `recv`, `write` and `send` do when the swift way has declined: any socket, any length, any flags.
+//! What `read`, `recv`, `write` and `send` do when the fast path has declined: any socket, any length, any flags.
 
 use crate::errno::answer;
 use crate::{cancel, datagrams, real};

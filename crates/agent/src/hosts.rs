@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use shunt_endpoint::Tag;
 use shunt_segment::address::Address;
-use shunt_station::question::{Datagram, Kind, SIZE};
+use shunt_station::discovery_packet::{Datagram, Kind, SIZE};
 use shunt_station::{FourTuple, GATE};
 
 /// How long somebody waits, and when the question is asked again.

@@ -67,18 +67,18 @@ mod dispatch;
 mod engine;
 pub mod frame;
 mod handshake;
-mod held;
 mod incoming;
-mod lone;
+mod lossless;
 mod memory;
 mod messages;
 mod outgoing;
 #[cfg(feature = "std")]
 pub mod port;
+mod reorder;
 mod round_trip;
 mod secret;
+mod single_packet;
 mod state;
-mod straight;
 mod transmit;
 
 pub use config::{Config, Nanoseconds};

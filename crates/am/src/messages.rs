@@ -4,8 +4,8 @@ use crate::config::{fetch_channel, store_channel, Nanoseconds, FETCHES};
 use crate::connection::Side;
 use crate::dispatch::{Body, Data, Dispatch, Link, Message, Replier};
 use crate::frame::{Item, Rejection, Task, LAST, REFUSED, WIRE_WORDS, WORDS};
+use crate::lossless::AtHand;
 use crate::state::Fetch;
-use crate::straight::AtHand;
 
 /// What the messages of one frame would use up.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Counters in shared memory: tools read them while the endpoint works.
 
-use crate::shared::Line;
+use crate::shared::CacheLine;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why a frame that arrived was dropped.
@@ -106,7 +106,7 @@ pub struct Counters {
     pub woken: AtomicU64,
     /// Updates of exported memory done for a peer.
     pub updates: AtomicU64,
-    _receiving: Line<[AtomicU64; 4]>,
+    _receiving: CacheLine<[AtomicU64; 4]>,
     /// Frames dropped, by reason.
     pub dropped: [AtomicU64; 16],
 }

@@ -1,7 +1,7 @@
 //! Datagrams at a gate: whatever they say, one answer of the same size at most, and nothing is passed on without a cookie.
 
 use shunt_segment::address::Address;
-use shunt_station::question::{Datagram, Kind, SIZE};
+use shunt_station::discovery_packet::{Datagram, Kind, SIZE};
 use shunt_station::Judge;
 
 pub fn run(data: &[u8]) {

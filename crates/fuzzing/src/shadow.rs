@@ -4,7 +4,7 @@
 
 use crate::handover::started;
 use crate::input::Input;
-use shunt_remote::alone::{ways, Alone, Nowhere, Standing};
+use shunt_remote::alone::{paths, Alone, Nowhere, Standing};
 use shunt_sys::{calls, libc};
 use std::sync::OnceLock;
 
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn play(nowhere: Nowhere, mut input: Input) -> Option<()> {
-    let ways = [ways::PROVISIONAL, ways::BEGINNING, ways::CLAIMED, ways::FAST, ways::RESUMING, ways::TCP];
+    let ways = [paths::PROVISIONAL, paths::BEGINNING, paths::CLAIMED, paths::FAST, paths::RESUMING, paths::TCP];
     let way = ways[usize::from(input.byte()?) % ways.len()];
     let mut pair = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -81,18 +81,18 @@ impl Life {
     /// What was before: gives the position behind which nothing was confirmed.
     fn begin(&mut self, way: u64, input: &mut Input) -> u64 {
         self.write(input.length(MOST).unwrap_or(0));
-        let engine = matches!(way, ways::FAST | ways::RESUMING | ways::BEGINNING);
+        let engine = matches!(way, paths::FAST | paths::RESUMING | paths::BEGINNING);
         let sent = if engine { input.length(self.written).unwrap_or(0) } else { 0 };
         let confirmed = match way {
-            ways::FAST | ways::RESUMING => input.length(sent).unwrap_or(0),
-            ways::BEGINNING => sent,
+            paths::FAST | paths::RESUMING => input.length(sent).unwrap_or(0),
+            paths::BEGINNING => sent,
             _ => 0,
         };
         self.alone.given(sent as u64, confirmed as u64);
-        if way == ways::BEGINNING {
+        if way == paths::BEGINNING {
             self.alone.begins_here();
         }
-        if matches!(way, ways::FAST | ways::RESUMING) {
+        if matches!(way, paths::FAST | paths::RESUMING) {
             let count = input.length(MOST).unwrap_or(0);
             self.brought = self.alone.arrives(&bytes(0, count));
         }
@@ -222,13 +222,13 @@ impl Life {
         // The program's: what the engine brought, then what the peer wrote but for tokens and records.
         let (by_engine, by_tcp) = self.read.split_at(self.read.len().min(self.brought));
         assert_eq!(by_engine, bytes(0, by_engine.len()), "what the engine brought");
-        let whole = standing.way == ways::TCP && !standing.reset && !standing.ended && self.peer >= 0;
+        let whole = standing.way == paths::TCP && !standing.reset && !standing.ended && self.peer >= 0;
         assert!(consists_of(by_tcp, &self.came, SKIPS, whole), "{} bytes by TCP, {standing:?}", by_tcp.len());
         // The peer's: what went by TCP from the beginning; one record; what follows the position that the peer named.
         let at = self.carried.iter().position(|byte| *byte == 0xff).unwrap_or(self.carried.len());
         let (before, rest) = self.carried.split_at(at);
         let behind = rest.get(RECORD..).unwrap_or_default();
-        let first = if matches!(way, ways::PROVISIONAL | ways::CLAIMED | ways::TCP) { 0 } else { confirmed };
+        let first = if matches!(way, paths::PROVISIONAL | paths::CLAIMED | paths::TCP) { 0 } else { confirmed };
         let from = |position: u64, part: &[u8]| {
             position >= confirmed.min(first)
                 && position as usize + part.len() <= self.written

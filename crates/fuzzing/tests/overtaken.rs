@@ -1,7 +1,7 @@
 //! A client that is gone at once: its reset comes by TCP, and what it sent before by active messages, through agents that may be
 //! slow.
 
-use shunt_remote::alone::{ways, Alone, Nowhere};
+use shunt_remote::alone::{paths, Alone, Nowhere};
 use shunt_sys::{calls, libc};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -11,7 +11,7 @@ fn reset_early(nowhere: Nowhere) -> Alone {
     let mut pair = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     calls::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()).expect("a pair");
-    let mut alone = Alone::new(nowhere, pair[0], ways::CLAIMED).expect("a stream");
+    let mut alone = Alone::new(nowhere, pair[0], paths::CLAIMED).expect("a stream");
     // The token, which the client has not read when it closes: AF_UNIX says ECONNRESET then.
     calls::sendto(pair[0], alone.token().as_ptr().cast(), 16, 0, core::ptr::null(), 0).expect("room");
     calls::close(pair[1]).expect("an open descriptor");
@@ -29,7 +29,7 @@ fn what_was_sent_before_the_reset_arrives() {
         assert!(!alone.tend(40 * MILLISECOND).reset, "it may be on its way");
     }
     alone.begin(0);
-    assert_eq!(alone.tend(0).way, ways::FAST);
+    assert_eq!(alone.tend(0).way, paths::FAST);
     assert_eq!(alone.arrives(b"bytes"), 5);
     let mut room = [0; 16];
     assert_eq!((alone.receive(&mut room), &room[..5]), (5, &b"bytes"[..]));

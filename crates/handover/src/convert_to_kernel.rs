@@ -9,7 +9,7 @@ use crate::{kernel_pair, relay, waiting};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::exchange::{alone, change_over, kernels_like, like, Unchanging};
-use shunt_rendezvous::{listen, spare};
+use shunt_rendezvous::{listen, socket_cache};
 use shunt_segment::channel::arm;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
@@ -34,7 +34,7 @@ pub fn to_kernel(fd: i32) -> Result<()> {
         Kind::Stream => carry(fd, socket),
         Kind::Listener => leave_listener(fd, socket),
         _ => {
-            spare::spoil(socket);
+            socket_cache::spoil(socket);
             socket.set(flag::PLAIN);
             Ok(())
         }

@@ -168,7 +168,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 }
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
                 Kind::Tcp => {
-                    shunt_rendezvous::spare::spoil(socket);
+                    shunt_rendezvous::socket_cache::spoil(socket);
                     // The receiver may listen there, too, and would see the kernel's clients only.
                     socket.set(flag::PLAIN | flag::FILTERED);
                     continue;

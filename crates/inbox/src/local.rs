@@ -6,7 +6,7 @@
 //! kernel's queue only with the gate shut and the ring empty.
 //!
 //! ```text
-//! mod       entering sockets and pairs      line     the peer's inbox, and whether it may be used now
+//! mod       entering sockets and pairs      peer_inbox  the peer's inbox, and whether it may be used now
 //! send      send and its forms              receive  recv and its forms
 //! owners    how many processes have an end  ends     resets, sizes of queues
 //! back      what another program is to find in the kernel's queue
@@ -22,7 +22,7 @@ pub mod send;
 use crate::datagram;
 use crate::datagram::{flag, options, pin, Datagram};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use peer_inbox::Line;
+use peer_inbox::PeerInbox;
 use shunt_config::Unix;
 use shunt_stream::options::limits;
 use shunt_sys::calls;
@@ -55,7 +55,7 @@ pub struct Local {
     /// How many processes own it, in memory that children share; null: this one.
     card: AtomicPtr<AtomicU32>,
     /// The peer's inbox. Under the lock for sending.
-    line: LockedCell<Line>,
+    peer_inbox: LockedCell<PeerInbox>,
 }
 
 impl Local {
@@ -67,7 +67,7 @@ impl Local {
         self.seen.store(0, Ordering::Relaxed);
         self.card.store(core::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: no other thread uses the object.
-        unsafe { *self.line.get() = Line::new() };
+        unsafe { *self.peer_inbox.get() = PeerInbox::new() };
     }
 
     /// Whether it carries packets.
@@ -197,7 +197,7 @@ pub fn option_set(socket: &'static Datagram, level: c_int, name: c_int, value: c
         libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => {
             if let Some(_held) = socket.lock_send() {
                 // SAFETY: the lock is held.
-                unsafe { (*socket.local.line.get()).forget_limit() };
+                unsafe { (*socket.local.peer_inbox.get()).forget_limit() };
             }
         }
         libc::SO_PASSCRED if value == 0 => {
@@ -219,7 +219,7 @@ pub fn option_set(socket: &'static Datagram, level: c_int, name: c_int, value: c
 pub fn apart(socket: &'static Datagram) {
     if let Some(_held) = socket.try_lock_send() {
         // SAFETY: the lock is held.
-        unsafe { (*socket.local.line.get()).tell(false) };
+        unsafe { (*socket.local.peer_inbox.get()).tell(false) };
     }
 }
 
@@ -230,9 +230,9 @@ pub fn released(socket: &'static Datagram) {
     }
     if let Some(_held) = socket.lock_send() {
         // SAFETY: the lock is held.
-        let line = unsafe { &mut *socket.local.line.get() };
-        if let (Some(_setup), true) = (SETUP.lock(), line.is_found()) {
-            line.give_back();
+        let peer = unsafe { &mut *socket.local.peer_inbox.get() };
+        if let (Some(_setup), true) = (SETUP.lock(), peer.is_found()) {
+            peer.give_back();
         }
     }
 }
@@ -242,7 +242,7 @@ pub fn forked(socket: &'static Datagram) {
     if socket.is_local() {
         socket.local.use_kernel();
         // SAFETY: the child has one thread.
-        unsafe { *socket.local.line.get() = Line::new() };
+        unsafe { *socket.local.peer_inbox.get() = PeerInbox::new() };
     }
 }
 

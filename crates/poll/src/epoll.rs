@@ -8,35 +8,35 @@
 //! does nothing costs nothing, and the kernel says which one rang. So cost grows with active sockets, not with registered
 //! ones.
 
+mod all_in_kernel;
 mod arming;
-mod brought;
 mod change;
 mod control;
 mod datagrams;
 mod entry;
 mod events;
+mod fast_path;
 mod fork;
 mod kernel;
 mod list;
+mod local_event;
 mod nested;
 mod order;
-mod plain;
 mod scan;
 mod set;
-mod swift;
 mod wait;
 
+pub use all_in_kernel::{is_all_in_kernel, look_in_kernel, wait_in_kernel};
 pub use arming::arm_sleeping;
-pub use brought::brought;
 pub use change::{moved, DATAGRAMS, SOCKETS};
 pub use control::{control, foreign};
 pub use datagrams::before_exec;
 pub use entry::Entry;
+pub use fast_path::wait as wait_swiftly;
 pub use fork::{any_unshared, before_fork, forked, share};
+pub use local_event::arrived;
 pub use nested::{in_memory, readable, rest_if_noisy};
-pub use plain::{look_plain, plain, wait_plain};
 pub use set::{created, end, release, retain, Set};
-pub use swift::wait as wait_swiftly;
 pub use wait::wait;
 
 use shunt_sys::libc;

@@ -4,7 +4,7 @@
 //! to know how a socket became what it is.
 //!
 //! ```text
-//! epoll        sets of descriptors          poll, select: one call          swift: where one stream has bytes
+//! epoll        sets of descriptors          poll, select: one call          fast_path: where one stream has bytes
 //! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
@@ -12,6 +12,6 @@
 
 mod asking;
 pub mod epoll;
+pub mod fast_path;
 pub mod poll;
 pub mod select;
-pub mod swift;

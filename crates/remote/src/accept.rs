@@ -9,7 +9,7 @@ use shunt_config::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_station::{FourTuple, Gate, Station, Stream, LISTENERS};
+use shunt_station::{Discovery, FourTuple, Station, Stream, LISTENERS};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
@@ -54,7 +54,7 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
         return;
     }
     if let Ok(ear) = ear(inode) {
-        let told = Message::Ear(inode, *address).send(home.control.load(Ordering::Relaxed), &[ear]);
+        let told = Message::Listening(inode, *address).send(home.control.load(Ordering::Relaxed), &[ear]);
         let _ = calls::close(ear);
         let until = clock::monotonic_ns() + HEARD_WITHIN;
         // The keeper alone writes down who listens: the station may be another user's, in whose memory this process does nothing.
@@ -88,8 +88,8 @@ fn open_gates(home: &Home) {
         if gates.fetch_or(1 << family, Ordering::Relaxed) & 1 << family != 0 {
             continue;
         }
-        let sent = Gate::bind(family == 1).and_then(|fd| {
-            let sent = Message::Gate(family).send(home.control.load(Ordering::Relaxed), &[fd]);
+        let sent = Discovery::bind(family == 1).and_then(|fd| {
+            let sent = Message::Discovery(family).send(home.control.load(Ordering::Relaxed), &[fd]);
             let _ = calls::close(fd);
             sent
         });

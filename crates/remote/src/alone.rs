@@ -17,7 +17,7 @@ use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::SETUP;
 
 /// Which way its bytes go.
-pub use shunt_station::ways;
+pub use shunt_station::paths;
 
 /// The one stream of such a station.
 const STREAM: Stream = 0;
@@ -43,7 +43,7 @@ pub struct Alone {
 /// How the stream stands; positions are those of the program's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// One of [`ways`].
+    /// One of [`paths`].
     pub way: u64,
     /// Given to the engine, or to TCP.
     pub sent: u64,

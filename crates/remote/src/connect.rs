@@ -8,7 +8,7 @@ use super::{marks, near, port, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::other_hosts::Outcome;
-use shunt_rendezvous::{attach, spare};
+use shunt_rendezvous::{attach, socket_cache};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life};
 use shunt_segment::name::Hello;
@@ -96,7 +96,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     if !home.has_room() {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
-    spare::spoil(socket);
+    socket_cache::spoil(socket);
     let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
     let four = FourTuple { client, server: *server };
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };

@@ -14,7 +14,7 @@ use super::{batching, marks, near, station_owner, switch_to_tcp};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
-use shunt_station::{Gate, Station, Stream, LISTENERS};
+use shunt_station::{Discovery, Station, Stream, LISTENERS};
 use shunt_stream::corked;
 use shunt_stream::waiting::{foreign, wait};
 use shunt_sys::libc::{
@@ -111,7 +111,7 @@ struct Keeper {
     /// A stream came for which there were no descriptors: it is to be released.
     lost: bool,
     ears: [(u64, i32); LISTENERS],
-    gates: [Option<Gate>; 2],
+    gates: [Option<Discovery>; 2],
     askers: Askers,
     watching: bool,
     /// How long it sleeps while others drive (ns).
@@ -335,9 +335,9 @@ impl Keeper {
         for _ in 0..64 {
             match Message::receive(self.control) {
                 Ok((Message::Stream(stream), [far, shadow])) if stream < stream_words::STREAMS => self.keep(stream, far, shadow),
-                Ok((Message::Ear(inode, address), [ear, _])) if ear >= 0 => self.hear(inode, &address, ear),
+                Ok((Message::Listening(inode, address), [ear, _])) if ear >= 0 => self.hear(inode, &address, ear),
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
-                Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
+                Ok((Message::Discovery(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((Message::User(user, group), [-1, _])) => {
                     let now = station_owner::become_user(user, group);
                     if now != 0 {
@@ -495,7 +495,7 @@ impl Keeper {
 
     fn open_gate(&mut self, version_6: bool, socket: i32) {
         let gate = &mut self.gates[usize::from(version_6)];
-        *gate = Gate::of(socket).ok();
+        *gate = Discovery::of(socket).ok();
         if let Some(gate) = gate {
             let fd = gate.descriptor();
             self.watch(fd, EPOLLIN as u32, about::GATE, u32::from(version_6));

@@ -38,5 +38,5 @@ pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
     let armed = wait.armed.load(Ordering::Relaxed);
     let sets = conditions << arm::SET_SHIFT;
     let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
-    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::brought(near))
+    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::arrived(near))
 }

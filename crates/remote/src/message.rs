@@ -16,11 +16,11 @@ pub enum Message {
     /// The far companion of a stream, and its shadow.
     Stream(Stream),
     /// An ear of the listener with this inode, and where it listens.
-    Ear(u64, Address),
+    Listening(u64, Address),
     /// That listener is closed.
     NoEar(u64),
     /// The bound socket of a gate: 1 for IPv6.
-    Gate(u64),
+    Discovery(u64),
     /// The station is this user's and group's from now on.
     User(u32, u32),
     /// The program would take over the shadow of a stream, and waits for it at the other end of what comes along.
@@ -33,13 +33,13 @@ impl Message {
         let (kind, value) = match self {
             Message::Wake => (1u64, 0),
             Message::Stream(stream) => (2, u64::from(stream)),
-            Message::Ear(inode, _) => (3, inode),
+            Message::Listening(inode, _) => (3, inode),
             Message::NoEar(inode) => (4, inode),
-            Message::Gate(family) => (5, family),
+            Message::Discovery(family) => (5, family),
             Message::User(user, group) => (6, u64::from(group) << 32 | u64::from(user)),
             Message::Leave(stream) => (7, u64::from(stream)),
         };
-        let address = if let Message::Ear(_, address) = self { address } else { Address::default() };
+        let address = if let Message::Listening(_, address) = self { address } else { Address::default() };
         let ([high, low], port) = (address.words(), u64::from(address.scope) << 32 | u64::from(address.port));
         let mut bytes = [0u8; SIZE];
         for (place, word) in bytes.chunks_exact_mut(8).zip([kind, value, high, low, port]) {
@@ -65,9 +65,9 @@ impl Message {
         let message = match (got, word(0)) {
             (SIZE, 1) => Message::Wake,
             (SIZE, 2) => Message::Stream(word(8) as Stream),
-            (SIZE, 3) => Message::Ear(word(8), address()),
+            (SIZE, 3) => Message::Listening(word(8), address()),
             (SIZE, 4) => Message::NoEar(word(8)),
-            (SIZE, 5) => Message::Gate(word(8)),
+            (SIZE, 5) => Message::Discovery(word(8)),
             (SIZE, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
             (SIZE, 7) => Message::Leave(word(8) as Stream),
             _ => return Err(Errno(shunt_sys::libc::EPROTO)),
@@ -97,9 +97,9 @@ mod tests {
         for message in [
             Message::Wake,
             Message::Stream(7),
-            Message::Ear(1 << 40, address),
+            Message::Listening(1 << 40, address),
             Message::NoEar(3),
-            Message::Gate(1),
+            Message::Discovery(1),
             Message::User(33, 7),
             Message::Leave(255),
         ] {

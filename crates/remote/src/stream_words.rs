@@ -59,7 +59,7 @@ pub mod flag {
 
 /// Values of [`MODE`]: which way the bytes of a stream go. Only [`mode::FAST`] ones go by the engine, and a client's in
 /// [`mode::BEGINNING`] if none went by TCP before.
-pub use shunt_station::ways as mode;
+pub use shunt_station::paths as mode;
 
 /// Bits ([`flag`]).
 pub const FLAGS: usize = 0;

@@ -68,7 +68,7 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
 pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
     watchers::changed(socket, Change::Replacing);
     let owner = socket.has(flag::OWNED).then(|| Owner::of(fd));
-    crate::spare::put_by(fd, socket);
+    crate::socket_cache::put_by(fd, socket);
     let several = socket.references.load(Ordering::Relaxed) > 1;
     let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
     let range = if several { 0..table::high_water() } else { fd..fd + 1 };

@@ -1,7 +1,7 @@
 //! The last descriptor of a socket goes: what its peer is told, and what is kept for another connection.
 
 use crate::reconnect::{server, shared_server};
-use crate::{exchange, held, spare};
+use crate::{exchange, held_ports, socket_cache};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
 use shunt_link::companion_cache;
@@ -30,10 +30,10 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
             finish(socket, fd, unwatched && whole)
         }
         kind => {
-            spare::spoil(socket);
+            socket_cache::spoil(socket);
             if socket.listening.inode.load(Ordering::Relaxed) != 0 {
                 if let Some(_setup) = SETUP.lock() {
-                    held::listener_closes(fd, socket);
+                    held_ports::listener_closes(fd, socket);
                 }
             }
             if kind == Kind::Listener {
@@ -97,7 +97,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close_at(&socket.private_fd);
     if let Some(_setup) = SETUP.lock() {
-        held::ended(socket);
+        held_ports::ended(socket);
         link::leave(index, socket.channel(), gone, keep);
     }
 }

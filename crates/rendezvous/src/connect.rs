@@ -2,10 +2,10 @@
 
 use crate::answers::{remember, remembered, Answer, Found};
 use crate::attach::{self, describe, introduce, replace, settle, Setting};
+use crate::duplicate_names;
 use crate::options::multipath;
 use crate::other_hosts::Outcome;
 use crate::reconnect::{client, shared_client};
-use crate::twins;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::ports;
@@ -58,7 +58,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
         };
     }
     let Some(setup) = SETUP.lock() else { return Outcome::Kernel(Reason::Unknown) };
-    if twins::lives(fd, socket, &server) {
+    if duplicate_names::lives(fd, socket, &server) {
         return Outcome::Done(Err(Errno(libc::EADDRNOTAVAIL)), Reason::Unknown);
     }
     let outcome = rendezvous(fd, socket, &server);

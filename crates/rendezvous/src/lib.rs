@@ -18,18 +18,18 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod accept;
+pub mod accept_fd;
 pub mod answers;
 pub mod attach;
-pub mod claimed;
 pub mod close;
 pub mod connect;
 pub mod disconnect;
+pub mod duplicate_names;
 pub mod exchange;
-pub mod held;
+pub mod held_ports;
 pub mod listen;
 pub mod opening;
 pub mod options;
 pub mod other_hosts;
 pub mod reconnect;
-pub mod spare;
-pub mod twins;
+pub mod socket_cache;

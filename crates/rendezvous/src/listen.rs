@@ -28,7 +28,7 @@ use shunt_table::{private, receiver, sockaddr, table};
 /// Prepares the rendezvous of the TCP socket `fd`. The caller then lets the kernel listen, and calls [`opened`] or,
 /// when that failed, [`withdraw`]. An error leaves a plain TCP listener and a reason.
 pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(), Reason> {
-    crate::spare::spoil(socket);
+    crate::socket_cache::spoil(socket);
     let known = socket.private_fd.load(Ordering::Relaxed);
     if known >= 0 {
         let _ = calls::listen(known, backlog); // listen again changes the backlog

@@ -1,7 +1,7 @@
 //! socket(2): which sockets are ours to look after, and where they come from.
 
 use crate::options::multipath;
-use crate::spare;
+use crate::socket_cache;
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -31,9 +31,9 @@ pub fn from_spare(domain: i32, kind: i32, protocol: i32) -> Option<i32> {
     if protocol == libc::IPPROTO_MPTCP || !ours(domain, kind, protocol) {
         return None;
     }
-    let (fd, number) = spare::open(domain, kind)?;
+    let (fd, number) = socket_cache::open(domain, kind)?;
     if !enter(fd, domain, kind, 0, number) {
-        spare::forsake(number);
+        socket_cache::forsake(number);
         let _ = calls::close(fd);
         return None;
     }

@@ -28,11 +28,11 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod bell;
+pub mod bell_consumer;
 pub mod bid;
 pub mod claim;
 mod copy;
 mod distance;
-pub mod gate;
 #[cfg(not(loom))]
 pub mod inbox;
 #[cfg(not(loom))]

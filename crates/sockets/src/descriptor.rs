@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::Datagram;
 use shunt_poll::epoll;
 use shunt_poll::epoll::Set;
-use shunt_rendezvous::{close, listen, spare};
+use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::judge::Judge;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{holding, owner};
@@ -88,7 +88,7 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &'static Socket, command: c_int, argum
         libc::F_SETFD => socket.clear(flag::CLOSE_ON_EXEC_KNOWN),
         libc::F_SETFL if argument as i32 & !(libc::O_NONBLOCK | libc::O_ACCMODE) == 0 => {}
         libc::F_GETFL | libc::F_GETFD => {}
-        _ => spare::spoil(socket),
+        _ => socket_cache::spoil(socket),
     }
     let kind = owner::before_async(socket, kind, fd, command == libc::F_SETFL && argument as i32 & libc::O_ASYNC != 0);
     match (command, kind) {
@@ -149,7 +149,7 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
     match request {
         libc::FIOCLEX | libc::FIONCLEX => socket.clear(flag::CLOSE_ON_EXEC_KNOWN),
         libc::FIONBIO | libc::FIONREAD => {}
-        _ => spare::spoil(socket),
+        _ => socket_cache::spoil(socket),
     }
     match (request, kind) {
         (libc::FIONBIO, Kind::Stream | Kind::Listener | Kind::Tcp) => {

@@ -5,8 +5,8 @@ use shunt_am::{Engine, Nanoseconds};
 use shunt_endpoint::{Channel, Endpoint};
 
 use crate::control::{handler, Open, UNCLAIMED};
-use crate::hands::Hands;
-use crate::line::{Inner, Line, Rest};
+use crate::device_adapter::{DeviceAdapter, Inner, Rest};
+use crate::handlers::Handlers;
 use crate::memory::{flag, load2, peer_state, state, Count, Entry, Shared};
 use crate::table::Loan;
 use crate::{lock, FourTuple, Mark, Peer, Progress, Pump, Refusal, Station, Stream, Token, PEERS};
@@ -29,9 +29,9 @@ pub struct Driver<'s> {
 }
 
 /// Engine and line of a driver, borrowed apart.
-macro_rules! line {
+macro_rules! adapter {
     ($driver:expr) => {
-        Line { shared: $driver.shared, device: &mut $driver.inner.device, gone: &mut $driver.inner.gone }
+        DeviceAdapter { shared: $driver.shared, device: &mut $driver.inner.device, gone: &mut $driver.inner.gone }
     };
 }
 
@@ -131,15 +131,15 @@ impl<'s> Driver<'s> {
             self.resume(pump);
         }
         if self.engine.is_busy() || self.engine.deadline().is_some_and(|at| at <= now) {
-            let mut hands = Hands { shared: self.shared, pump, now };
-            self.engine.transmit(now, &mut line!(self), &mut hands);
+            let mut handlers = Handlers { shared: self.shared, pump, now };
+            self.engine.transmit(now, &mut adapter!(self), &mut handlers);
         }
         self.flush();
         while self.inner.gone != 0 {
             let peer = self.inner.gone.trailing_zeros();
             self.inner.gone &= self.inner.gone - 1;
-            let mut hands = Hands { shared: self.shared, pump, now };
-            let _ = self.engine.disconnect(now, peer, &mut line!(self), &mut hands);
+            let mut handlers = Handlers { shared: self.shared, pump, now };
+            let _ = self.engine.disconnect(now, peer, &mut adapter!(self), &mut handlers);
             self.inner.gone &= !(1 << peer);
         }
         if self.shared.has_chores.load(Relaxed) != 0 && now >= self.shared.chores_at.load(Relaxed) {
@@ -179,8 +179,8 @@ impl<'s> Driver<'s> {
             self.shared.driven_at.store(now, Relaxed);
         }
         if self.engine.is_busy() || self.engine.deadline().is_some_and(|at| at <= now) {
-            let mut hands = Hands { shared: self.shared, pump, now };
-            self.engine.transmit(now, &mut line!(self), &mut hands);
+            let mut handlers = Handlers { shared: self.shared, pump, now };
+            self.engine.transmit(now, &mut adapter!(self), &mut handlers);
         }
         self.inner.was_early = false;
     }
@@ -190,20 +190,20 @@ impl<'s> Driver<'s> {
         let Inner { device, arrival, scratch, gone, .. } = &mut *self.inner;
         if let Some(peer) = self.shared.by_registry(arrival.channel()) {
             self.heard |= 1 << (peer % 64);
-            let mut hands = Hands { shared: self.shared, pump, now };
+            let mut handlers = Handlers { shared: self.shared, pump, now };
             let segment = device.segment();
-            let mut line = Line { shared: self.shared, device, gone };
+            let mut adapter = DeviceAdapter { shared: self.shared, device, gone };
             let (head, length) = (arrival.head(), arrival.len());
             if length <= head.len() {
-                self.engine.receive(now, peer, head, &mut line, &mut hands);
+                self.engine.receive(now, peer, head, &mut adapter, &mut handlers);
             } else if self.engine.config().checked != 0 && shunt_am::frame::is_bulk(head, length) {
                 let rest = Rest { arrival, segment };
-                self.engine.receive_split(now, peer, head, &rest, &mut line, &mut hands);
+                self.engine.receive_split(now, peer, head, &rest, &mut adapter, &mut handlers);
             } else {
                 // Into private memory once; what is judged there cannot change.
                 let length = length.min(scratch.len());
                 let copied = arrival.copy_to(&segment, 0, &mut scratch[..length]);
-                self.engine.receive(now, peer, &scratch[..copied], &mut line, &mut hands);
+                self.engine.receive(now, peer, &scratch[..copied], &mut adapter, &mut handlers);
             }
         } else {
             self.shared.count(Count::Dropped);
@@ -244,7 +244,7 @@ impl<'s> Driver<'s> {
     /// A request on a stream's channel; false: not now.
     fn tell(&mut self, now: Nanoseconds, entry: &Entry, handler: u8, words: &[u64]) -> bool {
         let (peer, channel) = (entry.peer.load(Relaxed), entry.channel.load(Relaxed) as u16);
-        self.engine.request(now, peer, channel, handler, words, &[], &mut line!(self)).is_ok()
+        self.engine.request(now, peer, channel, handler, words, &[], &mut adapter!(self)).is_ok()
     }
 
     /// Sends the station's own messages that are due, as far as there is room.
@@ -325,7 +325,7 @@ impl<'s> Driver<'s> {
         shared.count(Count::Opened);
         if !self.engine.is_up(peer) {
             // It is being set up.
-            let _ = self.engine.connect(now, peer, &mut line!(self));
+            let _ = self.engine.connect(now, peer, &mut adapter!(self));
         }
         self.send_wanted(now);
         Ok(stream)
@@ -413,7 +413,7 @@ impl<'s> Driver<'s> {
     pub fn send(&mut self, now: Nanoseconds, stream: Stream, length: usize, fill: &mut dyn FnMut(&mut [u8]) -> bool) -> usize {
         let now = self.time(now);
         let Some((_, peer, channel)) = self.live(stream) else { return 0 };
-        let sent = self.engine.send_with(now, peer, channel, length, fill, &mut line!(self)).unwrap_or(0);
+        let sent = self.engine.send_with(now, peer, channel, length, fill, &mut adapter!(self)).unwrap_or(0);
         if sent < length {
             self.shared.blocked.insert(stream);
         }
@@ -523,7 +523,7 @@ impl<'s> Driver<'s> {
     /// Any message to a peer: for tests of what it makes of that.
     #[cfg(any(test, feature = "std"))]
     pub fn say(&mut self, now: Nanoseconds, peer: Peer, channel: u16, handler: u8, words: &[u64]) -> bool {
-        self.engine.request(now, peer, channel, handler, words, &[], &mut line!(self)).is_ok()
+        self.engine.request(now, peer, channel, handler, words, &[], &mut adapter!(self)).is_ok()
     }
 
     /// Which use of its channel a stream is: for tests.
@@ -560,7 +560,7 @@ impl<'s> Driver<'s> {
 
     /// Begins to set up the connection to a peer.
     pub(crate) fn connect(&mut self, now: Nanoseconds, peer: Peer) {
-        let _ = self.engine.connect(now, peer, &mut line!(self));
+        let _ = self.engine.connect(now, peer, &mut adapter!(self));
     }
 
     /// Forgets a peer.

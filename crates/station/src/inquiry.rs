@@ -6,8 +6,8 @@ use shunt_endpoint::{Endpoint, Tag};
 use shunt_segment::address::Address;
 use shunt_sys::{calls, libc, Errno, Result};
 
+use crate::discovery_packet::{Datagram, Kind, FRESH, KNOWN, SIZE};
 use crate::memory::{load2, peer_state};
-use crate::question::{Datagram, Kind, FRESH, KNOWN, SIZE};
 use crate::sockaddr::{self, Socket};
 use crate::{device, Driver, FourTuple, Peer, Pump, Refusal, Station, GATE};
 

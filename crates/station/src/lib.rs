@@ -11,7 +11,7 @@
 //!   └ Driver       the right to drive, for some microseconds: drive, send, finish, reset, grant, open, claim
 //! Pump             what sockets give: where bytes that arrive go, which bytes are acknowledged
 //! Inquiry          a client's question: which station serves the listener at this address? (descriptor and deadline; never blocks)
-//! Gate             a server's host: answers such questions at UDP port 29545
+//! Discovery             a server's host: answers such questions at UDP port 29545
 //! Ear              a station's own name for one listener, at which a gate asks
 //! ```
 //!
@@ -32,30 +32,30 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
-mod chores;
 mod control;
 mod device;
+mod device_adapter;
+mod discovery;
+pub mod discovery_packet;
 mod driver;
-mod ear;
-mod gate;
-mod hands;
+mod expired;
+mod handlers;
+mod housekeeping;
 mod inquiry;
-mod line;
 mod lock;
 mod memory;
+pub mod paths;
 mod presence;
-pub mod question;
+mod query_socket;
 mod sockaddr;
-mod spent;
 mod station;
 mod table;
 mod types;
 #[cfg(feature = "std")]
 pub mod view;
-pub mod ways;
 
+pub use discovery::{Discovery, Judge, GATE};
 pub use driver::Driver;
-pub use gate::{Gate, Judge, GATE};
 pub use inquiry::{Answer, Inquiry};
 pub use memory::{Count, COUNTS, LISTENERS};
 pub use station::Station;

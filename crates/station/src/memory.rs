@@ -13,7 +13,7 @@ use shunt_endpoint::shared::{is_safe_to_map, SEALS};
 use shunt_segment::address::Address;
 use shunt_sys::{calls, libc, mapping, Errno, Result};
 
-use crate::spent::Spent;
+use crate::expired::Spent;
 use crate::{FourTuple, Mark, Refusal, Token, PEERS, STREAMS, WORDS};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
@@ -56,7 +56,7 @@ pub const COUNTS: usize = 8;
 
 /// A cache line and its neighbour.
 #[repr(C, align(128))]
-pub(crate) struct Line<T>(pub T);
+pub(crate) struct CacheLine<T>(pub T);
 
 /// Words of a [`Set`].
 const ROWS: usize = STREAMS as usize / 64;
@@ -363,11 +363,11 @@ pub(crate) struct Shared {
     /// Peers by the place of their channel in the endpoint's registry, plus one.
     pub by_registry: [AtomicU32; REGISTRY],
     /// The driver: process and thread. Written by everybody.
-    pub lock: Line<AtomicU64>,
+    pub lock: CacheLine<AtomicU64>,
     /// Somebody found the lock taken. Written by everybody.
-    pub again: Line<AtomicU32>,
+    pub again: CacheLine<AtomicU32>,
     /// When somebody is to drive. Read by everybody.
-    pub deadline: Line<AtomicU64>,
+    pub deadline: CacheLine<AtomicU64>,
     pub driven_at: AtomicU64,
     /// Threads that sleep on the endpoint. Written by everybody.
     pub sleepers: AtomicU32,

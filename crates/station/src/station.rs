@@ -9,7 +9,7 @@ use shunt_segment::name;
 use shunt_sys::{calls, libc, process, section, sleeping, Errno, Result};
 
 use crate::device::{self, Device};
-use crate::line::{Inner, SCRATCH};
+use crate::device_adapter::{Inner, SCRATCH};
 use crate::lock::{self, Got};
 use crate::memory::{flag, state, store2, Count, Memory, Shared, CHANNELS};
 use crate::presence::{self, Presence};

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use shunt_am::Nanoseconds;
 
 use crate::memory::{flag, peer_state, same, state, Contact, Count, Entry, PeerEntry, Shared, CHANNELS};
-use crate::{spent, FourTuple, Mark, Pump, Refusal, Token, PEERS};
+use crate::{expired, FourTuple, Mark, Pump, Refusal, Token, PEERS};
 
 /// What a stream is lent for.
 pub(crate) struct Loan<'a> {
@@ -118,7 +118,7 @@ impl Shared {
             let was = entry.state();
             match was {
                 state::RESERVED => {
-                    self.spend(entry, spent::NOT_MADE);
+                    self.spend(entry, expired::NOT_MADE);
                     self.free(stream, entry);
                 }
                 state::CLOSING | state::FREE => self.free(stream, entry),

@@ -3,7 +3,7 @@
 mod two;
 
 use shunt_segment::address::Address;
-use shunt_station::question::{Datagram, Kind, SIZE};
+use shunt_station::discovery_packet::{Datagram, Kind, SIZE};
 use shunt_station::*;
 use two::*;
 

@@ -78,7 +78,7 @@ pub struct Socket {
     pub protocol: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
     pub private_fd: AtomicI32,
-    /// The number of the spare whose open file it is; 0: none (`shunt_rendezvous::spare`).
+    /// The number of the spare whose open file it is; 0: none (`shunt_rendezvous::socket_cache`).
     pub spare: AtomicU32,
     /// Of a dissolved connection: the port that the kernel tells of the socket in its place, and above it the connection's
     /// (`shunt_rendezvous::options::names`). 0: none.

@@ -1,6 +1,6 @@
 //! What each intercepted symbol does that is about descriptors, signals or processes. Variants of one call share a body.
 
-/// Hooks that try the swift way first, which is not taken by a thread that is cancelled. What they leave to do is the last
+/// Hooks that try the fast path first, which is not taken by a thread that is cancelled. What they leave to do is the last
 /// thing that they do (`crate::general`, with all that other hooks do).
 macro_rules! swift_hook {
     ($(fn $name:ident ( $fd:ident: c_int, $($arg:ident : $ty:ty),* ) -> isize, $from_section:ident, $lean:expr, $full:expr;)*) => {
@@ -47,18 +47,18 @@ macro_rules! swift_hook {
 }
 
 mod descriptors;
+mod fast_path;
 mod processes;
 mod receive;
 mod send;
 mod signals;
 mod sockets;
-mod swift;
 mod wait;
 
 pub use descriptors::*;
+pub use fast_path::*;
 pub use processes::{prctl, prlimit, setns, setrlimit, unshare};
 pub use receive::*;
 pub use send::*;
 pub use sockets::*;
-pub use swift::*;
 pub use wait::*;

@@ -1,6 +1,6 @@
 //! Calls that receive.
 
-use super::swift::{read, recv};
+use super::fast_path::{read, recv};
 use crate::errno::answer;
 use crate::{datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};

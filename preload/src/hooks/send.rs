@@ -1,7 +1,7 @@
 //! Calls that send.
 
+use super::fast_path::{send, write};
 use super::sockets::touched;
-use super::swift::{send, write};
 use crate::errno::{answer, set_errno};
 use crate::{datagrams, real, splices};
 use core::ffi::{c_int, c_uint, c_void};

@@ -8,7 +8,9 @@ use shunt_calls::libc::{self, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;
 use shunt_inbox::{datagram, local};
 use shunt_rendezvous::options::names;
-use shunt_rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, options, spare, twins};
+use shunt_rendezvous::{
+    accept as accepting, connect as connecting, duplicate_names, listen as listening, opening, options, socket_cache,
+};
 use shunt_segment::process::kind as row_kind;
 use shunt_segment::reason::Reason;
 use shunt_stream as stream;
@@ -106,7 +108,7 @@ hook! {
         }
         touched(fd);
         let to = if word.kind() == Kind::Tcp { addresses::read(address, length) } else { None };
-        let bound = to.is_some_and(|(_, to)| twins::bind(fd, &to, address, length));
+        let bound = to.is_some_and(|(_, to)| duplicate_names::bind(fd, &to, address, length));
         let result = if bound { 0 } else { real::bind(fd, address, length) };
         if let (0, Some(socket)) = (result, word.object::<Socket>()) {
             socket.set(flag::BOUND);
@@ -351,7 +353,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
 /// The kernel is about to change the open file of a TCP socket: no spare may share it.
 pub(super) fn touched(fd: c_int) {
     if let Some(socket) = table::get(fd).object::<Socket>() {
-        spare::spoil(socket);
+        socket_cache::spoil(socket);
     }
 }
 

@@ -8,7 +8,7 @@ use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_poll::epoll::Set;
 use shunt_poll::poll::Query;
-use shunt_poll::{epoll, poll, select as selecting, swift};
+use shunt_poll::{epoll, fast_path, poll, select as selecting};
 use shunt_sys::{thread, user};
 use shunt_table::limits;
 use shunt_table::poll_set::Entries;
@@ -25,7 +25,7 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
             return None;
         }
         let began = thread::handled();
-        if count == 1 && mask.is_null() && swift::poll(set, limit) {
+        if count == 1 && mask.is_null() && fast_path::poll(set, limit) {
             return Some(1);
         }
         let mut entries = Entries::new(count as usize);
@@ -213,16 +213,16 @@ unsafe fn wait_in(
 ) -> c_int {
     // SAFETY: the caller's array.
     unsafe {
-        let plain = epoll::plain(set) || !readable_mask(mask);
+        let in_kernel = epoll::is_all_in_kernel(set) || !readable_mask(mask);
         let began = thread::handled();
-        if !plain && mask.is_null() && epoll::wait_swiftly(set, epfd, events, count, limit) {
+        if !in_kernel && mask.is_null() && epoll::wait_swiftly(set, epfd, events, count, limit) {
             return 1;
         }
         let deadline = poll::deadline(limit);
-        if plain {
+        if in_kernel {
             let got = match limit {
-                Some(0) => epoll::look_plain(set, epfd, events, kernel),
-                _ => epoll::wait_plain(set, epfd, events, !readable_mask(mask), kernel),
+                Some(0) => epoll::look_in_kernel(set, epfd, events, kernel),
+                _ => epoll::wait_in_kernel(set, epfd, events, !readable_mask(mask), kernel),
             };
             if let Some(got) = got {
                 return got;

@@ -1,6 +1,6 @@
 //! Calls that end when their work is done, polling meanwhile.
 
-use super::line::Line;
+use super::device_adapter::DeviceAdapter;
 use super::{Port, LOOKS};
 use crate::config::Nanoseconds;
 use crate::outgoing::{Get, Store};
@@ -78,8 +78,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// `Lost` after the declared time; `Refused(Argument)`: no such peer.
     pub fn connect(&mut self, peer: u32, program: &mut dyn Dispatch) -> Result<(), Trouble> {
         self.now();
-        self.engine.connect(self.now, peer, &mut self.line).map_err(Trouble::Refused)?;
-        self.line.flush();
+        self.engine.connect(self.now, peer, &mut self.adapter).map_err(Trouble::Refused)?;
+        self.adapter.flush();
         while !self.engine.is_up(peer) {
             if !self.engine.status(peer).is_some_and(|status| status.connecting) {
                 return Err(Trouble::Lost);
@@ -113,15 +113,15 @@ impl<'m, E: Endpoint> Port<'m, E> {
         peer: u32,
         program: &mut dyn Dispatch,
         taken: impl Fn(&mut Engine<'m>) -> u64,
-        mut act: impl FnMut(&mut Engine<'m>, Nanoseconds, &mut Line<E>) -> Result<Option<T>, Refused>,
+        mut act: impl FnMut(&mut Engine<'m>, Nanoseconds, &mut DeviceAdapter<E>) -> Result<Option<T>, Refused>,
     ) -> Result<T, Trouble> {
         let (mut end, mut before) = (None, 0);
         // The first poll in vain looks at the clock, or one of the first that are not in vain.
         let mut crowd = 0;
         loop {
-            match act(&mut self.engine, self.now, &mut self.line) {
+            match act(&mut self.engine, self.now, &mut self.adapter) {
                 Ok(Some(value)) => {
-                    self.line.flush();
+                    self.adapter.flush();
                     return Ok(value);
                 }
                 Ok(None) => end = None,
@@ -185,9 +185,9 @@ impl<'m, E: Endpoint> Port<'m, E> {
         if self.engine.config().reliable == 0 {
             self.now();
         }
-        match self.engine.request(self.now, peer, channel, handler, words, data, &mut self.line) {
+        match self.engine.request(self.now, peer, channel, handler, words, data, &mut self.adapter) {
             Ok(()) => {
-                self.line.flush();
+                self.adapter.flush();
                 Ok(())
             }
             Err(_) => self.request_again(peer, channel, handler, words, data, program),
@@ -209,7 +209,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
             peer,
             program,
             |_| 0,
-            |engine, now, line| engine.request(now, peer, channel, handler, words, data, line).map(Some),
+            |engine, now, adapter| engine.request(now, peer, channel, handler, words, data, adapter).map(Some),
         )
     }
 
@@ -224,8 +224,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
             peer,
             program,
             |_| 0,
-            |engine, now, line| {
-                let complete = engine.store(now, peer, store, bytes, &mut done, line)?;
+            |engine, now, adapter| {
+                let complete = engine.store(now, peer, store, bytes, &mut done, adapter)?;
                 let progress = std::mem::replace(&mut before, done) != done;
                 match (complete, progress) {
                     (true, _) => Ok(Some(())),
@@ -241,7 +241,12 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// # Errors
     /// As [`Port::request`].
     pub fn get(&mut self, peer: u32, get: &Get<'_>, program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        self.insist(peer, program, |engine| engine.taken(peer), |engine, now, line| engine.get(now, peer, get, line).map(Some))
+        self.insist(
+            peer,
+            program,
+            |engine| engine.taken(peer),
+            |engine, now, adapter| engine.get(now, peer, get, adapter).map(Some),
+        )
     }
 
     /// Sends all bytes on an ordered channel.
@@ -254,8 +259,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
             peer,
             program,
             |_| 0,
-            |engine, now, line| {
-                match engine.send(now, peer, channel, &bytes[done..], line)? {
+            |engine, now, adapter| {
+                match engine.send(now, peer, channel, &bytes[done..], adapter)? {
                     0 if done < bytes.len() => return Err(Refused::NoCredit),
                     sent => done += sent,
                 }

@@ -5,8 +5,8 @@
 //! is borrowed while they run.
 
 mod blocking;
+mod device_adapter;
 mod join;
-mod line;
 mod table;
 
 pub use blocking::Trouble;
@@ -15,7 +15,7 @@ pub use table::Table;
 
 use crate::config::{Nanoseconds, MILLISECOND};
 use crate::{Config, Dispatch, Engine, MemoryError, Status};
-use line::{Line, Rest};
+use device_adapter::{DeviceAdapter, Rest};
 use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags, INLINE};
 use shunt_sys::clock;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl std::error::Error for PortError {}
 /// An endpoint that speaks active messages. `'m` is its engine's memory.
 pub struct Port<'m, E: Endpoint> {
     engine: Engine<'m>,
-    line: Line<E>,
+    adapter: DeviceAdapter<E>,
     arrival: Arrival,
     scratch: Vec<u8>,
     began: Nanoseconds,
@@ -110,7 +110,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
         clock::start_once();
         Ok(Self {
             engine: Engine::format(memory, config, secret).map_err(PortError::Memory)?,
-            line: Line::new(endpoint, config.peers),
+            adapter: DeviceAdapter::new(endpoint, config.peers),
             arrival: Arrival::empty(),
             scratch: vec![0; capabilities.largest as usize],
             began: clock::monotonic_ns(),
@@ -131,12 +131,12 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// # Errors
     /// [`OpenError`]; `Full` too when the configuration has no more peers.
     pub fn open(&mut self, remote: &Address, tags: Tags) -> Result<u32, OpenError> {
-        self.line.open(remote, tags)
+        self.adapter.open(remote, tags)
     }
 
     /// The endpoint, for its address, tags and counters.
     pub fn endpoint(&mut self) -> &mut E {
-        &mut self.line.endpoint
+        &mut self.adapter.endpoint
     }
 
     /// The engine, for what this type does not offer. Its clock is [`Port::now`].
@@ -158,8 +158,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
 
     /// Calls of the engine with the device at hand.
     pub fn with<T>(&mut self, act: impl FnOnce(&mut Engine<'m>, Nanoseconds, &mut dyn crate::Link) -> T) -> T {
-        let result = act(&mut self.engine, self.now, &mut self.line);
-        self.line.flush();
+        let result = act(&mut self.engine, self.now, &mut self.adapter);
+        self.adapter.flush();
         result
     }
 
@@ -167,7 +167,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// that comes after an empty poll is taken alone: whoever waits for a single message has it before another look.
     #[inline]
     pub fn poll<P: Dispatch + ?Sized>(&mut self, mut program: &mut P) -> usize {
-        if !self.line.endpoint.receive(&mut self.arrival) {
+        if !self.adapter.endpoint.receive(&mut self.arrival) {
             return self.nothing_came(&mut program);
         }
         if self.engine.config().reliable == 0 {
@@ -179,8 +179,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
             taken += self.take_others(program);
         }
         // Replies leave before anything is written down about them.
-        self.line.flush();
-        if self.engine.is_busy() || self.engine.is_due(self.now) || self.line.has_gone() {
+        self.adapter.flush();
+        if self.engine.is_busy() || self.engine.is_due(self.now) || self.adapter.has_gone() {
             self.go_on(&mut program);
         }
         taken
@@ -205,7 +205,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
     #[inline(never)]
     fn take_others<P: Dispatch + ?Sized>(&mut self, program: &mut P) -> usize {
         let mut taken = 0;
-        while taken + 1 < BATCH && self.line.endpoint.receive(&mut self.arrival) {
+        while taken + 1 < BATCH && self.adapter.endpoint.receive(&mut self.arrival) {
             self.take_arrival(program);
             taken += 1;
         }
@@ -216,25 +216,25 @@ impl<'m, E: Endpoint> Port<'m, E> {
     #[inline(never)]
     fn go_on(&mut self, program: &mut dyn Dispatch) {
         if self.engine.is_busy() || self.engine.is_due(self.now) {
-            self.engine.transmit(self.now, &mut self.line, program);
+            self.engine.transmit(self.now, &mut self.adapter, program);
         }
-        self.line.flush();
-        while let Some(peer) = self.line.gone() {
-            let _ = self.engine.disconnect(self.now, peer, &mut self.line, program);
+        self.adapter.flush();
+        while let Some(peer) = self.adapter.gone() {
+            let _ = self.engine.disconnect(self.now, peer, &mut self.adapter, program);
         }
     }
 
     #[inline(always)]
     fn take_arrival<P: Dispatch + ?Sized>(&mut self, mut program: &mut P) {
         let length = self.arrival.len();
-        match self.line.peer_of(self.arrival.channel()) {
+        match self.adapter.peer_of(self.arrival.channel()) {
             Some(peer) if length <= INLINE => {
-                self.engine.receive(self.now, peer, self.arrival.head(), &mut self.line, program);
+                self.engine.receive(self.now, peer, self.arrival.head(), &mut self.adapter, program);
             }
             Some(peer) => self.take_long(peer, &mut program),
             None => {}
         }
-        self.line.endpoint.release(&mut self.arrival);
+        self.adapter.endpoint.release(&mut self.arrival);
     }
 
     /// Takes a frame of which the descriptor has not all.
@@ -242,13 +242,13 @@ impl<'m, E: Endpoint> Port<'m, E> {
     fn take_long(&mut self, peer: u32, program: &mut dyn Dispatch) {
         let (head, length) = (self.arrival.head(), self.arrival.len());
         if self.engine.config().checked != 0 && crate::frame::is_bulk(head, length) {
-            let rest = Rest { arrival: &self.arrival, segment: self.line.endpoint.segment() };
-            self.engine.receive_split(self.now, peer, head, &rest, &mut self.line, program);
+            let rest = Rest { arrival: &self.arrival, segment: self.adapter.endpoint.segment() };
+            self.engine.receive_split(self.now, peer, head, &rest, &mut self.adapter, program);
         } else {
             // Into private memory once; what is judged there cannot change.
             let length = length.min(self.scratch.len());
-            let copied = self.arrival.copy_to(&self.line.endpoint.segment(), 0, &mut self.scratch[..length]);
-            self.engine.receive(self.now, peer, &self.scratch[..copied], &mut self.line, program);
+            let copied = self.arrival.copy_to(&self.adapter.endpoint.segment(), 0, &mut self.scratch[..length]);
+            self.engine.receive(self.now, peer, &self.scratch[..copied], &mut self.adapter, program);
         }
     }
 
@@ -276,13 +276,13 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// after a poll that took nothing; gives how long to sleep at most, for timers. `None`: something is there already. After the
     /// sleep comes [`Port::disarm`], and a poll.
     pub fn arm(&mut self) -> Option<Duration> {
-        self.line.flush(); // what was sent since that poll
-        if !self.line.endpoint.arm() {
+        self.adapter.flush(); // what was sent since that poll
+        if !self.adapter.endpoint.arm() {
             return None;
         }
         let now = self.now();
         let mut until = self.engine.deadline().unwrap_or(Nanoseconds::MAX);
-        if self.engine.is_busy() || self.line.is_unflushed() {
+        if self.engine.is_busy() || self.adapter.is_unflushed() {
             // The device had no room: asked again soon.
             until = until.min(now + MILLISECOND);
         }
@@ -291,7 +291,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
 
     /// The program is awake again.
     pub fn disarm(&mut self) {
-        self.line.endpoint.disarm();
+        self.adapter.endpoint.disarm();
         self.now();
     }
 
@@ -300,15 +300,15 @@ impl<'m, E: Endpoint> Port<'m, E> {
         let Some(pause) = self.arm() else { return };
         let pause = (pause.as_nanos() as u64).min(end.saturating_sub(self.now));
         if pause > 0 {
-            let _ = shunt_sys::calls::poll_one(self.line.endpoint.descriptor(), shunt_sys::libc::POLLIN, pause as i64);
+            let _ = shunt_sys::calls::poll_one(self.adapter.endpoint.descriptor(), shunt_sys::libc::POLLIN, pause as i64);
         }
         self.disarm();
     }
 
     /// Ends a connection and tells the peer.
     pub fn disconnect(&mut self, peer: u32, program: &mut dyn Dispatch) {
-        let _ = self.engine.disconnect(self.now, peer, &mut self.line, program);
-        self.line.flush();
+        let _ = self.engine.disconnect(self.now, peer, &mut self.adapter, program);
+        self.adapter.flush();
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use shunt_agent::report::{self, Report};
 use shunt_segment::address::Address;
 use shunt_station::view::{self, PeerView, StreamView, View};
-use shunt_station::{ways, Count};
+use shunt_station::{paths, Count};
 
 use super::connection::{ip_text, socket_text, Connection};
 use super::processes::{self, Target};
@@ -142,7 +142,7 @@ pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations
     let mut stations = Stations { count: views.len(), ..Stations::default() };
     for view in views.values() {
         stations.lost += view.count(Count::Lost);
-        let used = view.streams.iter().filter(|stream| !stream.reserved && !stream.closing && stream.words[ways::WAY] != 0);
+        let used = view.streams.iter().filter(|stream| !stream.reserved && !stream.closing && stream.words[paths::WAY] != 0);
         stations.streams.extend(used.map(|stream| {
             let agent = view.peer(stream.peer).and_then(|peer| agent(&agents, peer.tag));
             Stream { agent, ..joined(view, stream, now, connections) }
@@ -173,12 +173,12 @@ fn joined(view: &View, stream: &StreamView, now: u64, connections: &mut Vec<Conn
         remote_port: other.port,
         role: if stream.is_client { "client" } else { "server" },
         device: view.device,
-        way: ways::word(word(ways::WAY)),
+        way: paths::word(word(paths::WAY)),
         pids,
         program,
-        sent_bytes: word(ways::SENT),
-        acknowledged_bytes: word(ways::ACKNOWLEDGED),
-        received_bytes: word(ways::RECEIVED),
+        sent_bytes: word(paths::SENT),
+        acknowledged_bytes: word(paths::ACKNOWLEDGED),
+        received_bytes: word(paths::RECEIVED),
         room_bytes: stream.room,
         seconds: now.saturating_sub(stream.since / 1_000_000_000),
         path: view.peer(stream.peer).and_then(path),

@@ -2,7 +2,7 @@
 
 use super::queue::Queue;
 use super::registry::{ChannelEntry, Registry};
-use super::{is_safe_to_map, Line, SendDescriptor, SEALS};
+use super::{is_safe_to_map, CacheLine, SendDescriptor, SEALS};
 use crate::area::{Area, Segment};
 use crate::counters::Counters;
 use crate::direct::{ExportEntry, EXPORTS};
@@ -102,13 +102,13 @@ pub struct Header {
     /// What the device keeps of how it was made.
     pub device_words: [AtomicU64; 4],
     /// The thread that drives the endpoint, for `shunt_ring::lock`; its owners agree to take it.
-    pub lock: Line<AtomicU32>,
+    pub lock: CacheLine<AtomicU32>,
     /// 1 while the owner sleeps on the descriptor.
-    pub armed: Line<AtomicU32>,
+    pub armed: CacheLine<AtomicU32>,
     /// What happened so far.
-    pub counters: Line<Counters>,
+    pub counters: CacheLine<Counters>,
     /// Memory that peers may update.
-    pub exports: Line<[ExportEntry; EXPORTS]>,
+    pub exports: CacheLine<[ExportEntry; EXPORTS]>,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() == PAGE);

@@ -27,7 +27,7 @@ use crate::message::{INLINE, SCATTER};
 /// A cache line, and its neighbour that is fetched with it.
 #[repr(C, align(128))]
 #[derive(Default, Debug)]
-pub struct Line<T>(pub T);
+pub struct CacheLine<T>(pub T);
 
 /// An entry of a send queue.
 #[repr(C, align(64))]

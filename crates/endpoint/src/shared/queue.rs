@@ -1,6 +1,6 @@
 //! A queue of plain descriptors between one that puts and one that takes, who may be different processes.
 
-use super::Line;
+use super::CacheLine;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -26,8 +26,8 @@ pub struct Full;
 /// The shared half: positions that count for ever, each written by one side.
 #[repr(C)]
 pub(super) struct Positions {
-    tail: Line<AtomicU32>,
-    head: Line<AtomicU32>,
+    tail: CacheLine<AtomicU32>,
+    head: CacheLine<AtomicU32>,
 }
 
 pub(super) const POSITIONS: usize = core::mem::size_of::<Positions>();

@@ -139,7 +139,7 @@ pub fn prepare(way: &Way) {
     }
     shunt_poll::epoll::before_exec(&|fd| way.keeps(fd));
     if let Some(_setup) = SETUP.lock() {
-        shunt_rendezvous::spare::spoil_all();
+        shunt_rendezvous::socket_cache::spoil_all();
     }
 }
 

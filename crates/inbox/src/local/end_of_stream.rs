@@ -12,7 +12,7 @@ use shunt_table::global::SETUP;
 fn outgoing(socket: &'static Datagram) -> Option<Inbox> {
     let _held = socket.lock_send()?;
     // SAFETY: the lock is held.
-    unsafe { (*socket.local.line.get()).inbox() }
+    unsafe { (*socket.local.peer_inbox.get()).inbox() }
 }
 
 /// What a sender is charged for what the peer has not read from the ring.

@@ -100,7 +100,7 @@ fn again(fd: i32, socket: &'static Datagram) -> bool {
     socket.local.use_kernel();
     if let Some(_held) = socket.lock_send() {
         // SAFETY: the lock is held.
-        unsafe { (*socket.local.line.get()).tell(true) };
+        unsafe { (*socket.local.peer_inbox.get()).tell(true) };
     }
     socket.flags.fetch_and(!flag::SHARED, Ordering::AcqRel);
     socket.unpin(pin::FORKED);

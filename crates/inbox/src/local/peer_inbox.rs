@@ -21,7 +21,7 @@ const PATIENCE: u64 = 20_000;
 const LONGEST_PIECE: usize = 48_832;
 
 /// The way to the peer. Under the lock for sending.
-pub struct Line {
+pub struct PeerInbox {
     found: Option<inbox_table::Address>,
     /// Sends that went through the kernel while there was none.
     sent: u32,
@@ -38,10 +38,20 @@ pub struct Line {
     penalty: u32,
 }
 
-impl Line {
+impl PeerInbox {
     /// None yet.
-    pub const fn new() -> Line {
-        Line { found: None, sent: 0, waiting: false, ended: false, seen_alive: 0, limit: 0, piece: 0, refused: 0, penalty: 0 }
+    pub const fn new() -> PeerInbox {
+        PeerInbox {
+            found: None,
+            sent: 0,
+            waiting: false,
+            ended: false,
+            seen_alive: 0,
+            limit: 0,
+            piece: 0,
+            refused: 0,
+            penalty: 0,
+        }
     }
 
     /// The inbox, whether or not it may be used now.
@@ -153,9 +163,9 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl Default for PeerInbox {
     fn default() -> Self {
-        Line::new()
+        PeerInbox::new()
     }
 }
 

@@ -4,7 +4,7 @@
 //! the kernel, behind them.
 
 use super::owners;
-use super::peer_inbox::{self, Line};
+use super::peer_inbox::{self, PeerInbox};
 pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
@@ -122,7 +122,7 @@ fn say(socket: &'static Datagram) -> Option<Inbox> {
     socket.local.use_kernel();
     let _held = socket.lock_send()?;
     // SAFETY: the lock is held.
-    let inbox = unsafe { (*socket.local.line.get()).inbox() };
+    let inbox = unsafe { (*socket.local.peer_inbox.get()).inbox() };
     if let Some(inbox) = inbox {
         inbox.note_news();
     }
@@ -181,9 +181,9 @@ unsafe fn post_once(fd: i32, socket: &'static Datagram, pieces: &Pieces, skip: u
         return (0, false); // since this call began
     }
     // SAFETY: the lock is held.
-    let line: &mut Line = unsafe { &mut *socket.local.line.get() };
-    let Some(inbox) = line.ready(fd, socket) else { return (0, false) };
-    let (limit, most) = line.limits(fd);
+    let peer: &mut PeerInbox = unsafe { &mut *socket.local.peer_inbox.get() };
+    let Some(inbox) = peer.ready(fd, socket) else { return (0, false) };
+    let (limit, most) = peer.limits(fd);
     if packets && (total > most || total == 0) {
         return (0, false);
     }

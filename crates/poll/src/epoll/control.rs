@@ -164,7 +164,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
         return Some(Err(Errno(libc::EINVAL)));
     }
     if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, word.object::<Socket>()) {
-        shunt_rendezvous::spare::spoil(socket);
+        shunt_rendezvous::socket_cache::spoil(socket);
     }
     if operation != libc::EPOLL_CTL_DEL && wanted.events & ET != 0 && matches!(kind, Kind::Listener | Kind::Tcp | Kind::Epoll) {
         server::watched_by_edges(word.object::<Socket>());

@@ -15,7 +15,7 @@ fn each_set(mut act: impl FnMut(&'static Set)) {
 }
 
 /// A fork is about to be made: others may change what is in the sets, and be told of it. Each set's lock is taken: a thread that tells of
-/// an edge without asking whether others were quicker ([`super::swift`]) is done, or sees that it has to. Not under the set-up lock.
+/// an edge without asking whether others were quicker ([`super::fast_path`]) is done, or sees that it has to. Not under the set-up lock.
 pub fn share() {
     each_set(|set| {
         let _held = set.lock.lock();

@@ -3,11 +3,11 @@
 //! The kernel finds the inner set's descriptor readable when a bell rang, whatever that meant. So its word is a hint:
 //! what holds is seen in memory, and in the kernel's set once it holds nothing but events (see [`settle`]).
 
+use super::all_in_kernel::is_all_in_kernel;
 use super::arming::{arm_all, kick_inside};
 use super::control::{change, kernel_event, kernel_side};
 use super::entry::{term, Entry};
 use super::kernel::{harvest, rearm};
-use super::plain::plain;
 use super::set::{activate, watcher, Set};
 use super::{events, ET, EXCLUSIVE, IN};
 use core::sync::atomic::{fence, Ordering};
@@ -67,7 +67,7 @@ pub fn in_memory(set: &'static Set) -> bool {
 
 /// Whether the descriptor of a set is readable, when the kernel says `hint`: for poll.
 pub fn readable(set: &'static Set, hint: bool) -> bool {
-    if plain(set) {
+    if is_all_in_kernel(set) {
         return hint;
     }
     if hint {

@@ -265,7 +265,7 @@ fn peer_of(set: &'static Set) -> u32 {
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
     asleep_in(set, || {
-        // First: what this thread brings from other hosts takes back what was announced for it ([`super::brought`]), and need not
+        // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
         // be an event, so that nobody would announce it again.
         let watch = shunt_stream::progress::watch();
         deadlines::keep();

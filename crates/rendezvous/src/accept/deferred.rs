@@ -8,11 +8,11 @@
 //! The list is a process's own. One that shares its listener puts back what it holds before it leaves accept with a connection,
 //! since others may be idle while it is busy; so does every process before it shares a listener, or closes a shared one.
 
-mod due;
-mod glimpse;
-mod list;
+mod next_ready;
+mod peek_queued;
+mod pending;
 
-pub use list::{channels_of, forked, moved, rest, to_rendezvous};
+pub use pending::{channels_of, forked, moved, rest, to_rendezvous};
 
 use crate::accept::{Accepted, Arrival};
 use crate::reconnect::server;
@@ -20,8 +20,8 @@ use crate::reconnect::server::Offer;
 use crate::{accept, listen};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
-use due::{first, next};
-use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, DEFERRED};
+use next_ready::{first, next};
+use pending::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, DEFERRED};
 use shunt_link as link;
 use shunt_link::companion_cache;
 use shunt_ring::offers;
@@ -79,8 +79,8 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> 
             Err(_) => break,
         };
         // The usual case: nobody waits here, and it has sent something already.
-        let page = glimpse::page(&arrival);
-        if DEFERRED.count.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
+        let page = peek_queued::page(&arrival);
+        if DEFERRED.count.load(Ordering::Relaxed) == 0 && peek_queued::says_soon(listener, page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
                 companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
                 return ControlFlow::Break(accepted);
@@ -152,11 +152,11 @@ pub fn ready(listener: &Socket) -> bool {
             }
             // Once, without the lock, under which other threads close connections, and with nobody in hand.
             if let Some(latest) =
-                glimpse::latest(listener, &setup).filter(|_| !looked && !edges && DEFERRED.count.load(Ordering::Relaxed) == 0)
+                peek_queued::latest(listener, &setup).filter(|_| !looked && !edges && DEFERRED.count.load(Ordering::Relaxed) == 0)
             {
                 drop(setup);
                 looked = true;
-                if glimpse::somebody(latest) {
+                if peek_queued::somebody(latest) {
                     return true;
                 }
                 let Some(again) = SETUP.try_lock() else { return true };
@@ -172,7 +172,7 @@ pub fn ready(listener: &Socket) -> bool {
             }
             break;
         };
-        glimpse::page(&arrival);
+        peek_queued::page(&arrival);
         take(listener, arrival, &setup);
     }
     let Some(setup) = SETUP.try_lock() else { return true };
@@ -336,7 +336,7 @@ fn leave_unasked(asked: impl Fn(&Socket) -> bool) {
         return;
     }
     let Some(_setup) = SETUP.lock() else { return };
-    for listener in list::listeners().filter(|listener| listener.has(flag::LISTENER_SHARED) && !asked(listener)) {
+    for listener in pending::listeners().filter(|listener| listener.has(flag::LISTENER_SHARED) && !asked(listener)) {
         to_rendezvous(listener);
         DEFERRED.poller.store(0, Ordering::Relaxed);
     }

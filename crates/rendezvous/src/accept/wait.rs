@@ -3,7 +3,7 @@
 use super::acceptors::{place, ACCEPTORS};
 use super::sleep;
 use crate::accept::deferred;
-use crate::claimed;
+use crate::accept_fd;
 use crate::options::multipath;
 use crate::reconnect::{server, shared_server};
 use core::sync::atomic::Ordering;
@@ -97,7 +97,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     server::take_left_bells(listener);
     let none = core::ptr::null_mut();
     let mut alone = false;
-    let ready = claimed::during(bells, || match deadline {
+    let ready = accept_fd::during(bells, || match deadline {
         u64::MAX => match sleep::set(fd, listener) {
             Some(own) => sleep::in_set(own, listener, looked).map(|bells| {
                 alone = true;

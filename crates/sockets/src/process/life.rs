@@ -7,7 +7,7 @@ use shunt_poll::epoll;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::listen::sharing;
 use shunt_rendezvous::reconnect::{server, shared_server};
-use shunt_rendezvous::{accept, claimed, exchange, spare};
+use shunt_rendezvous::{accept, accept_fd, exchange, socket_cache};
 use shunt_stream::waiting::{holding, nudge, signals};
 use shunt_sys::{section, thread};
 use shunt_table::process::{identity, split_fd_tables, status_page};
@@ -25,14 +25,14 @@ pub(super) fn run(steps: &[Step]) {
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub(super) const BEFORE_FORK: [Step; 8] = [
-    datagram::prepare_fork, // makes inboxes, for which it takes locks that come before the set-up lock
-    fork::take_locks,       // from here on the thread is alone with links, ports, slabs and the table
-    datagram::before_fork,  // counts owners of inboxes
-    epoll::before_fork,     // a set that both have needs an entry of its own for each
-    spare::spoil_all,       // the child would have the same open file as an idle spare
-    fork::count_owners,     // of streams: before listeners, whose clients may be streams of this process
-    fork::share_listeners,  // clients are told to use the rendezvous, where both can accept
-    signals::before_fork,   // last, as its lock is that of the program's own calls
+    datagram::prepare_fork,  // makes inboxes, for which it takes locks that come before the set-up lock
+    fork::take_locks,        // from here on the thread is alone with links, ports, slabs and the table
+    datagram::before_fork,   // counts owners of inboxes
+    epoll::before_fork,      // a set that both have needs an entry of its own for each
+    socket_cache::spoil_all, // the child would have the same open file as an idle spare
+    fork::count_owners,      // of streams: before listeners, whose clients may be streams of this process
+    fork::share_listeners,   // clients are told to use the rendezvous, where both can accept
+    signals::before_fork,    // last, as its lock is that of the program's own calls
 ];
 
 /// After it, in the parent. The next fork, of another thread, finds nothing that counts for this one.
@@ -68,7 +68,7 @@ pub(super) const CHILD: [Step; 32] = [
     fork::uncount,                                            // its own forks count anew
     split_fd_tables::forked,                                  // no thread with other descriptors exists here
     holding::forked,                                          // no thread waits here, so what lingers ends
-    claimed::forked,                                          // nor sleeps in accept
+    accept_fd::forked,                                        // nor sleeps in accept
     nudge::forked,                                            // nor in poll
     exchange::forked,                                         // nor gives a stream away
     epoll::forked,                                            // sets are the parent's as well: behind what lingers in them
@@ -79,7 +79,7 @@ pub(super) const CHILD: [Step; 32] = [
     deferred::forked,                                         // and clients that wait for their first bytes
     accept::forked,                                           // sets for sleeping in accept are the parent's
     shunt_handover::inherit::forked,                          // the thread whose turn it was is the parent's
-    spare::forked,                                            // idle spares are the parent's
+    socket_cache::forked,                                     // idle spares are the parent's
     ports::forked,                                            // so are reserved ports
     diag::forked,                                             // and what the kernel was asked on shared sockets
     route::forked,                                            // of addresses as well

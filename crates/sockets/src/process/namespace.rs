@@ -48,7 +48,7 @@ pub fn changed() {
         }
     }
     shunt_rendezvous::answers::forget_answers();
-    shunt_rendezvous::spare::forked();
+    shunt_rendezvous::socket_cache::forked();
     shunt_link::ports::forked();
     shunt_table::diag::forked();
     shunt_table::route::forget();

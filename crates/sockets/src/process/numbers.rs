@@ -31,11 +31,11 @@ pub fn moved(from: i32, to: i32) {
     if let Some(_setup) = SETUP.lock() {
         link::moved(from, to);
         ports::moved(from, to);
-        shunt_rendezvous::held::moved(from, to);
+        shunt_rendezvous::held_ports::moved(from, to);
         shunt_rendezvous::reconnect::server::moved(from, to);
         shunt_rendezvous::reconnect::shared_server::moved(from, to);
         shunt_rendezvous::accept::deferred::moved(from, to);
-        shunt_rendezvous::spare::moved(from, to);
+        shunt_rendezvous::socket_cache::moved(from, to);
     }
     epoll::moved(from, to);
     shunt_inbox::datagram::moved(from, to);
@@ -44,7 +44,7 @@ pub fn moved(from: i32, to: i32) {
     shunt_remote::moved(from, to);
     shunt_table::process::status_page::moved(from, to);
     shunt_link::fd_reserve::moved(from, to);
-    shunt_rendezvous::claimed::moved(from, to);
+    shunt_rendezvous::accept_fd::moved(from, to);
     shunt_rendezvous::listen::sharing::moved(from, to);
     renumber(&PROCESS.awaited, from, to);
     // A thread that sleeps in poll does so by the old number, which is still ours at this moment.

@@ -121,7 +121,7 @@ pub struct Side {
 /// Both, and the server's gate.
 pub struct World {
     pub sides: [Side; 2],
-    pub gate: Gate,
+    pub gate: Discovery,
     pub hosts: [hosts::Host; 2],
     pub now: Nanoseconds,
 }
@@ -166,7 +166,7 @@ impl World {
             }
         };
         let sides = [make(0), make(1)];
-        let gate = hosts[1].enter(|| Gate::open(false).expect("the gate"));
+        let gate = hosts[1].enter(|| Discovery::open(false).expect("the gate"));
         let mut world = World { sides, gate, hosts, now };
         world.listen();
         Some(world)

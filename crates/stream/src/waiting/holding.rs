@@ -18,7 +18,7 @@ use crate::socket::{flag, Socket};
 use crate::waiting::nudge::Beside;
 use crate::waiting::{nudge, wait};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use shunt_ring::gate::Gate;
+use shunt_ring::bell_consumer::BellConsumer;
 use shunt_ring::passage::Passage;
 use shunt_segment::channel::arm;
 use shunt_sys::cancel::{self, bit};
@@ -102,7 +102,7 @@ pub struct Hold {
     /// Of a stream's numbers: [`aside::state`].
     state: AtomicU32,
     /// Waits on a socket that may be asleep, and who takes their bells.
-    gate: Gate,
+    gate: BellConsumer,
     /// Those who ring by its descriptors, and who closes one.
     passage: Passage,
     /// 1: a sleeper was woken by a bell that is not taken yet.
@@ -173,7 +173,7 @@ impl Hold {
         self.gate.sleepers()
     }
 
-    /// Whether somebody takes bells at this moment: see [`Gate`].
+    /// Whether somebody takes bells at this moment: see [`BellConsumer`].
     pub fn is_taking(&self) -> bool {
         self.gate.is_taking()
     }
@@ -188,7 +188,7 @@ impl Hold {
         self.woken.load(Ordering::Relaxed) != 0
     }
 
-    /// [`Gate::when_all_heard`], with handlers kept away. False: others sleep, or are woken and not gone yet; the caller is to
+    /// [`BellConsumer::when_all_heard`], with handlers kept away. False: others sleep, or are woken and not gone yet; the caller is to
     /// leave, to [`Hold::let_others_go`], and to look again.
     pub fn when_all_heard(&self, mine: u32, take: impl FnOnce()) -> bool {
         let _section = Section::begin();

@@ -11,7 +11,7 @@
 //! Each side keeps its own positions in its endpoint's memory; here lie only the receiver's *heads*, published now and
 //! then, and the flags by which sleepers are woken. Everything is written by one side, and read as input by the other.
 
-use crate::shared::{Line, SEALS};
+use crate::shared::{CacheLine, SEALS};
 use crate::WORDS;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use shunt_segment::channel::Wait;
@@ -45,15 +45,15 @@ pub struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     /// Written by the receiver: slots and bytes that are free again, low and high half; and 1 when it has closed.
-    pub heads: Line<AtomicU64>,
+    pub heads: CacheLine<AtomicU64>,
     /// 1: the receiver takes no more.
-    pub closed: Line<AtomicU32>,
+    pub closed: CacheLine<AtomicU32>,
     /// The receiver sleeps (IN).
-    pub wait: Line<Wait>,
+    pub wait: CacheLine<Wait>,
     /// Written by the sender: 1 while it sleeps until there is room.
-    pub blocked: Line<AtomicU32>,
+    pub blocked: CacheLine<AtomicU32>,
     /// Written by the sender: 1 if it takes part in membarrier(2), and so does not fence when it sends.
-    pub barrier: Line<AtomicU32>,
+    pub barrier: CacheLine<AtomicU32>,
 }
 
 #[repr(C, align(64))]

@@ -4,10 +4,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use shunt_am::{config::MILLISECOND, Nanoseconds};
 use shunt_sys::process;
 
-use crate::hands::Hands;
-use crate::line::Line;
+use crate::device_adapter::DeviceAdapter;
+use crate::handlers::Handlers;
 use crate::memory::{flag, peer_state, state, Count};
-use crate::{spent, Driver, Peer, Pump, PEERS};
+use crate::{expired, Driver, Peer, Pump, PEERS};
 
 /// Between two looks.
 const PAUSE: Nanoseconds = 250 * MILLISECOND;
@@ -31,7 +31,7 @@ impl Driver<'_> {
                 state::RESERVED if age > RESERVATION => {
                     shared.count(Count::Expired);
                     entry.put(flag::UNCLAIMED);
-                    shared.spend(entry, spent::NOT_MADE);
+                    shared.spend(entry, expired::NOT_MADE);
                     shared.release(stream, entry);
                     more = true;
                 }
@@ -76,8 +76,8 @@ impl Driver<'_> {
 
     /// Ends the connection to a peer, and forgets it.
     pub(crate) fn disconnect(&mut self, now: Nanoseconds, number: Peer, pump: &mut dyn Pump) {
-        let mut line = Line { shared: self.shared, device: &mut self.inner.device, gone: &mut self.inner.gone };
-        let _ = self.engine.disconnect(now, number, &mut line, &mut Hands { shared: self.shared, pump, now });
+        let mut adapter = DeviceAdapter { shared: self.shared, device: &mut self.inner.device, gone: &mut self.inner.gone };
+        let _ = self.engine.disconnect(now, number, &mut adapter, &mut Handlers { shared: self.shared, pump, now });
         self.drop_peer(number);
     }
 }

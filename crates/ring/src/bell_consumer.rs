@@ -20,7 +20,7 @@ use shunt_segment::sync::{AtomicU32, Ordering};
 
 /// Of one socket in one process. All-zero is a fresh one.
 #[derive(Default)]
-pub struct Gate {
+pub struct BellConsumer {
     sleepers: AtomicU32,
     taking: AtomicU32,
 }
@@ -32,7 +32,7 @@ const LOOKS: u32 = 64;
 #[cfg(loom)]
 const LOOKS: u32 = 1;
 
-impl Gate {
+impl BellConsumer {
     /// The caller is about to sleep.
     pub fn enter(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);

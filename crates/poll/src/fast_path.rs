@@ -1,4 +1,4 @@
-//! The swift way of poll(2): one stream, of which nothing but bytes is asked, is looked at for a short while before anything else
+//! The fast path of poll(2): one stream, of which nothing but bytes is asked, is looked at for a short while before anything else
 //! is done.
 //!
 //! What is unusual, and a wait that lasts, is the general way's ([`super::poll`]).

@@ -23,13 +23,13 @@ pub(crate) struct Inner {
 pub(crate) const SCRATCH: usize = 4096;
 
 /// Where the engine's frames go.
-pub(crate) struct Line<'a> {
+pub(crate) struct DeviceAdapter<'a> {
     pub shared: &'a Shared,
     pub device: &'a mut Device,
     pub gone: &'a mut u64,
 }
 
-impl Line<'_> {
+impl DeviceAdapter<'_> {
     #[inline]
     fn put(&mut self, message: &Message<'_>) -> Result<(), SendError> {
         match self.device.send(message) {
@@ -42,7 +42,7 @@ impl Line<'_> {
     }
 }
 
-impl Link for Line<'_> {
+impl Link for DeviceAdapter<'_> {
     #[inline]
     fn send(&mut self, peer: u32, head: &[u8], body: &[u8]) -> bool {
         let Some(entry) = self.shared.peer(peer) else { return false };

@@ -3,7 +3,7 @@
 //! To set a timer costs some microseconds on a virtual machine, and an interrupt when it is over. So it is set for who becomes
 //! due, not for who has something already, and one that is too early is left: it is looked at when it is over.
 
-use super::list::{drop_client, list, listen_to, places, show, DEFERRED};
+use super::pending::{drop_client, list, listen_to, places, show, DEFERRED};
 use core::sync::atomic::Ordering;
 use shunt_ring::tally::Tally;
 use shunt_segment::channel::BELL;

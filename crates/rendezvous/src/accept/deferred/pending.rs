@@ -1,6 +1,6 @@
 //! The clients that this process has taken off its listeners' queues, and that nobody has accepted yet.
 
-use super::due;
+use super::next_ready;
 use crate::accept::Arrival;
 use crate::listen::forward;
 use crate::reconnect::server;
@@ -186,7 +186,7 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
         gone: false,
         until,
     };
-    let timed = due::timer(listener);
+    let timed = next_ready::timer(listener);
     // One that has something is given next: no bell needs to be heard of it.
     if !waiting.early || !timed {
         let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
@@ -218,7 +218,7 @@ pub(super) fn show(place: usize) {
     waiting.watched |= waiting.shown;
     if !waiting.shown {
         // SAFETY: the address of a slab object, which is never unmapped.
-        due::set_timer(unsafe { &*(waiting.listener as *const Socket) }, 1);
+        next_ready::set_timer(unsafe { &*(waiting.listener as *const Socket) }, 1);
     }
 }
 
@@ -247,7 +247,7 @@ pub(super) fn leave(place: usize) {
 /// Nobody looks at the timer of a listener that does not defer, when no client of its is left. Under the set-up lock.
 pub fn rest(listener: &Socket) {
     if listener.listening.defers.load(Ordering::SeqCst) == 0 && places(listener).next().is_none() {
-        due::set_timer(listener, 0);
+        next_ready::set_timer(listener, 0);
     }
 }
 

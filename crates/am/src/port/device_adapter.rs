@@ -6,7 +6,7 @@ use shunt_endpoint::{
 };
 
 /// An endpoint, and which of its channels belongs to which peer.
-pub(super) struct Line<E> {
+pub(super) struct DeviceAdapter<E> {
     pub endpoint: E,
     channels: Vec<Channel>,
     /// By the channel's place in the endpoint's registry: the channel, 0 for none, and its peer.
@@ -17,7 +17,7 @@ pub(super) struct Line<E> {
     gone: Vec<u32>,
 }
 
-impl<E: Endpoint> Line<E> {
+impl<E: Endpoint> DeviceAdapter<E> {
     pub fn new(endpoint: E, most: u32) -> Self {
         let needs_flush = endpoint.capabilities().needs_flush;
         Self { endpoint, channels: vec![], peers: vec![], most, needs_flush, unflushed: false, gone: vec![] }
@@ -122,7 +122,7 @@ impl<E: Endpoint> Line<E> {
     }
 }
 
-impl<E: Endpoint> Link for Line<E> {
+impl<E: Endpoint> Link for DeviceAdapter<E> {
     fn send(&mut self, peer: u32, head: &[u8], body: &[u8]) -> bool {
         let Some(&channel) = self.channels.get(peer as usize) else { return false };
         let length = head.len() + body.len();

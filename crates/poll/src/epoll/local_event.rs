@@ -15,7 +15,7 @@ const AT_ONCE: usize = 4;
 /// they had announced is taken back. False: another thread sleeps, or may, and needs a bell.
 ///
 /// The caller may hold any lock, so none is waited for.
-pub fn brought(socket: &Socket) -> bool {
+pub fn arrived(socket: &Socket) -> bool {
     let Some(_watchers) = SETS.watchers.try_lock() else { return false };
     let mut held = [const { None }; AT_ONCE];
     let mut next = watcher(socket.watchers.entries());

@@ -1,7 +1,7 @@
 //! The short way of a lone packet over a device that may lose frames: nothing waits before it, nothing is missing, and one message
 //! fills it. So is each of two messages that answer each other, and the one who gets it waits.
 //!
-//! As on the [straight way](crate::straight) all is decided before anything is changed: what is unusual in any way is left as it was,
+//! As on the [straight way](crate::lossless) all is decided before anything is changed: what is unusual in any way is left as it was,
 //! and takes the general way, of which this is what is left where nothing is unusual.
 
 use crate::config::{Nanoseconds, MAXIMUM_WINDOW, MICROSECOND};

@@ -5,9 +5,9 @@ use shunt_am::Nanoseconds;
 use shunt_endpoint::{Channel, Endpoint, OpenError, Tag, Tags};
 use shunt_segment::address::Address;
 
-use crate::gate::{pass, passed, PASSED};
+use crate::discovery::{pass, passed, PASSED};
+use crate::discovery_packet::{Datagram, Kind, FRESH, KNOWN};
 use crate::memory::{load2, peer_state, store2, Count};
-use crate::question::{Datagram, Kind, FRESH, KNOWN};
 use crate::{device, sockaddr, Driver, Peer, Pump, Refusal, PEERS};
 
 /// Questions answered in one call.

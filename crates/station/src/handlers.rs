@@ -6,7 +6,7 @@ use shunt_am::{config::MILLISECOND, Data, Dispatch, Event, Message, Nanoseconds,
 use crate::control::{handler, name, named, Open, UNCLAIMED};
 use crate::memory::{flag, load2, state, Count, Entry, Shared};
 use crate::table::Loan;
-use crate::{spent, Pump, Refusal, STREAMS};
+use crate::{expired, Pump, Refusal, STREAMS};
 
 /// Reservations that may wait at once.
 const WAITING: usize = STREAMS as usize / 2;
@@ -14,13 +14,13 @@ const WAITING: usize = STREAMS as usize / 2;
 /// How long it is believed that nobody at a server claims the reservations made there.
 const PLAIN: Nanoseconds = 30_000 * MILLISECOND;
 
-pub(crate) struct Hands<'a> {
+pub(crate) struct Handlers<'a> {
     pub shared: &'a Shared,
     pub pump: &'a mut dyn Pump,
     pub now: Nanoseconds,
 }
 
-impl<'a> Hands<'a> {
+impl<'a> Handlers<'a> {
     /// The stream that a message on a channel is about, if it belongs to the present use of the channel.
     fn about(&self, message: &Message<'_>) -> Option<(u32, &'a Entry)> {
         let (stream, entry) = self.shared.by_channel(message.peer, message.channel)?;
@@ -53,7 +53,7 @@ impl<'a> Hands<'a> {
             }
             // The port is used again, so the connection that this one was for never came; if it comes after all, and this one is
             // refused, it is nobody else's.
-            shared.spend(entry, spent::CLOSED);
+            shared.spend(entry, expired::CLOSED);
             shared.release(old, entry);
         }
         if let Some(refusal) = shared.is_spent(&open.four, peer.receive.load(Relaxed)) {
@@ -97,7 +97,7 @@ impl<'a> Hands<'a> {
         let free = match self.about(&message) {
             // Also one that expired here, whose CLOSE may be on its way: the peer forgets it by our answer.
             Some((stream, entry)) if !entry.has(flag::CLAIMED) => {
-                self.shared.spend(entry, spent::NOT_MADE);
+                self.shared.spend(entry, expired::NOT_MADE);
                 self.shared.free(stream, entry);
                 true
             }
@@ -117,7 +117,7 @@ impl<'a> Hands<'a> {
         }
         match entry.state() {
             state::RESERVED => {
-                shared.spend(entry, spent::CLOSED);
+                shared.spend(entry, expired::CLOSED);
                 shared.release(stream, entry);
             }
             state::CLOSING if entry.has(flag::CLOSE_SENT) => shared.free(stream, entry),
@@ -130,7 +130,7 @@ impl<'a> Hands<'a> {
     }
 }
 
-impl Dispatch for Hands<'_> {
+impl Dispatch for Handlers<'_> {
     fn request(&mut self, message: Message<'_>, replier: Replier<'_>) {
         match message.handler {
             handler::OPEN => return self.open(message, replier),

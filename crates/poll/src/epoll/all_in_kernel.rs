@@ -17,7 +17,7 @@ use shunt_sys::{cancel, user};
 
 /// Whether the kernel knows everything of the set: epoll_wait then needs nothing of us but names.
 #[inline(always)]
-pub fn plain(set: &Set) -> bool {
+pub fn is_all_in_kernel(set: &Set) -> bool {
     set.ours.load(Ordering::Acquire) == 0
 }
 
@@ -27,7 +27,7 @@ pub fn plain(set: &Set) -> bool {
 ///
 /// # Safety
 /// `events` has room for what `kernel` gives.
-pub unsafe fn wait_plain(
+pub unsafe fn wait_in_kernel(
     set: &'static Set,
     epfd: i32,
     events: *mut epoll_event,
@@ -47,11 +47,16 @@ pub unsafe fn wait_plain(
     )
 }
 
-/// As [`wait_plain`], of a wait that does not sleep: nobody has to wake the thread, and if the set goes meanwhile, its names may.
+/// As [`wait_in_kernel`], of a wait that does not sleep: nobody has to wake the thread, and if the set goes meanwhile, its names may.
 ///
 /// # Safety
-/// As for [`wait_plain`].
-pub unsafe fn look_plain(set: &'static Set, epfd: i32, events: *mut epoll_event, kernel: impl FnOnce() -> i32) -> Option<i32> {
+/// As for [`wait_in_kernel`].
+pub unsafe fn look_in_kernel(
+    set: &'static Set,
+    epfd: i32,
+    events: *mut epoll_event,
+    kernel: impl FnOnce() -> i32,
+) -> Option<i32> {
     // SAFETY: the kernel has filled what it says.
     unsafe { named(set, epfd, events, kernel(), || {}) }
 }

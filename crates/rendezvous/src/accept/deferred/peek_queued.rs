@@ -5,7 +5,7 @@
 //! last: most come from the same process as the one before. The link may tell of one whom another process has taken off meanwhile: then
 //! accept finds nobody, as on Linux when another was faster.
 
-use super::list::{said_something, DEFERRED};
+use super::pending::{said_something, DEFERRED};
 use crate::accept::Arrival;
 use crate::reconnect::shared_client;
 use core::sync::atomic::Ordering;

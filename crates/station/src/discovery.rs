@@ -14,7 +14,7 @@ use shunt_segment::address::Address;
 use shunt_segment::name;
 use shunt_sys::{calls, libc, Result};
 
-use crate::question::{Datagram, Kind, SIZE};
+use crate::discovery_packet::{Datagram, Kind, SIZE};
 use crate::sockaddr::{self, Socket, UnixName};
 use crate::{FourTuple, Refusal};
 
@@ -29,7 +29,7 @@ const SLOT: Nanoseconds = 10_000_000_000;
 pub(crate) const PASSED: usize = SIZE + 20;
 
 /// The gate of a host: a UDP socket that keepers of one user share.
-pub struct Gate {
+pub struct Discovery {
     socket: Socket,
     inside: Socket,
     both: Socket,
@@ -103,19 +103,19 @@ impl Judge {
     }
 }
 
-impl Gate {
+impl Discovery {
     /// Opens the gate in this network namespace, for one family.
     ///
     /// # Errors
     /// EADDRINUSE: another user's is there, and serves everybody; try again later.
-    pub fn open(version_6: bool) -> Result<Gate> {
-        Gate::bind(version_6).and_then(Gate::of)
+    pub fn open(version_6: bool) -> Result<Discovery> {
+        Discovery::bind(version_6).and_then(Discovery::of)
     }
 
     /// A gate's socket, bound: questions wait in its queue until a gate is made of it. The caller closes it.
     ///
     /// # Errors
-    /// As [`Gate::open`].
+    /// As [`Discovery::open`].
     pub fn bind(version_6: bool) -> Result<i32> {
         let any = if version_6 { Address::v6([0; 16], GATE) } else { Address::v4([0; 4], GATE) };
         let socket = sockaddr::udp(&any)?;
@@ -129,11 +129,11 @@ impl Gate {
         Ok(fd)
     }
 
-    /// The gate behind a socket that [`Gate::bind`] gave, which is closed with it.
+    /// The gate behind a socket that [`Discovery::bind`] gave, which is closed with it.
     ///
     /// # Errors
     /// What the system answers.
-    pub fn of(bound: i32) -> Result<Gate> {
+    pub fn of(bound: i32) -> Result<Discovery> {
         let socket = Socket(bound);
         let inside = sockaddr::unix(None)?;
         let both = Socket(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
@@ -142,7 +142,7 @@ impl Gate {
             calls::epoll_ctl(both.0, libc::EPOLL_CTL_ADD, fd, &mut event)?;
         }
         let judge = Judge::new([shunt_endpoint::Tag::random()?.0, shunt_endpoint::Tag::random()?.0]);
-        Ok(Gate { socket, inside, both, judge })
+        Ok(Discovery { socket, inside, both, judge })
     }
 
     /// What is to be polled (POLLIN).

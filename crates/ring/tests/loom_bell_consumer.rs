@@ -1,5 +1,5 @@
 //! Several sleepers of one side, and who takes their bells, in every order that the memory model allows:
-//! RUSTFLAGS="--cfg loom" cargo test --release --test loom_gate
+//! RUSTFLAGS="--cfg loom" cargo test --release --test loom_bell_consumer
 //!
 //! The companion is modelled as what the kernel makes of it: bytes, which wake all who sleep on them and are looked at again
 //! before a sleep ends; ears, which hear each byte that comes, and forget it if the companion is empty when they tell. A lost
@@ -10,7 +10,7 @@ use loom::sync::atomic::{fence, AtomicU32, Ordering};
 use loom::sync::Notify;
 use loom::thread;
 use shunt_ring::bell;
-use shunt_ring::gate::Gate;
+use shunt_ring::bell_consumer::BellConsumer;
 use shunt_segment::channel::{arm, Side};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -37,7 +37,7 @@ impl Companion {
 
 struct Model {
     side: Side,
-    gate: Gate,
+    gate: BellConsumer,
     /// What the peer publishes: stands for the post's word, and for its space.
     published: [AtomicU32; 2],
     companion: Mutex<Companion>,
@@ -83,7 +83,7 @@ impl Model {
     fn new() -> Shared {
         Shared(ManuallyDrop::new(Arc::new(Model {
             side: Side::new(),
-            gate: Gate::default(),
+            gate: BellConsumer::default(),
             published: [AtomicU32::new(0), AtomicU32::new(0)],
             companion: Mutex::new(Companion::default()),
             kernel: AtomicU32::new(0),
