@@ -72,8 +72,6 @@ pub(crate) struct Calls {
     pub wakers: Vec<Waker>,
     /// Answers to calls that nobody made.
     pub strangers: u64,
-    /// Answers of all kinds.
-    pub answers: u64,
     /// The engine's word.
     pub lost: Option<Reason>,
 }
@@ -84,7 +82,7 @@ impl Calls {
         let free = (0..PLACES as u16).rev().collect();
         let pieces = Pieces::new(window.size());
         let (fetches, wakers) = (vec![], vec![]);
-        Self { slots, free, pieces, window, direct, fetches, wakers, strangers: 0, answers: 0, lost: None }
+        Self { slots, free, pieces, window, direct, fetches, wakers, strangers: 0, lost: None }
     }
 
     /// A place for a call.
@@ -141,7 +139,29 @@ impl Calls {
     /// Takes an answer.
     #[inline(always)]
     fn answer(&mut self, words: &[u64], data: &[u8]) {
-        self.answers += 1;
+        // What almost all are: results in a line, to a call that is waited for.
+        if let (&[first, ref rest @ ..], []) = (words, data) {
+            let head = Head::from_word(first);
+            let half = head.flags as u8 * 4;
+            if let Some(place) = self.slots.get_mut(usize::from(head.name.slot)) {
+                let waiting = place.generation == head.name.generation && place.state == State::Waiting;
+                let usual = head.flags & !flag::HALF == 0 && rest.len() <= LINE / 8 && rest.len() as u8 * 8 >= half;
+                if waiting && usual && place.count == 0 && place.waker.is_none() {
+                    place.status = head.code;
+                    place.length = rest.len() as u8 * 8 - half;
+                    for (to, &from) in place.line.iter_mut().zip(rest) {
+                        *to = from;
+                    }
+                    place.state = State::Done;
+                    return;
+                }
+            }
+        }
+        self.answer_as_any(words, data);
+    }
+
+    #[inline(never)]
+    fn answer_as_any(&mut self, words: &[u64], data: &[u8]) {
         let Some(call) = Call::parse(words, data) else { return self.stranger() };
         let Some(place) = self.slots.get_mut(usize::from(call.head.name.slot)) else { return self.stranger() };
         if place.generation != call.head.name.generation || place.state != State::Waiting {
@@ -299,6 +319,14 @@ impl Dispatch for Calls {
             self.lost = Some(reason);
         }
     }
+}
+
+/// The words of a call or an answer that fills a line at most, and how many count.
+#[inline(always)]
+pub(crate) fn one_line(head: Head, [a, b, c]: [u64; LINE / 8], length: usize) -> ([u64; 1 + LINE / 8], usize) {
+    let half = if length % 8 == 0 { 0 } else { flag::HALF };
+    let head = Head { flags: head.flags | half, ..head };
+    ([head.word(), a, b, c], 1 + length.div_ceil(8).min(LINE / 8))
 }
 
 /// The words of a call or an answer before its arguments or results.

@@ -1,7 +1,7 @@
 //! A caller: bound to one server, used by one thread at a time.
 
 use crate::address::Address;
-use crate::calls::{Calls, State, Words};
+use crate::calls::{one_line, Calls, State, Words};
 use crate::device::{End, PEER};
 use crate::error::{Error, Fault, Kind, Ran, Side};
 use crate::rendezvous::{Process, Socket};
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Empty looks between two looks at the clock.
 const LOOKS: u32 = 64;
+/// Looks before the first of them: some microseconds. Awake on both sides, the answer is there before.
+const FIRST: u32 = 1024;
 /// How often a caller that looks asks whether its server lives.
 const HEARTBEAT: u64 = 100_000;
 /// How long a caller that sleeps waits at most for the end of its server: both descriptors wake it, so this guards against nothing else.
@@ -435,16 +437,16 @@ impl Core {
         let timed = how.deadline.is_some() || self.deadline.is_some();
         if plain && !timed && self.dead.is_none() && self.forks == forks::number() {
             let Some(name) = self.calls.take() else { return Err(self.full()) };
-            let mut line = [0; LINE];
-            let mut encoder = Encoder::new(&mut line);
+            let mut line = [0; LINE / 8];
+            let mut encoder = Encoder::new(bytemuck::cast_slice_mut(&mut line));
             arguments.encode(&mut encoder);
             let length = encoder.needed();
-            let mut words = Words::new();
-            let half = words.put(&line[..length]).unwrap_or(0);
-            words.words[0] = Head { name, code: procedure, flags: flags | half }.word();
-            if self.send(words.as_slice(), &[]).is_ok() {
+            let (line, count) = one_line(Head { name, code: procedure, flags }, line, length);
+            if self.send(&line[..count], &[]).is_ok() {
                 return Ok(name);
             }
+            let mut words = Words { words: [0; 8], count };
+            words.words[..count].copy_from_slice(&line[..count]);
             return self.send_again(name, &words, 0, None);
         }
         self.begin_in_general(procedure, &|to| arguments.encode(to), A::MOST, R::MOST, how, flags)
@@ -630,8 +632,7 @@ impl Core {
     /// Waits for a call's answer.
     #[inline(always)]
     fn wait(&mut self, name: Name, until: Option<u64>) -> Result<(), Error> {
-        // Awake on both sides, the answer is there before a clock would be worth reading.
-        for _ in 0..LOOKS {
+        for _ in 0..FIRST {
             if self.calls.slots[usize::from(name.slot)].state == State::Done {
                 return Ok(());
             }

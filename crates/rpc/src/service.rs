@@ -166,7 +166,7 @@ impl<'a> Context<'a> {
 
 /// The place for a procedure's results.
 pub struct Answer<'a> {
-    pub(crate) line: [u8; LINE],
+    pub(crate) line: [u64; LINE / 8],
     pub(crate) length: usize,
     /// What is longer than a line: as long as a message's data.
     pub(crate) scratch: &'a mut Vec<u8>,
@@ -190,7 +190,7 @@ impl Answer<'_> {
     #[inline(always)]
     pub fn put<T: Xdr>(&mut self, results: &T) {
         if T::MOST <= LINE {
-            let mut encoder = Encoder::new(&mut self.line);
+            let mut encoder = Encoder::new(bytemuck::cast_slice_mut(&mut self.line));
             results.encode(&mut encoder);
             self.length = encoder.needed();
             self.place = Place::Line;
@@ -212,7 +212,7 @@ impl Answer<'_> {
         let (needed, fits) = (encoder.needed(), encoder.fits());
         self.length = needed;
         if needed <= LINE {
-            self.line[..needed].copy_from_slice(&self.scratch[..needed]);
+            bytemuck::cast_slice_mut::<u64, u8>(&mut self.line)[..needed].copy_from_slice(&self.scratch[..needed]);
             self.place = Place::Line;
             return;
         }

@@ -115,9 +115,7 @@ fn push(end: &mut Shm, message: &Message<'_>) {
 }
 
 fn pull(end: &mut Shm, arrival: &mut Arrival) {
-    while !end.receive(arrival) {
-        std::hint::spin_loop();
-    }
+    while !end.receive(arrival) {}
     end.release(arrival);
 }
 
@@ -209,9 +207,7 @@ impl<'m> Ends<'m> {
         for _ in 0..BLOCKS {
             let mut taken = 0;
             while taken < BLOCK {
-                while !self.bare.receive(&mut self.arrival) {
-                    std::hint::spin_loop();
-                }
+                while !self.bare.receive(&mut self.arrival) {}
                 let length = self.arrival.len();
                 self.arrival.copy_to(&segment, 0, &mut target[taken..taken + length]);
                 taken += length;
