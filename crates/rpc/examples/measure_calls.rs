@@ -13,13 +13,7 @@ impl Service for Null {
     }
 
     #[inline]
-    fn call(
-        &mut self,
-        _: &Context<'_>,
-        procedure: u16,
-        arguments: Decoder<'_>,
-        answer: &mut Answer<'_>,
-    ) -> Result<(), Refusal> {
+    fn call(&mut self, _: &Context<'_>, procedure: u16, arguments: Decoder<'_>, answer: &mut Answer<'_>) -> Result<(), Refusal> {
         match procedure {
             0 => serve(arguments, answer, |()| Ok(())),
             _ => Err(Refusal::NoProcedure),

@@ -10,8 +10,8 @@
 //!
 //! So a place is given to another call only when no answer to the last one can come any more: a late answer meets nobody.
 
-use crate::wire::{flag, handler, status, Call, Head, Name, Piece, LINE};
 use crate::window::{Pieces, Window, PLACES};
+use crate::wire::{flag, handler, status, Call, Head, Name, Piece, LINE};
 use shunt_am::{Dispatch, Event, Message, Reason, Replier};
 use std::task::Waker;
 

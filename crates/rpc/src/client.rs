@@ -191,7 +191,13 @@ fn rendezvous(
         use io::ErrorKind as K;
         let waits = matches!(
             again.kind(),
-            K::ConnectionRefused | K::NotFound | K::UnexpectedEof | K::ConnectionReset | K::BrokenPipe | K::Interrupted | K::WouldBlock
+            K::ConnectionRefused
+                | K::NotFound
+                | K::UnexpectedEof
+                | K::ConnectionReset
+                | K::BrokenPipe
+                | K::Interrupted
+                | K::WouldBlock
         );
         if !waits {
             let kind = if again.kind() == K::TimedOut { Kind::Unreachable } else { Kind::System };
@@ -277,7 +283,9 @@ pub fn list(address: &Address, options: &Options) -> Result<Vec<crate::service::
             Err(error) => return Err(fail(&error)),
         }
     }
-    crate::xdr::from_bytes::<crate::xdr::List<crate::service::Listed, 4096>>(&list).map(|list| list.0).map_err(|error| fail(&error))
+    crate::xdr::from_bytes::<crate::xdr::List<crate::service::Listed, 4096>>(&list)
+        .map(|list| list.0)
+        .map_err(|error| fail(&error))
 }
 
 /// What a server answered instead of binding.
@@ -300,12 +308,7 @@ fn refusal(address: &Address, program: u32, versions: &RangeInclusive<u32>, welc
 }
 
 impl Core {
-    fn bind(
-        address: &Address,
-        options: &Options,
-        program: u32,
-        versions: &RangeInclusive<u32>,
-    ) -> Result<Self, Error> {
+    fn bind(address: &Address, options: &Options, program: u32, versions: &RangeInclusive<u32>) -> Result<Self, Error> {
         let forks = forks::watch();
         let (socket, end, welcome) = rendezvous(address, options, Purpose::Call, program, versions)?;
         let (Welcome::Bound { version, card }, Some((end, window))) = (welcome, end) else {
@@ -441,6 +444,10 @@ impl Core {
             let mut encoder = Encoder::new(bytemuck::cast_slice_mut(&mut line));
             arguments.encode(&mut encoder);
             let length = encoder.needed();
+            if encoder.is_over() {
+                self.calls.give_back(name.slot);
+                return Err(self.over());
+            }
             let (line, count) = one_line(Head { name, code: procedure, flags }, line, length);
             if self.send(&line[..count], &[]).is_ok() {
                 return Ok(name);
@@ -450,6 +457,11 @@ impl Core {
             return self.send_again(name, &words, 0, None);
         }
         self.begin_in_general(procedure, &|to| arguments.encode(to), A::MOST, R::MOST, how, flags)
+    }
+
+    #[cold]
+    fn over(&self) -> Error {
+        self.fail(Kind::TooLong, Side::Caller, Ran::No, "an argument has more elements than its definition allows")
     }
 
     #[cold]
@@ -523,6 +535,9 @@ impl Core {
         let mut encoder = Encoder::new(&mut self.scratch);
         encode(&mut encoder);
         let length = encoder.needed();
+        if encoder.is_over() {
+            return Err(self.over());
+        }
         // Where memory is not shared, pieces travel as a store, and the call behind the last of them.
         let stores = !self.calls.direct && how.lent.iter().any(|lent| lent.to_server);
         let large = length > self.medium || stores && length > LINE;

@@ -6,8 +6,8 @@ use shunt_am::{Config, Dispatch};
 use shunt_endpoint::device::shm::{self, Shm};
 use shunt_endpoint::device::udp::{self, Udp};
 use shunt_endpoint::{
-    Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment, SendError,
-    Tag, Tags, Ticket, WORDS,
+    Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment,
+    SendError, Tag, Tags, Ticket, WORDS,
 };
 use std::io;
 use std::net::IpAddr;

@@ -51,14 +51,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            threads: 1,
-            callers: 1024,
-            users: vec![],
-            everyone: false,
-            spin: Duration::from_micros(50),
-            window: 64 << 20,
-        }
+        Self { threads: 1, callers: 1024, users: vec![], everyone: false, spin: Duration::from_micros(50), window: 64 << 20 }
     }
 }
 
@@ -369,12 +362,10 @@ impl<S: Service> Serving<'_, S> {
             Some(_) => return answer_status(replier, &call, status::BAD_ARGUMENTS, "they do not lie in the window"),
         };
         let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline };
-        let mut answer =
-            Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line };
+        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line };
         let service = &mut *self.service;
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            service.call(&context, call.head.code, Decoder::new(arguments), &mut answer)
-        }));
+        let result =
+            catch_unwind(AssertUnwindSafe(|| service.call(&context, call.head.code, Decoder::new(arguments), &mut answer)));
         if call.head.flags & flag::ONE_WAY != 0 {
             return;
         }
@@ -454,6 +445,9 @@ fn answer_in_general(
             let text = format!("results of {bytes} bytes, and room for {room}: Options::room sets more aside");
             answer_status(replier, call, status::TOO_LONG, &text);
         }
+        (Ok(Ok(())), Place::Over) => {
+            answer_status(replier, call, status::TOO_LONG, "a result has more elements than its definition allows");
+        }
         (Ok(Err(Refusal::NoProcedure)), _) => {
             answer_status(replier, call, status::NO_PROCEDURE, &format!("number {}", call.head.code));
         }
@@ -486,8 +480,7 @@ impl<'a, S: Service> Worker<'a, S> {
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let interfaces = service.interfaces();
         let (active, sleeping) = (vec![], HashMap::new());
-        let worker =
-            Self { number, options, stop, shared, inlet, service, interfaces, epoll, active, sleeping, serial: 0 };
+        let worker = Self { number, options, stop, shared, inlet, service, interfaces, epoll, active, sleeping, serial: 0 };
         worker.watch(stop.bell.as_raw_fd(), token::STOP, libc::EPOLLIN)?;
         worker.watch(shared[number].bell.as_raw_fd(), token::BELL, libc::EPOLLIN)?;
         Ok(worker)
@@ -547,8 +540,7 @@ impl<'a, S: Service> Worker<'a, S> {
         let mut came = false;
         for at in 0..self.active.len() {
             let caller = &mut self.active[at];
-            let mut serving =
-                Serving { service: &mut self.service, interfaces: &self.interfaces, caller: &mut caller.state };
+            let mut serving = Serving { service: &mut self.service, interfaces: &self.interfaces, caller: &mut caller.state };
             if caller.end.poll(&mut serving) > 0 {
                 caller.busy = 0;
                 came = true;

@@ -1,12 +1,12 @@
 //! What a server serves: procedures by number, each given its arguments as bytes and a place for its results.
 
+use crate::client::Reference;
 use crate::client::{Scalar, Shared};
 use crate::error::Fault;
 use crate::rendezvous::Process;
 use crate::window::Window;
 use crate::wire::{Name, Piece, LINE};
 use crate::xdr::{self, Bytes, Decoder, Encoder, List, Reason, Xdr};
-use crate::client::Reference;
 use std::fmt;
 use std::time::Duration;
 
@@ -183,6 +183,8 @@ pub(crate) enum Place {
     Window(Piece),
     /// Nowhere: they have so many bytes.
     TooLong(usize),
+    /// Nowhere: they are none of the definition's.
+    Over,
 }
 
 impl Answer<'_> {
@@ -193,7 +195,7 @@ impl Answer<'_> {
             let mut encoder = Encoder::new(bytemuck::cast_slice_mut(&mut self.line));
             results.encode(&mut encoder);
             self.length = encoder.needed();
-            self.place = Place::Line;
+            self.place = if encoder.is_over() { Place::Over } else { Place::Line };
             return;
         }
         self.put_long(&|to| results.encode(to));
@@ -211,6 +213,10 @@ impl Answer<'_> {
         encode(&mut encoder);
         let (needed, fits) = (encoder.needed(), encoder.fits());
         self.length = needed;
+        if encoder.is_over() {
+            self.place = Place::Over;
+            return;
+        }
         if needed <= LINE {
             bytemuck::cast_slice_mut::<u64, u8>(&mut self.line)[..needed].copy_from_slice(&self.scratch[..needed]);
             self.place = Place::Line;

@@ -43,7 +43,8 @@ impl Window {
     /// Memory that a server may be given. Pages are there when they are touched.
     pub fn create(size: usize) -> io::Result<Self> {
         // SAFETY: a string that ends in 0.
-        let descriptor = checked(unsafe { libc::memfd_create(c"shunt-rpc".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
+        let descriptor =
+            checked(unsafe { libc::memfd_create(c"shunt-rpc".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
         // SAFETY: just made, and nobody else's.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         // SAFETY: numbers only.
@@ -74,9 +75,7 @@ impl Window {
     fn map(descriptor: OwnedFd, size: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0)
-        };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -88,7 +87,8 @@ impl Window {
         if !SIZES.contains(&size) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no size for a window"));
         }
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
         // SAFETY: a new mapping.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), size as usize, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {

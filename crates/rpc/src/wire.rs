@@ -310,14 +310,7 @@ impl Hello {
         };
         let (lowest, highest) = unpair(words[3]);
         let (program, zero) = unpair(words[2]);
-        (zero == 0).then_some(Self {
-            purpose,
-            program,
-            lowest,
-            highest,
-            window: words[4],
-            card: Card::get(&words[5..17]),
-        })
+        (zero == 0).then_some(Self { purpose, program, lowest, highest, window: words[4], card: Card::get(&words[5..17]) })
     }
 }
 

@@ -32,8 +32,8 @@ pub enum Reason {
     Depth,
     /// Bytes remain behind the value.
     Rest(usize),
-    /// A string of a procedure whose language has Unicode strings only is not UTF-8.
-    Text,
+    /// Arguments that are references cannot be decoded.
+    Borrowed,
     /// A window that does not lie in the caller's memory, or is not aligned for its elements.
     Window,
 }
@@ -59,7 +59,7 @@ impl fmt::Display for Error {
             Reason::Arm(value) => write!(to, "no arm of the union for {value}"),
             Reason::Depth => write!(to, "nested deeper than {DEEPEST}"),
             Reason::Rest(count) => write!(to, "{count} bytes behind the value"),
-            Reason::Text => to.write_str("a string that is not UTF-8"),
+            Reason::Borrowed => to.write_str("a reference is not decoded"),
             Reason::Window => to.write_str("a window outside the caller's memory"),
         }
     }
@@ -71,13 +71,14 @@ impl std::error::Error for Error {}
 pub struct Encoder<'a> {
     into: &'a mut [u8],
     at: usize,
+    over: bool,
 }
 
 impl<'a> Encoder<'a> {
     /// Over `into`.
     #[inline(always)]
     pub fn new(into: &'a mut [u8]) -> Self {
-        Self { into, at: 0 }
+        Self { into, at: 0, over: false }
     }
 
     /// Bytes of all that was encoded, whether they found room or not.
@@ -119,6 +120,19 @@ impl<'a> Encoder<'a> {
     pub fn fixed(&mut self, bytes: &[u8]) {
         self.put(bytes);
         self.put(&[0; 3][..bytes.len().wrapping_neg() & 3]);
+    }
+
+    /// Whether a value had more elements than its definition allows.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Notes a count that has a bound.
+    #[inline(always)]
+    pub fn bounded(&mut self, count: usize, most: u32) {
+        self.over |= count > most as usize;
     }
 
     /// A count and so many bytes.
@@ -407,8 +421,8 @@ impl<const N: usize> Xdr for Opaque<N> {
     }
 }
 
-/// `opaque name<MOST>`, and `string name<MOST>`: C's strings have no encoding. A longer one is cut by nobody: it is refused by whoever
-/// decodes it, and by generated stubs before it is sent.
+/// `opaque name<MOST>`, and `string name<MOST>`: C's strings have no encoding. A longer one is refused before it is
+/// sent, and by whoever decodes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes<const BOUND: u32>(pub Vec<u8>);
 
@@ -417,6 +431,7 @@ impl<const BOUND: u32> Xdr for Bytes<BOUND> {
     const MOST: usize = padded(BOUND as usize).saturating_add(4);
     #[inline]
     fn encode(&self, to: &mut Encoder<'_>) {
+        to.bounded(self.0.len(), BOUND);
         to.variable(&self.0);
     }
     #[inline]
@@ -458,6 +473,7 @@ impl<T: Xdr, const BOUND: u32> Xdr for List<T, BOUND> {
     const LEAST: usize = 4;
     const MOST: usize = T::MOST.saturating_mul(BOUND as usize).saturating_add(4);
     fn encode(&self, to: &mut Encoder<'_>) {
+        to.bounded(self.0.len(), BOUND);
         to.unsigned(self.0.len() as u32);
         self.0.iter().for_each(|value| value.encode(to));
     }
@@ -528,6 +544,19 @@ tuple!(A B C D E);
 tuple!(A B C D E F);
 tuple!(A B C D E F G);
 tuple!(A B C D E F G H);
+
+/// Arguments that a caller keeps. They are never decoded as references: there would be nobody to own them.
+impl<T: Xdr> Xdr for &T {
+    const LEAST: usize = T::LEAST;
+    const MOST: usize = T::MOST;
+    #[inline(always)]
+    fn encode(&self, to: &mut Encoder<'_>) {
+        (**self).encode(to);
+    }
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
+        Err(from.error(Reason::Borrowed))
+    }
+}
 
 /// By reference: what a caller has encodes as the value would.
 impl<T: Xdr> Xdr for Box<T> {

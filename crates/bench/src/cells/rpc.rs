@@ -12,7 +12,9 @@ use shunt_am::{Dispatch, Message as Active, Replier};
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::{Address, Arrival, Body, Endpoint, Message, SendError, Tags};
 use shunt_rpc::xdr::Decoder;
-use shunt_rpc::{serve, Answer, Client, Context, How, Interface, Options, Pending, Reference, Refusal, Server, ServerOptions, Service};
+use shunt_rpc::{
+    serve, Answer, Client, Context, How, Interface, Options, Pending, Reference, Refusal, Server, ServerOptions, Service,
+};
 
 use crate::contenders::{Carrier, Contender};
 use crate::hosts::contender::{first_of_all, pin};

@@ -38,7 +38,13 @@ impl Service for Test {
         vec![interface(1), interface(2)]
     }
 
-    fn call(&mut self, context: &Context<'_>, procedure: u16, arguments: Decoder<'_>, answer: &mut Answer<'_>) -> Result<(), Refusal> {
+    fn call(
+        &mut self,
+        context: &Context<'_>,
+        procedure: u16,
+        arguments: Decoder<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Refusal> {
         match procedure {
             NULL => serve(arguments, answer, |()| Ok(())),
             ADD => serve(arguments, answer, |(a, b): (i32, i32)| Ok(a.wrapping_add(b))),
