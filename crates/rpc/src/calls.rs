@@ -324,7 +324,7 @@ impl Dispatch for Calls {
 /// The words of a call or an answer that fills a line at most, and how many count.
 #[inline(always)]
 pub(crate) fn one_line(head: Head, [a, b, c]: [u64; LINE / 8], length: usize) -> ([u64; 1 + LINE / 8], usize) {
-    let half = if length % 8 == 0 { 0 } else { flag::HALF };
+    let half = if length.is_multiple_of(8) { 0 } else { flag::HALF };
     let head = Head { flags: head.flags | half, ..head };
     ([head.word(), a, b, c], 1 + length.div_ceil(8).min(LINE / 8))
 }
@@ -359,7 +359,7 @@ impl Words {
             word[..eight.len()].copy_from_slice(eight);
             self.push(u64::from_ne_bytes(word));
         }
-        Some(if bytes.len() % 8 == 0 { 0 } else { flag::HALF })
+        Some(if bytes.len().is_multiple_of(8) { 0 } else { flag::HALF })
     }
 
     #[inline(always)]

@@ -571,7 +571,7 @@ impl Core {
                         word[..eight.len()].copy_from_slice(eight);
                         words.push(u64::from_ne_bytes(word));
                     }
-                    flags |= if length % 8 == 0 { 0 } else { flag::HALF };
+                    flags |= if length.is_multiple_of(8) { 0 } else { flag::HALF };
                 }
                 None => data = length,
             }
@@ -1008,7 +1008,7 @@ pub struct Pending<'c, R> {
     results: PhantomData<fn() -> R>,
 }
 
-impl<R: Xdr> Pending<'_, R> {
+impl<'c, R: Xdr> Pending<'c, R> {
     /// Waits for the results.
     ///
     /// # Errors
@@ -1019,6 +1019,12 @@ impl<R: Xdr> Pending<'_, R> {
         let mut core = pending.client.core();
         core.wait(pending.name, pending.until)?;
         core.take(pending.name)
+    }
+
+    /// The same call, of which the results are another type.
+    pub(crate) fn of<T: Xdr>(self) -> Pending<'c, T> {
+        let this = std::mem::ManuallyDrop::new(self);
+        Pending { client: this.client, name: this.name, until: this.until, results: PhantomData }
     }
 
     /// Whether [`Pending::wait`] would not wait. Takes what has come.
@@ -1120,6 +1126,12 @@ impl<T: Scalar> Buffer<'_, T> {
             return Err(core.fail(Kind::Busy, Side::Caller, Ran::No, "the buffer is lent to a call that has not ended"));
         }
         Ok(Lent { number: self.number, piece: self.piece, to_server, from_server })
+    }
+
+    /// Offset and bytes, as arguments have them.
+    #[must_use]
+    pub fn name(&self) -> [u32; 2] {
+        [self.piece.offset, self.piece.length]
     }
 
     /// How arguments name it.

@@ -259,6 +259,8 @@ struct Worker<'a, S> {
     service: S,
     interfaces: Vec<Interface>,
     epoll: OwnedFd,
+    /// Boxed: they go to and fro between the two, and are some kilobytes.
+    #[allow(clippy::vec_box)]
     active: Vec<Box<Caller>>,
     sleeping: HashMap<u64, Box<Caller>>,
     serial: u64,

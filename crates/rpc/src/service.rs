@@ -148,17 +148,22 @@ impl<'a> Context<'a> {
         self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(crate::client::now())))
     }
 
+    /// The same as an address, for C: elements of `size` bytes, at most `most`, and how many they are.
+    #[must_use]
+    pub fn memory(&self, offset: u32, length: u32, size: u32, most: u32) -> Option<(*mut u8, u32)> {
+        let lies = offset.is_multiple_of(size) && length.is_multiple_of(size) && length / size <= most;
+        Some((self.window.pointer(Piece { offset, length }).filter(|_| lies)?, length / size))
+    }
+
     /// The caller's memory that an argument names.
     ///
     /// # Errors
     /// `Window`: it does not lie in the caller's window, is not aligned, or has more elements than `most`.
     pub fn shared<T: Scalar>(&self, reference: Reference<T>, most: u32) -> Result<Shared<'_, T>, xdr::Error> {
         let Piece { offset, length } = reference.piece;
-        let (size, count) = (size_of::<T>() as u32, length / size_of::<T>() as u32);
-        let lies = offset % size == 0 && length % size == 0 && count <= most;
-        match self.window.pointer(reference.piece).filter(|_| lies) {
+        match self.memory(offset, length, size_of::<T>() as u32, most) {
             // SAFETY: in the mapping, which lives as long as the connection; the offset is aligned, and so is the mapping.
-            Some(at) => Ok(unsafe { Shared::new(at.cast(), count as usize) }),
+            Some((at, count)) => Ok(unsafe { Shared::new(at.cast(), count as usize) }),
             None => Err(xdr::Error { at: 0, reason: Reason::Window }),
         }
     }
@@ -203,7 +208,7 @@ impl Answer<'_> {
 
     /// Puts results that are encoded already.
     pub fn put_bytes(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.len() % 4 == 0);
+        debug_assert!(bytes.len().is_multiple_of(4));
         self.put_long(&|to| to.fixed(bytes));
     }
 

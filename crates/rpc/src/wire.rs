@@ -142,11 +142,19 @@ impl<'a> Call<'a> {
 #[inline(always)]
 fn inline<'a>(words: &'a [u64], data: &'a [u8], flags: u16) -> Option<&'a [u8]> {
     if !data.is_empty() {
-        return (words.is_empty() && flags & flag::HALF == 0 && data.len() % 4 == 0).then_some(data);
+        return (words.is_empty() && flags & flag::HALF == 0 && data.len().is_multiple_of(4)).then_some(data);
     }
     let bytes: &[u8] = bytemuck::cast_slice(words);
     let half = usize::from(flags & flag::HALF != 0) * 4;
     bytes.get(..bytes.len().checked_sub(half)?)
+}
+
+/// Judges the words and data of a call or an answer as their receiver does: the procedure or status, and bytes of arguments or
+/// results, if they keep to the format. For fuzzers and dissectors.
+#[must_use]
+pub fn judge(words: &[u64], data: &[u8]) -> Option<(Name, u16, usize)> {
+    let call = Call::parse(words, data)?;
+    Some((call.head.name, call.head.code, call.large.map_or(call.inline.len(), |piece| piece.length as usize)))
 }
 
 /// Answers, as numbers of the wire.

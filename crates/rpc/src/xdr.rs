@@ -243,6 +243,14 @@ impl<'a> Decoder<'a> {
         self.fixed(count)
     }
 
+    /// All bytes that are left.
+    #[inline]
+    pub fn rest(&mut self) -> &'a [u8] {
+        let rest = &self.bytes[self.at..];
+        self.at = self.bytes.len();
+        rest
+    }
+
     /// Goes a level down while `read` runs.
     ///
     /// # Errors

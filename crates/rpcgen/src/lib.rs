@@ -11,12 +11,14 @@
 //!
 #![doc = include_str!("../README.md")]
 
+mod c;
 mod check;
 pub mod model;
 mod names;
 mod parse;
 mod rust;
 
+pub use c::{generate as c, C};
 pub use check::breaks;
 pub use parse::{parse, Error};
 pub use rust::generate as rust;

@@ -1,8 +1,8 @@
-//! `shunt-rpcgen FILE.x [--output FILE.rs]`: typed callers and servers. `shunt-rpcgen --check OLD.x NEW.x`: what the new file breaks.
+//! `shunt-rpcgen FILE.x [--output FILE.rs]`, `shunt-rpcgen --c FILE.x --output BASE`: typed callers and servers. `shunt-rpcgen --check OLD.x NEW.x`: what the new file breaks.
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: shunt-rpcgen FILE.x [--output FILE.rs]\n       shunt-rpcgen --check OLD.x NEW.x";
+const USAGE: &str = "usage: shunt-rpcgen FILE.x [--output FILE.rs]\n       shunt-rpcgen --c FILE.x --output BASE   (BASE.h and BASE.c)\n       shunt-rpcgen --check OLD.x NEW.x";
 
 fn read(path: &str) -> Result<shunt_rpcgen::model::File, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
@@ -16,6 +16,14 @@ fn run(arguments: &[&str]) -> Result<ExitCode, String> {
             let broken = shunt_rpcgen::breaks(&read(old)?, &read(new)?);
             broken.iter().for_each(|sentence| println!("{sentence}"));
             return Ok(ExitCode::from(u8::from(!broken.is_empty())));
+        }
+        ["--c", path, "--output" | "-o", base] => {
+            let name =
+                std::path::Path::new(base).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            let made = shunt_rpcgen::c(&read(path)?, &name).map_err(|error| format!("{path}: {error}"))?;
+            for (target, text) in [(format!("{base}.h"), made.header), (format!("{base}.c"), made.source)] {
+                std::fs::write(&target, text).map_err(|error| format!("{target}: {error}"))?;
+            }
         }
         [path] | [path, "--output" | "-o", _] if !path.starts_with('-') => {
             let text = shunt_rpcgen::rust(&read(path)?).map_err(|error| format!("{path}: {error}"))?;
