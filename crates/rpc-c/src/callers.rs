@@ -143,9 +143,10 @@ pub unsafe extern "C" fn shunt_rpc_buffer_new(client: *mut Handle, size: usize) 
     // SAFETY: the caller's client.
     let handle = unsafe { &mut *client };
     match handle.client.buffer::<u8>(size) {
-        // SAFETY: freed before its client, says the header.
         Ok(buffer) => {
-            Box::into_raw(Box::new(Memory { buffer: unsafe { transmute::<Buffer<'_, u8>, Buffer<'static, u8>>(buffer) } }))
+            // SAFETY: freed before its client, says the header.
+            let buffer = unsafe { transmute::<Buffer<'_, u8>, Buffer<'static, u8>>(buffer) };
+            Box::into_raw(Box::new(Memory { buffer }))
         }
         Err(error) => {
             handle.last.note(&error);

@@ -109,9 +109,12 @@ pub unsafe extern "C" fn shunt_rpc_serve(
     let interfaces: Vec<Interface> = unsafe { std::slice::from_raw_parts(interfaces, count) }
         .iter()
         .map(|table| {
-            // SAFETY: as above.
-            let methods =
-                if table.count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(table.procedures, table.count) } };
+            let methods = if table.count == 0 {
+                &[]
+            } else {
+                // SAFETY: as above.
+                unsafe { std::slice::from_raw_parts(table.procedures, table.count) }
+            };
             let procedure = |method: &Method| {
                 // SAFETY: as above.
                 let (name, definition) = unsafe { (text(method.name), text(method.definition)) };

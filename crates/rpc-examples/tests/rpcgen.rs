@@ -42,7 +42,7 @@ fn codec() -> Option<PathBuf> {
 fn recoded(program: &PathBuf, all: &[Vec<u8>]) -> Vec<Option<Vec<u8>>> {
     let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    std::thread::scope(|scope| {
+    let answers = std::thread::scope(|scope| {
         scope.spawn(move || {
             for bytes in all {
                 to.write_all(&(bytes.len() as u32).to_ne_bytes()).unwrap();
@@ -60,7 +60,9 @@ fn recoded(program: &PathBuf, all: &[Vec<u8>]) -> Vec<Option<Vec<u8>>> {
             })
         });
         answers.collect::<Vec<_>>()
-    })
+    });
+    assert!(child.wait().unwrap().success());
+    answers
 }
 
 fn text<const N: u32>(most: usize) -> impl Strategy<Value = Bytes<N>> {

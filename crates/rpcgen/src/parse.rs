@@ -460,7 +460,9 @@ impl Parser {
         let name = self.name("a procedure's name")?;
         self.expect('(')?;
         let mut parameters = vec![];
-        if !(matches!(self.peek(), Token::Word(word) if word == "void") && self.void()) && !self.is(')') {
+        let void = matches!(self.peek(), Token::Word(word) if word == "void");
+        let none = if void { self.void() } else { self.is(')') };
+        if !none {
             loop {
                 parameters.push(self.parameter(parameters.len())?);
                 if !self.is(',') {

@@ -270,11 +270,11 @@ impl Writer<'_> {
     }
 
     /// The number of a discriminant as its type has it.
-    fn label(&self, of: &Declaration, label: &str, value: i64) -> String {
+    fn label(&self, of: &Declaration, value: i64) -> String {
         match &of.base {
             Base::Bool => (value != 0).to_string(),
             Base::Named(name) => match self.file.definition(name) {
-                Some(Definition::Typedef(other)) => self.label(other, label, value),
+                Some(Definition::Typedef(other)) => self.label(other, value),
                 Some(Definition::Enumeration(name, members)) => {
                     let member = members.iter().find(|(_, found)| *found == value);
                     member.map_or_else(|| value.to_string(), |(member, _)| format!("{}::{}", kind(name), kind(member)))
@@ -326,7 +326,7 @@ impl Writer<'_> {
         }
         line!(self, "    fn encode(&self, to: &mut {X}::Encoder<'_>) {{\n        match self {{");
         for (label, value, arm) in &union.arms {
-            let number = self.label(&union.discriminant, label, *value);
+            let number = self.label(&union.discriminant, *value);
             let (holds, then) = match arm {
                 Some(_) => ("(value)", format!("; {X}::Xdr::encode(value, to)")),
                 None => ("", String::new()),
@@ -345,7 +345,7 @@ impl Writer<'_> {
         line!(self, "    fn decode(from: &mut {X}::Decoder<'_>) -> ::std::result::Result<Self, {X}::Error> {{");
         line!(self, "        Ok(match <{decides} as {X}::Xdr>::decode(from)? {{");
         for (label, value, arm) in &union.arms {
-            let number = self.label(&union.discriminant, label, *value);
+            let number = self.label(&union.discriminant, *value);
             let holds = if arm.is_some() { format!("({X}::Xdr::decode(from)?)") } else { String::new() };
             line!(self, "            {number} => Self::{}{holds},", variant(label, *value));
         }
