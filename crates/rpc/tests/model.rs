@@ -64,7 +64,7 @@ fn long_arguments_and_results_go_through_the_window(make: Make<'_>) {
     let server = make("long", ServerOptions::default());
     let client = client(server.address());
     for length in [32_000, 32_700, 33_000, 100_000, 1_000_000] {
-        let data = Data::from((0..length).map(|at| (at * 7 >> 3) as u8).collect::<Vec<_>>());
+        let data = Data::from((0..length).map(|at| ((at * 7) >> 3) as u8).collect::<Vec<_>>());
         assert!(client.call::<_, Data>(ECHO, &data).unwrap() == data, "{length}");
     }
     let error = client.call::<_, Data>(ECHO, &Data::from(vec![1; 1_500_000])).unwrap_err();
