@@ -20,6 +20,7 @@ mod messages;
 mod pipe;
 mod requests;
 mod rights;
+mod rpc;
 mod runs;
 mod shadow;
 mod updates;
@@ -45,6 +46,9 @@ pub const TARGETS: &[Target] = &[
     ("agent_requests", requests::run),
     ("updates", updates::run),
     ("instructions", instructions::run),
+    ("rpc_records", rpc::records),
+    ("rpc_values", rpc::values),
+    ("rpc_definitions", rpc::definitions),
 ];
 
 /// Runs the target `name`.

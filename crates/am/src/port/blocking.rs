@@ -194,6 +194,20 @@ impl<'m, E: Endpoint> Port<'m, E> {
         }
     }
 
+    /// Sends a request, without polling.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing was sent.
+    #[inline(always)]
+    pub fn try_request(&mut self, peer: u32, handler: u8, words: &[u64], data: &[u8]) -> Result<(), Refused> {
+        if self.engine.config().reliable == 0 {
+            self.now();
+        }
+        self.engine.request(self.now, peer, 0, handler, words, data, &mut self.line)?;
+        self.line.flush();
+        Ok(())
+    }
+
     /// The same of a request that was refused, perhaps for want of credit or room.
     #[inline(never)]
     fn request_again(

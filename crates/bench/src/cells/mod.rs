@@ -19,6 +19,7 @@ mod postgres;
 pub mod redis;
 mod relay;
 mod request;
+mod rpc;
 mod stream;
 mod ttcp;
 mod unix;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(bandwidth::Bandwidth),
         Box::new(buffers::Buffers),
         Box::new(request::Request),
+        Box::new(rpc::Rpc),
         Box::new(load::Load::connections()),
         Box::new(load::Load::waiting()),
         Box::new(load::Load::threads()),

@@ -4,7 +4,7 @@
 //! processor of their own, and spin where the row does not say that they block.
 
 mod aims;
-mod contender;
+pub(crate) mod contender;
 mod endpoints;
 mod kernel;
 mod messages;

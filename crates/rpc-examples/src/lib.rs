@@ -1,0 +1,11 @@
+//! What `shunt-rpcgen` makes of two definitions, in modules of their own.
+
+/// `examples/log.x`.
+pub mod log {
+    include!(concat!(env!("OUT_DIR"), "/log.rs"));
+}
+
+/// `tests/torture.x`: all of the language that rpcgen takes, too.
+pub mod torture {
+    include!(concat!(env!("OUT_DIR"), "/torture.rs"));
+}

@@ -1,0 +1,185 @@
+//! The end of a binding: an endpoint of the address's device, with active messages on it.
+
+use crate::wire::Card;
+use shunt_am::port::{config_for, memory, Port};
+use shunt_am::{Config, Dispatch};
+use shunt_endpoint::device::shm::{self, Shm};
+use shunt_endpoint::device::udp::{self, Udp};
+use shunt_endpoint::{
+    Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment,
+    SendError, Tag, Tags, Ticket, WORDS,
+};
+use std::io;
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+
+/// Shared memory, compiled into whoever polls; and every other device, behind a table.
+pub enum Any {
+    /// Of this host.
+    Memory(Shm),
+    /// Another.
+    Other(Box<dyn Endpoint + Send>),
+}
+
+macro_rules! forward {
+    ($self:ident, $end:ident => $call:expr) => {
+        match $self {
+            Any::Memory($end) => $call,
+            Any::Other($end) => $call,
+        }
+    };
+}
+
+impl Endpoint for Any {
+    #[inline]
+    fn capabilities(&self) -> &Capabilities {
+        forward!(self, end => end.capabilities())
+    }
+    #[inline]
+    fn segment(&self) -> Segment {
+        forward!(self, end => end.segment())
+    }
+    fn address(&self) -> Address {
+        forward!(self, end => end.address())
+    }
+    fn new_tag(&mut self) -> Result<Tag, shunt_sys::Errno> {
+        forward!(self, end => end.new_tag())
+    }
+    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
+        forward!(self, end => end.open(remote, tags))
+    }
+    fn close(&mut self, channel: Channel) {
+        forward!(self, end => end.close(channel))
+    }
+    #[inline]
+    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
+        forward!(self, end => end.send(message))
+    }
+    #[inline(always)]
+    fn send_words(&mut self, channel: Channel, words: &[u64; WORDS], count: usize) -> Result<Ticket, SendError> {
+        forward!(self, end => end.send_words(channel, words, count))
+    }
+    #[inline]
+    fn flush(&mut self) -> Result<bool, SendError> {
+        forward!(self, end => end.flush())
+    }
+    fn injected(&mut self) -> Ticket {
+        forward!(self, end => end.injected())
+    }
+    fn post(&mut self, buffer: Area) -> Result<(), PostError> {
+        forward!(self, end => end.post(buffer))
+    }
+    #[inline(always)]
+    fn receive(&mut self, arrival: &mut Arrival) -> bool {
+        forward!(self, end => end.receive(arrival))
+    }
+    #[inline(always)]
+    fn release(&mut self, arrival: &mut Arrival) {
+        forward!(self, end => end.release(arrival))
+    }
+    fn backlog(&mut self) -> Backlog {
+        forward!(self, end => end.backlog())
+    }
+    fn descriptor(&self) -> i32 {
+        forward!(self, end => end.descriptor())
+    }
+    fn arm(&mut self) -> bool {
+        forward!(self, end => end.arm())
+    }
+    fn disarm(&mut self) {
+        forward!(self, end => end.disarm())
+    }
+    fn counters(&self) -> &Counters {
+        forward!(self, end => end.counters())
+    }
+}
+
+/// The peer's number: each end has one.
+pub(crate) const PEER: u32 = 0;
+
+fn system(error: shunt_sys::Errno) -> io::Error {
+    io::Error::from_raw_os_error(error.0)
+}
+
+/// A port with the memory that its engine lies in.
+pub(crate) struct End {
+    port: Option<Port<'static, Any>>,
+    memory: *mut [u64],
+    tag: Tag,
+}
+
+// SAFETY: the memory is the value's own, and its port's borrow of it goes with it.
+unsafe impl Send for End {}
+
+impl End {
+    /// An endpoint in shared memory; or over UDP at one of this host's addresses.
+    pub fn new(over: Option<IpAddr>) -> io::Result<Self> {
+        let endpoint = match over {
+            None => Any::Memory(Shm::new(shm::Options { channels: 1, segment: 4096 }).map_err(system)?),
+            Some(IpAddr::V4(at)) => {
+                let at = udp::ipv4(at.octets(), 0);
+                Any::Other(Box::new(Udp::bind(&at, udp::Options::default()).map_err(system)?))
+            }
+            Some(IpAddr::V6(at)) => {
+                let at = udp::ipv6(at.octets(), 0, 0);
+                Any::Other(Box::new(Udp::bind(&at, udp::Options::default()).map_err(system)?))
+            }
+        };
+        let config = Config { channels: 0, window: 256, replies: 128, ..config_for(&endpoint, 1) };
+        let memory = Box::into_raw(memory(&config).into_boxed_slice());
+        let mut end = Self { port: None, memory, tag: Tag(0) };
+        // SAFETY: just made; freed after the port.
+        let mut port = Port::new(endpoint, unsafe { &mut *memory }, &config).map_err(io::Error::other)?;
+        end.tag = port.endpoint().new_tag().map_err(system)?;
+        end.port = Some(port);
+        Ok(end)
+    }
+
+    /// What to sleep on.
+    pub fn endpoint_descriptor(&mut self) -> i32 {
+        self.endpoint().descriptor()
+    }
+
+    /// Whether both sides have the same memory.
+    pub fn is_direct(&mut self) -> bool {
+        matches!(self.endpoint(), Any::Memory(_))
+    }
+
+    /// What the other side needs.
+    pub fn card(&mut self) -> io::Result<Card> {
+        let offer = self.engine().offer(PEER).map_err(|why| io::Error::other(why.to_string()))?;
+        Ok(Card { address: self.endpoint().address(), tag: self.tag, offer })
+    }
+
+    /// Connected to the end that has this card, once it has ours.
+    pub fn adopt(&mut self, card: &Card, program: &mut dyn Dispatch) -> io::Result<()> {
+        let tags = Tags { receive: self.tag, send: card.tag };
+        let broken = |why: &dyn std::fmt::Debug| io::Error::new(io::ErrorKind::InvalidData, format!("the peer's card: {why:?}"));
+        self.open(&card.address, tags).map_err(|why| broken(&why))?;
+        let now = self.now();
+        self.engine().adopt(now, PEER, &card.offer, program).map_err(|why| broken(&why))
+    }
+}
+
+impl Deref for End {
+    type Target = Port<'static, Any>;
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        self.port.as_ref().expect("there until the end is dropped")
+    }
+}
+
+impl DerefMut for End {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.port.as_mut().expect("there until the end is dropped")
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.port = None;
+        // SAFETY: made by Box::into_raw; its only borrower is gone.
+        drop(unsafe { Box::from_raw(self.memory) });
+    }
+}

@@ -1,0 +1,240 @@
+//! How a caller and a server find each other: a stream socket, abstract and user-checked on one host, TCP elsewhere. Records go over
+//! it once; then it stays open, and its end tells of the other process's.
+
+use crate::address::Address;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+/// Abstract names of servers begin with it.
+pub const PREFIX: &str = "shunt-rpc/";
+
+/// The process at the other end, where the kernel says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Local(UnixStream),
+    Remote(TcpStream),
+}
+
+/// What callers come to.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Local(UnixListener),
+    Remote(TcpListener),
+}
+
+fn local(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("{PREFIX}{name}"))
+}
+
+impl Listener {
+    pub fn bind(address: &Address) -> io::Result<Self> {
+        let listener = match address {
+            Address::Memory(name) => Self::Local(UnixListener::bind_addr(&local(name)?)?),
+            Address::Udp(place) => Self::Remote(TcpListener::bind(place.as_str())?),
+        };
+        match &listener {
+            Self::Local(socket) => socket.set_nonblocking(true)?,
+            Self::Remote(socket) => socket.set_nonblocking(true)?,
+        }
+        Ok(listener)
+    }
+
+    pub fn accept(&self) -> io::Result<Socket> {
+        let socket = match self {
+            Self::Local(listener) => Socket::Local(listener.accept()?.0),
+            Self::Remote(listener) => Socket::Remote(listener.accept()?.0),
+        };
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    /// The address that callers use, with the port that the system chose.
+    pub fn address(&self, asked: &Address) -> Address {
+        match self {
+            Self::Remote(listener) => listener.local_addr().map_or_else(|_| asked.clone(), |at| Address::Udp(at.to_string())),
+            Self::Local(_) => asked.clone(),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Local(listener) => listener.as_fd(),
+            Self::Remote(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Local(socket) => socket.as_fd(),
+            Self::Remote(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl Socket {
+    /// To the server at an address, if one listens now.
+    pub fn connect(address: &Address) -> io::Result<Self> {
+        Ok(match address {
+            Address::Memory(name) => Self::Local(UnixStream::connect_addr(&local(name)?)?),
+            Address::Udp(place) => Self::Remote(TcpStream::connect(place.as_str())?),
+        })
+    }
+
+    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Local(socket) => socket.set_nonblocking(on),
+            Self::Remote(socket) => socket.set_nonblocking(on),
+        }
+    }
+
+    /// Our address towards the peer; `None` on one host.
+    pub fn over(&self) -> io::Result<Option<IpAddr>> {
+        match self {
+            Self::Local(_) => Ok(None),
+            Self::Remote(socket) => Ok(Some(socket.local_addr()?.ip())),
+        }
+    }
+
+    /// Who connected, or listens.
+    pub fn process(&self) -> Option<Process> {
+        let Self::Local(socket) = self else { return None };
+        // SAFETY: plain data.
+        let mut said: libc::ucred = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: room for one, and its length.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                std::ptr::from_mut(&mut said).cast(),
+                &mut length,
+            )
+        };
+        (result == 0).then_some(Process { pid: said.pid as u32, uid: said.uid, gid: said.gid })
+    }
+
+    /// Sends a record, with a descriptor on its first byte.
+    pub fn send(&mut self, record: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
+        let mut sent = 0;
+        if let (Some(descriptor), Self::Local(socket)) = (descriptor, &*self) {
+            sent = send_with(socket.as_raw_fd(), record, descriptor.as_raw_fd())?;
+        }
+        match self {
+            Self::Local(socket) => socket.write_all(&record[sent..]),
+            Self::Remote(socket) => socket.write_all(&record[sent..]),
+        }
+    }
+
+    /// Takes bytes, and a descriptor if one came with them.
+    pub fn receive(&mut self, into: &mut [u8], descriptor: &mut Option<OwnedFd>) -> io::Result<usize> {
+        match self {
+            Self::Local(socket) => receive_with(socket.as_raw_fd(), into, descriptor),
+            Self::Remote(socket) => socket.read(into),
+        }
+    }
+
+    /// Whether the other side's end is closed: nothing is sent after the binding, so whatever is to be read is the end.
+    pub fn is_over(&self) -> bool {
+        let mut byte = 0u8;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        // SAFETY: room for one byte.
+        let result = unsafe { libc::recv(self.as_raw_fd(), std::ptr::from_mut(&mut byte).cast(), 1, flags) };
+        let waits = [Some(libc::EAGAIN), Some(libc::EINTR)];
+        !(result < 0 && waits.contains(&io::Error::last_os_error().raw_os_error()))
+    }
+}
+
+/// Room for one descriptor.
+#[repr(C, align(8))]
+struct Control([u8; 24]);
+
+fn send_with(socket: RawFd, bytes: &[u8], descriptor: RawFd) -> io::Result<usize> {
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = Control([0; 24]);
+    // SAFETY: plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    // SAFETY: there is room for one header and one descriptor.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
+        libc::CMSG_DATA(header).cast::<i32>().write_unaligned(descriptor);
+    }
+    // SAFETY: everything lives until the call returns.
+    let sent = unsafe { libc::sendmsg(socket, &message, libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+fn receive_with(socket: RawFd, into: &mut [u8], descriptor: &mut Option<OwnedFd>) -> io::Result<usize> {
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut control = Control([0; 24]);
+    // SAFETY: plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // One descriptor fits; the kernel closes what more a peer may send.
+    message.msg_controllen = 20;
+    // SAFETY: everything lives until the call returns.
+    let received = unsafe { libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC) };
+    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel filled it in.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&message);
+        if !header.is_null()
+            && (*header).cmsg_level == libc::SOL_SOCKET
+            && (*header).cmsg_type == libc::SCM_RIGHTS
+            && (*header).cmsg_len >= libc::CMSG_LEN(4) as usize
+        {
+            *descriptor = Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
+        }
+    }
+    Ok(received)
+}
+
+/// Names of the servers of this host, as /proc/net/unix has them.
+///
+/// # Errors
+/// What reading it answers.
+pub fn names() -> io::Result<Vec<String>> {
+    let text = std::fs::read_to_string("/proc/net/unix")?;
+    let mut names: Vec<String> = text
+        .lines()
+        // Listening sockets alone: the flag is __SO_ACCEPTCON.
+        .filter(|line| line.split_whitespace().nth(3) == Some("00010000"))
+        .filter_map(|line| Some(line.split_once(&format!("@{PREFIX}"))?.1.to_string()))
+        .collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}

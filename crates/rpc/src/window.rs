@@ -1,0 +1,324 @@
+//! The window: memory of the caller's that its server works on. What is passed by reference lies there, and what is longer than a
+//! message.
+//!
+//! On one host it is a sealed memfd that both map. Elsewhere both have one of the same shape, and pieces travel before and after a
+//! call. Either way it is a shared whiteboard: whatever is read from it is copied once and judged as a copy.
+
+use crate::wire::Piece;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{fence, AtomicU32, Ordering};
+
+/// The first page: for each place of the caller's table, the generation whose call is not wanted any more, plus 1.
+pub(crate) const CANCELS: usize = 4096;
+/// The caller's table has so many places.
+pub const PLACES: usize = CANCELS / 4;
+/// Pieces begin at multiples of it: a line of cache.
+const GRAIN: u32 = 64;
+/// The smallest and the largest window.
+pub(crate) const SIZES: std::ops::RangeInclusive<u64> = 8192..=1 << 30;
+
+/// A mapping of the memory.
+#[derive(Debug)]
+pub(crate) struct Window {
+    base: *mut u8,
+    size: usize,
+    descriptor: Option<OwnedFd>,
+}
+
+// SAFETY: the mapping belongs to the value, and is written through raw pointers only.
+unsafe impl Send for Window {}
+
+fn checked(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+impl Window {
+    /// Memory that a server may be given. Pages are there when they are touched.
+    pub fn create(size: usize) -> io::Result<Self> {
+        // SAFETY: a string that ends in 0.
+        let descriptor =
+            checked(unsafe { libc::memfd_create(c"shunt-rpc".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
+        // SAFETY: just made, and nobody else's.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        // SAFETY: numbers only.
+        checked(unsafe { libc::ftruncate(descriptor.as_raw_fd(), size as i64) })?;
+        // SAFETY: numbers only.
+        checked(unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        Self::map(descriptor, size)
+    }
+
+    /// Memory that a caller gave: it can neither shrink under us nor be less than it said.
+    pub fn adopt(descriptor: OwnedFd, size: u64) -> io::Result<Self> {
+        let broken = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        // SAFETY: numbers only.
+        let seals = checked(unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) })?;
+        if seals & SEALS != SEALS {
+            return broken("the caller's window is not sealed");
+        }
+        // SAFETY: plain data.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: room for one.
+        checked(unsafe { libc::fstat(descriptor.as_raw_fd(), &mut status) })?;
+        if status.st_size as u64 != size || !SIZES.contains(&size) {
+            return broken("the caller's window is not as long as it said");
+        }
+        Self::map(descriptor, size as usize)
+    }
+
+    fn map(descriptor: OwnedFd, size: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, descriptor.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), size, descriptor: Some(descriptor) })
+    }
+
+    /// Memory of this process: one half of a window between hosts.
+    pub fn mirror(size: u64) -> io::Result<Self> {
+        if !SIZES.contains(&size) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no size for a window"));
+        }
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size as usize, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: base.cast(), size: size as usize, descriptor: None })
+    }
+
+    /// The descriptor to hand over, where there is one.
+    pub fn descriptor(&self) -> Option<&OwnedFd> {
+        self.descriptor.as_ref()
+    }
+
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// All of it, for the engine of a device that copies into it.
+    ///
+    /// # Safety
+    /// No peer has it mapped, and nobody else uses it meanwhile.
+    pub unsafe fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping; the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.size) }
+    }
+
+    /// Where a piece lies; `None`: not in the part that is for pieces.
+    #[inline]
+    pub fn pointer(&self, piece: Piece) -> Option<*mut u8> {
+        let (offset, length) = (piece.offset as usize, piece.length as usize);
+        if offset < CANCELS || offset > self.size || length > self.size - offset {
+            return None;
+        }
+        // SAFETY: within the mapping, as was just seen.
+        Some(unsafe { self.base.add(offset) })
+    }
+
+    /// A private copy of a piece.
+    pub fn copy_out(&self, piece: Piece, into: &mut Vec<u8>) -> bool {
+        let Some(from) = self.pointer(piece) else { return false };
+        let length = piece.length as usize;
+        into.clear();
+        into.reserve(length);
+        fence(Ordering::Acquire);
+        // SAFETY: within the mapping; room was reserved. The other side may write meanwhile: bytes are bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), length);
+            into.set_len(length);
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn cancel(&self, slot: u16) -> Option<&AtomicU32> {
+        let at = usize::from(slot);
+        if at >= PLACES {
+            return None;
+        }
+        // SAFETY: the first page of the mapping; aligned; atomics may be changed by others.
+        Some(unsafe { &*self.base.cast::<AtomicU32>().add(at) })
+    }
+
+    /// Says that a call is not wanted any more.
+    pub fn set_cancelled(&self, slot: u16, generation: u16) {
+        if let Some(word) = self.cancel(slot) {
+            word.store(u32::from(generation) + 1, Ordering::Release);
+        }
+    }
+
+    /// Whether a call is not wanted any more.
+    #[inline(always)]
+    pub fn is_cancelled(&self, slot: u16, generation: u16) -> bool {
+        self.cancel(slot).is_some_and(|word| word.load(Ordering::Relaxed) == u32::from(generation) + 1)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's.
+        unsafe { libc::munmap(self.base.cast(), self.size) };
+    }
+}
+
+/// Which pieces of a window are in use: by whom, the calls and buffers count.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    /// Free runs, by offset; none touches the next.
+    free: Vec<Piece>,
+    /// Those in use.
+    used: Vec<Used>,
+    idle: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    piece: Piece,
+    holders: u32,
+}
+
+impl Pieces {
+    pub fn new(size: usize) -> Self {
+        let all = Piece { offset: CANCELS as u32, length: (size - CANCELS) as u32 / GRAIN * GRAIN };
+        Self { free: vec![all], used: vec![], idle: vec![] }
+    }
+
+    /// A piece with one holder; its number. The first run that is long enough.
+    pub fn take(&mut self, length: usize) -> Option<u32> {
+        let rounded = u32::try_from(length.max(1)).ok()?.checked_next_multiple_of(GRAIN)?;
+        let at = self.free.iter().position(|run| run.length >= rounded)?;
+        let run = &mut self.free[at];
+        let piece = Piece { offset: run.offset, length: length as u32 };
+        run.offset += rounded;
+        run.length -= rounded;
+        if run.length == 0 {
+            self.free.remove(at);
+        }
+        let used = Used { piece, holders: 1 };
+        Some(match self.idle.pop() {
+            Some(number) => {
+                self.used[number as usize] = used;
+                number
+            }
+            None => {
+                self.used.push(used);
+                self.used.len() as u32 - 1
+            }
+        })
+    }
+
+    pub fn get(&self, number: u32) -> Piece {
+        self.used[number as usize].piece
+    }
+
+    pub fn holders(&self, number: u32) -> u32 {
+        self.used[number as usize].holders
+    }
+
+    pub fn hold(&mut self, number: u32) {
+        self.used[number as usize].holders += 1;
+    }
+
+    /// One holder less; the last one's piece is free again.
+    pub fn release(&mut self, number: u32) {
+        let used = &mut self.used[number as usize];
+        used.holders -= 1;
+        if used.holders > 0 {
+            return;
+        }
+        let run = Piece { offset: used.piece.offset, length: used.piece.length.max(1).next_multiple_of(GRAIN) };
+        self.idle.push(number);
+        let at = self.free.partition_point(|other| other.offset < run.offset);
+        self.free.insert(at, run);
+        let joins = |one: Piece, next: Piece| one.offset + one.length == next.offset;
+        if at + 1 < self.free.len() && joins(self.free[at], self.free[at + 1]) {
+            self.free[at].length += self.free[at + 1].length;
+            self.free.remove(at + 1);
+        }
+        if at > 0 && joins(self.free[at - 1], self.free[at]) {
+            self.free[at - 1].length += self.free[at].length;
+            self.free.remove(at);
+        }
+    }
+
+    /// The longest run that is free.
+    pub fn longest(&self) -> u32 {
+        self.free.iter().map(|run| run.length).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_piece_outside_is_none() {
+        let window = Window::create(8192).unwrap();
+        let piece = |offset, length| window.pointer(Piece { offset, length });
+        assert!(piece(4096, 4096).is_some() && piece(8192, 0).is_some());
+        for (offset, length) in [(0, 1), (4095, 1), (4096, 4097), (8193, 0), (u32::MAX, u32::MAX), (4096, u32::MAX)] {
+            assert!(piece(offset, length).is_none(), "{offset} {length}");
+        }
+    }
+
+    #[test]
+    fn only_sealed_memory_of_its_length_is_adopted() {
+        let window = Window::create(8192).unwrap();
+        let again = || window.descriptor().unwrap().try_clone().unwrap();
+        assert!(Window::adopt(again(), 8192).is_ok());
+        assert!(Window::adopt(again(), 16384).is_err());
+        // SAFETY: a string that ends in 0; the descriptor is new.
+        let bare = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"bare".as_ptr(), libc::MFD_ALLOW_SEALING)) };
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::ftruncate(bare.as_raw_fd(), 8192) }, 0);
+        assert!(Window::adopt(bare, 8192).is_err(), "it could shrink");
+    }
+
+    #[test]
+    fn both_see_what_is_cancelled() {
+        let here = Window::create(8192).unwrap();
+        let there = Window::adopt(here.descriptor().unwrap().try_clone().unwrap(), 8192).unwrap();
+        assert!(!there.is_cancelled(0, 0));
+        here.set_cancelled(3, 9);
+        assert!(there.is_cancelled(3, 9) && !there.is_cancelled(3, 8) && !there.is_cancelled(4, 9));
+        assert!(!there.is_cancelled(u16::MAX, 0));
+    }
+
+    proptest! {
+        /// Pieces in use never overlap, and all of the window is there when none is.
+        #[test]
+        fn pieces_are_apart(acts in proptest::collection::vec((any::<bool>(), 0usize..3000), 1..200)) {
+            let mut pieces = Pieces::new(1 << 16);
+            let all = pieces.longest();
+            let mut held: Vec<u32> = vec![];
+            for (take, number) in acts {
+                if take {
+                    if let Some(piece) = pieces.take(number) {
+                        held.push(piece);
+                    }
+                } else if !held.is_empty() {
+                    pieces.release(held.swap_remove(number % held.len()));
+                }
+                let mut places: Vec<Piece> = held.iter().map(|&number| pieces.get(number)).collect();
+                places.sort_by_key(|piece| piece.offset);
+                for two in places.windows(2) {
+                    prop_assert!(two[0].offset + two[0].length.max(1) <= two[1].offset);
+                }
+            }
+            held.drain(..).for_each(|number| pieces.release(number));
+            prop_assert_eq!(pieces.longest(), all);
+        }
+    }
+}
