@@ -1,0 +1,129 @@
+//! Memory that a job's processes map: one memfd, or an anonymous mapping for a job of one.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A job's memfd.
+#[derive(Debug)]
+pub struct Memory {
+    file: OwnedFd,
+}
+
+/// Mapped memory; unmapped when dropped, unless it is left.
+#[derive(Debug)]
+pub struct Mapping {
+    address: usize,
+    length: usize,
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+impl Memory {
+    /// A new one, which never shrinks. Its pages exist once they are written.
+    pub fn create(length: usize) -> io::Result<Memory> {
+        // SAFETY: the name is a C string, and the result is a new descriptor or an error.
+        let file = unsafe {
+            let descriptor = check(libc::memfd_create(c"shunt-job".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
+            OwnedFd::from_raw_fd(descriptor)
+        };
+        let memory = Memory { file };
+        memory.grow(length)?;
+        // SAFETY: takes numbers only.
+        check(unsafe { libc::fcntl(memory.file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) })?;
+        Ok(memory)
+    }
+
+    /// The one behind a descriptor that this process has inherited: a descriptor of our own, so that the program may close the other.
+    pub fn inherited(descriptor: i32) -> io::Result<Memory> {
+        // SAFETY: takes numbers only; the result is a new descriptor or an error. Above those that programs count on.
+        let file = unsafe {
+            let seals = check(libc::fcntl(descriptor, libc::F_GET_SEALS))?;
+            if seals & libc::F_SEAL_SHRINK == 0 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?)
+        };
+        Ok(Memory { file })
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+
+    /// At least this long.
+    pub fn grow(&self, length: usize) -> io::Result<()> {
+        // SAFETY: `stat` is ours, and plain data.
+        let size = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            check(libc::fstat(self.file.as_raw_fd(), &mut stat))?;
+            stat.st_size as usize
+        };
+        if size < length {
+            // Two ranks that grow it to the same length do no harm, and a rank never asks for another length than the others.
+            // SAFETY: takes numbers only.
+            check(unsafe { libc::ftruncate(self.file.as_raw_fd(), length as i64) })?;
+        }
+        Ok(())
+    }
+
+    /// Maps a part.
+    pub fn map(&self, offset: usize, length: usize) -> io::Result<Mapping> {
+        map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_NORESERVE, self.file.as_raw_fd(), offset)
+    }
+
+    /// Maps a part over memory of this process.
+    ///
+    /// # Safety
+    /// Whatever lies there is gone afterwards: the part must hold the same bytes.
+    pub unsafe fn map_over(&self, address: usize, offset: usize, length: usize) -> io::Result<()> {
+        let how = libc::MAP_SHARED | libc::MAP_FIXED;
+        map(address as *mut libc::c_void, length, how, self.file.as_raw_fd(), offset).map(|mapping| {
+            mapping.leave();
+        })
+    }
+}
+
+fn map(address: *mut libc::c_void, length: usize, how: i32, descriptor: i32, offset: usize) -> io::Result<Mapping> {
+    // SAFETY: without MAP_FIXED this overwrites nothing; with it the caller has promised.
+    let mapped =
+        unsafe { libc::mmap(address, length, libc::PROT_READ | libc::PROT_WRITE, how, descriptor, offset as libc::off_t) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Mapping { address: mapped as usize, length })
+}
+
+impl Mapping {
+    /// Memory of this process, and of its children after a fork, as that of a job is.
+    pub fn anonymous(length: usize) -> io::Result<Mapping> {
+        map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+    }
+
+    /// Memory of this process alone.
+    pub fn anonymous_private(length: usize) -> io::Result<Mapping> {
+        map(std::ptr::null_mut(), length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// It stays for the rest of the process's life.
+    pub fn leave(self) -> usize {
+        std::mem::ManuallyDrop::new(self).address
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping is ours, and whoever drops it has no address in it any more.
+        unsafe { libc::munmap(self.address as *mut libc::c_void, self.length) };
+    }
+}

@@ -1,0 +1,171 @@
+//! Waiting for a value that another rank writes: spin, give the processor away, sleep.
+//!
+//! ```text
+//! sleeper                              putter
+//!   asleep := 1                          store the value
+//!   membarrier (all processors)          (order of the compiler alone)
+//!   look at the value again              load asleep: 1? then swap 0 and wake
+//!   futex wait while asleep = 1
+//! ```
+//! After the barrier either the putter's store is seen by the second look, or its load of `asleep` comes after it and sees 1.
+
+use crate::error::{Error, Result};
+use crate::layout::RankBlock;
+use crate::world::World;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+/// Looks without a pause: the other rank answers within a cache miss or two.
+const QUICK: u32 = 200;
+/// Looks with a pause in between: some ten microseconds, which is more than a sleep and a wake-up cost.
+const PAUSED: u32 = 600;
+/// The same where ranks share processors.
+const CROWDED: u32 = 30;
+/// Times that the processor is given away before sleep.
+const YIELDS: u32 = 2;
+/// The longest sleep in nanoseconds: stores through plain pointers wake nobody.
+const LONGEST: i64 = 1_000_000;
+/// And the first one.
+const SHORTEST: i64 = 50_000;
+
+/// Why a rank waits, for those who look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Waits {
+    /// For a value in symmetric memory.
+    Value = 1,
+    /// For others to arrive.
+    Barrier = 2,
+    /// For a lock.
+    Lock = 3,
+}
+
+const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
+const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
+
+/// From now on sleepers' barriers reach this process. Where the kernel has none, sleeps end by their limit.
+pub fn register() {
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0) };
+}
+
+fn barrier_everywhere() {
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_GLOBAL_EXPEDITED, 0, 0) };
+}
+
+/// Sleeps while the word has this value, at most so many nanoseconds.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, nanoseconds: i64) {
+    let limit = libc::timespec { tv_sec: nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
+    // SAFETY: the word lives as long as the process; the limit is read during the call. `errno` is the program's, so it is kept.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &limit, 0, 0);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Wakes all that sleep on the word.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word lives as long as the process.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
+}
+
+/// Wakes a rank that said that it sleeps.
+#[cold]
+pub(crate) fn rouse(block: &RankBlock) {
+    if block.asleep.swap(0, SeqCst) != 0 {
+        futex_wake(&block.asleep);
+    }
+}
+
+/// Until `ready`.
+///
+/// # Errors
+/// If the job ends first.
+#[inline]
+pub fn until(world: &World, why: Waits, mut ready: impl FnMut() -> bool) -> Result<()> {
+    let quick = if world.crowded() { CROWDED } else { QUICK };
+    for _ in 0..quick {
+        if ready() {
+            return Ok(());
+        }
+    }
+    until_slowly(world, why, &mut ready)
+}
+
+#[cold]
+fn until_slowly(world: &World, why: Waits, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+    if !world.crowded() {
+        for _ in 0..PAUSED {
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+    }
+    for _ in 0..YIELDS {
+        std::thread::yield_now();
+        if ready() {
+            return Ok(());
+        }
+    }
+    let block = world.own_block();
+    block.waits_for.store(why as u32, Relaxed);
+    let outcome = sleep(world, block, ready);
+    block.waits_for.store(0, Relaxed);
+    outcome
+}
+
+fn sleep(world: &World, block: &RankBlock, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+    let mut limit = SHORTEST;
+    loop {
+        world.sleepers.fetch_add(1, AcqRel);
+        block.asleep.store(1, SeqCst);
+        barrier_everywhere();
+        let mut done = ready();
+        if !done && world.ended().is_none() {
+            futex_wait(&block.asleep, 1, limit);
+            done = ready();
+        }
+        // A stale 1 would only cost the next putter a call; with other threads asleep it must stay.
+        if world.sleepers.fetch_sub(1, AcqRel) == 1 {
+            block.asleep.store(0, Relaxed);
+        }
+        if done {
+            return Ok(());
+        }
+        if let Some(cause) = world.ended() {
+            return Err(Error::Ended(cause));
+        }
+        limit = (limit * 2).min(LONGEST);
+    }
+}
+
+/// Until the word has another value than this; `sleepers` counts who sleeps, for whoever changes it.
+///
+/// # Errors
+/// If the job ends first.
+pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleepers: &AtomicU32) -> Result<()> {
+    let quick = if world.crowded() { CROWDED } else { QUICK + PAUSED };
+    for _ in 0..quick {
+        if word.load(Acquire) != value {
+            return Ok(());
+        }
+        std::hint::spin_loop();
+    }
+    world.own_block().waits_for.store(Waits::Barrier as u32, Relaxed);
+    let outcome = loop {
+        sleepers.fetch_add(1, SeqCst);
+        futex_wait(word, value, 20 * LONGEST);
+        sleepers.fetch_sub(1, SeqCst);
+        if word.load(Acquire) != value {
+            break Ok(());
+        }
+        if let Some(cause) = world.ended() {
+            break Err(Error::Ended(cause));
+        }
+    };
+    world.own_block().waits_for.store(0, Relaxed);
+    outcome
+}
