@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
 use crate::wait::{self, Waits};
 use crate::world::World;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// A member's view of a group. One thread at a time uses it.
@@ -19,8 +18,6 @@ pub struct Group {
     /// This rank's place, if it is a member.
     index: Option<usize>,
     slot: Option<usize>,
-    /// Barriers by flags that this member has begun.
-    number: AtomicU32,
 }
 
 impl Group {
@@ -42,7 +39,7 @@ impl Group {
         let me = world.me() as i64;
         let index = (0..size).find(|&at| start + at as i64 * stride == me);
         let slot = if size > 1 { Some(slot(world, Group::key(start, stride, size, mark))?) } else { None };
-        Ok(Group { start, stride, size, index, slot, number: AtomicU32::new(0) })
+        Ok(Group { start, stride, size, index, slot })
     }
 
     /// How many members it has.
@@ -131,8 +128,10 @@ impl Group {
 
     /// Dissemination: in round r a member tells the one 2^r places further, and hears from the one 2^r before.
     fn exchange(&self, world: &World, slot: usize, index: usize) -> Result<()> {
-        let number = self.number.fetch_add(1, Relaxed).wrapping_add(1);
         let own = self.member(world, slot, index);
+        // In the job's memory, since a program may be followed by another one under the same rank.
+        let number = own.number.load(Relaxed).wrapping_add(1);
+        own.number.store(number, Relaxed);
         for round in 0..ROUNDS {
             let distance = 1 << round;
             if distance >= self.size {
@@ -167,6 +166,7 @@ impl Group {
             for index in 0..self.size {
                 let member = self.member(world, slot, index);
                 member.flags.iter().for_each(|flag| flag.store(0, Relaxed));
+                member.number.store(0, Relaxed);
             }
             head.left.store(0, Relaxed);
             head.key.store(0, Release);

@@ -77,6 +77,8 @@ pub(crate) fn share(memory: &Memory, header: &Header, layout: &Layout, me: usize
     }
     let trouble = |error: std::io::Error| Error::Setup(format!("cannot share {bytes} bytes of static data: {error}"));
     memory.grow(layout.data() + layout.ranks * bytes).map_err(trouble)?;
+    // A program before this one may have left its bytes.
+    memory.clear(layout.data() + me * bytes, bytes).map_err(trouble)?;
     let all = memory.map(layout.data(), layout.ranks * bytes).map_err(trouble)?.leave();
     watch_forks(start, bytes)?;
     // SAFETY: the pages are the program's data, which no other thread changes before `main`; they keep their bytes. Nothing between the copy

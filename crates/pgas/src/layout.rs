@@ -49,6 +49,8 @@ pub mod rank_state {
     pub const JOINED: u32 = 1;
     /// The process needs nobody any more.
     pub const FINALIZED: u32 = 2;
+    /// A process has it, and has not started yet to be a rank.
+    pub const TAKEN: u32 = 3;
 }
 
 /// At offset 0.
@@ -121,8 +123,10 @@ pub struct GroupHead {
 pub struct Member {
     /// By round: the number of the last barrier in which the partner of that round has arrived.
     pub flags: [AtomicU32; 16],
-    /// What the member tells the others, by turns.
-    pub told: [AtomicU64; 8],
+    /// What the member tells the others.
+    pub told: [AtomicU64; 4],
+    /// Barriers by flags that this member has begun.
+    pub number: AtomicU32,
 }
 
 /// Offsets in the memory of a job of so many ranks.

@@ -72,6 +72,14 @@ impl Memory {
         Ok(())
     }
 
+    /// Makes a part zeroes, and gives its pages back.
+    pub fn clear(&self, offset: usize, length: usize) -> io::Result<()> {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: takes numbers only.
+        check(unsafe { libc::fallocate(self.file.as_raw_fd(), how, offset as i64, length as i64) })?;
+        Ok(())
+    }
+
     /// Maps a part.
     pub fn map(&self, offset: usize, length: usize) -> io::Result<Mapping> {
         map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_NORESERVE, self.file.as_raw_fd(), offset)

@@ -164,6 +164,7 @@ impl World {
         *locked(&world.heap) = Some(Heap::new(layout.heap_bytes));
         *locked(&world.groups) = Some(HashMap::new());
         crate::wait::register();
+        world.block(me).state.store(rank_state::JOINED, Release);
         *joined = true;
         let world = World::current();
         let all = Group::find(world, 0, 1, layout.ranks, 0)?;
@@ -405,12 +406,12 @@ fn take_rank(block: &RankBlock) -> bool {
     loop {
         let holder = block.process.load(Acquire);
         // SAFETY: signal 0 asks only whether the process exists.
-        let gone = || unsafe { libc::kill(holder as i32, 0) } != 0 && block.state.load(Acquire) == rank_state::FINALIZED;
+        let gone = || unsafe { libc::kill(holder as i32, 0) } != 0 && block.state.load(Acquire) != rank_state::JOINED;
         if holder != 0 && holder != own && !gone() {
             return false;
         }
         if block.process.compare_exchange(holder, own, AcqRel, Acquire).is_ok() {
-            block.state.store(rank_state::JOINED, Release);
+            block.state.store(rank_state::TAKEN, Release);
             return true;
         }
     }

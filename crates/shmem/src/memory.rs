@@ -64,13 +64,15 @@ pub fn free(name: &'static str, object: *mut c_void) {
         return;
     }
     let world = started(name);
+    // Before the barrier, where the others may never arrive.
+    if world.size_of(object as usize).is_none() {
+        fail(name, not_allocated(world, object));
+    }
     // After the end, the heap is still there, and nobody waits any more.
     if world.is_live() {
         barrier(name, world);
     }
-    if !world.give(object as usize) {
-        fail(name, not_allocated(world, object));
-    }
+    world.give(object as usize);
 }
 
 fn not_allocated(world: &World, object: *mut c_void) -> Error {
