@@ -4,7 +4,7 @@
 
 use crate::atomic::{self, Word};
 use crate::error::{Error, Result};
-use crate::wait::{self, Waits};
+use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -131,7 +131,7 @@ impl World {
     pub fn store<T: Plain>(&self, to: Global<T>, values: &[T]) -> Result<()> {
         to.put_all(self, values)?;
         self.block(to.rank).stored_bytes.fetch_add(size_of_val(values) as u64, AcqRel);
-        self.stored(to.rank);
+        self.flagged(to.rank);
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl World {
     /// If the job ends.
     pub fn store_sync(&self, bytes: u64) -> Result<()> {
         let word = &self.own_block().stored_bytes;
-        wait::until(self, Waits::Value, || word.load(Acquire) >= bytes)?;
+        wait::until(self, Waits::Value, Span::FLAG, || word.load(Acquire) >= bytes)?;
         word.fetch_sub(bytes, AcqRel);
         Ok(())
     }
@@ -239,9 +239,10 @@ impl<T: Plain> Global<T> {
     /// If the element or the rank does not exist.
     #[inline]
     pub fn put(&self, world: &World, value: T) -> Result<()> {
+        let to = self.place(world, 1)?;
         // SAFETY: as in `get`.
-        unsafe { (self.place(world, 1)? as *mut T).write_volatile(value) };
-        world.stored(self.rank);
+        unsafe { (to as *mut T).write_volatile(value) };
+        world.stored(self.rank, to, size_of::<T>());
         Ok(())
     }
 
@@ -264,7 +265,7 @@ impl<T: Plain> Global<T> {
         let to = self.place(world, values.len())? as *mut T;
         // SAFETY: checked.
         unsafe { std::ptr::copy(values.as_ptr(), to, values.len()) };
-        world.stored(self.rank);
+        world.stored(self.rank, to as usize, size_of_val(values));
         Ok(())
     }
 }
@@ -276,9 +277,10 @@ impl<T: Plain + Word> Global<T> {
     /// If the element or the rank does not exist.
     pub fn fetch_add(&self, world: &World, value: T) -> Result<T> {
         const { assert!(size_of::<T>() >= 4, "atomic operations are of four or eight bytes") };
+        let at = self.place(world, 1)?;
         // SAFETY: checked, and aligned as the heap's objects are.
-        let before = unsafe { atomic::fetch_add(self.place(world, 1)?, value) };
-        world.stored(self.rank);
+        let before = unsafe { atomic::fetch_add(at, value) };
+        world.stored(self.rank, at, size_of::<T>());
         Ok(before)
     }
 
@@ -288,9 +290,10 @@ impl<T: Plain + Word> Global<T> {
     /// If the element or the rank does not exist.
     pub fn compare_swap(&self, world: &World, expected: T, value: T) -> Result<T> {
         const { assert!(size_of::<T>() >= 4, "atomic operations are of four or eight bytes") };
-        // SAFETY: as above.
-        let before = unsafe { atomic::compare_swap(self.place(world, 1)?, expected, value) };
-        world.stored(self.rank);
+        let at = self.place(world, 1)?;
+        // SAFETY: checked, and aligned as the heap's objects are.
+        let before = unsafe { atomic::compare_swap(at, expected, value) };
+        world.stored(self.rank, at, size_of::<T>());
         Ok(before)
     }
 
@@ -302,7 +305,7 @@ impl<T: Plain + Word> Global<T> {
         let at = self.place(world, 1)?;
         // SAFETY: as above.
         let value = || unsafe { atomic::load::<T>(at) };
-        wait::until(world, Waits::Value, || ready(value()))?;
+        wait::until(world, Waits::Value, Span::of(at as *const T), || ready(value()))?;
         Ok(value())
     }
 }

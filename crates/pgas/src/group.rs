@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
-use crate::wait::{self, Waits};
+use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -139,9 +139,9 @@ impl Group {
             }
             let partner = (index + distance) % self.size;
             self.member(world, slot, partner).flags[round].store(number, Release);
-            world.stored(self.rank(partner));
+            world.flagged(self.rank(partner));
             // A fast partner may be in the next barrier already.
-            wait::until(world, Waits::Barrier, || own.flags[round].load(Acquire).wrapping_sub(number) as i32 >= 0)?;
+            wait::until(world, Waits::Barrier, Span::FLAG, || own.flags[round].load(Acquire).wrapping_sub(number) as i32 >= 0)?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ fn head(world: &World, slot: usize) -> &'static GroupHead {
 fn slot(world: &World, key: u64) -> Result<usize> {
     let lock = &world.header().groups_lock;
     let own = world.me() as u32 + 1;
-    wait::until(world, Waits::Lock, || lock.compare_exchange(0, own, AcqRel, Relaxed).is_ok())?;
+    wait::until(world, Waits::Lock, Span::FLAG, || lock.compare_exchange(0, own, AcqRel, Relaxed).is_ok())?;
     let keys = || (0..GROUPS).map(|slot| (slot, head(world, slot).key.load(Acquire)));
     let found = keys().find(|&(_, other)| other == key).or_else(|| keys().find(|&(_, other)| other == 0)).map(|(slot, _)| slot);
     if let Some(slot) = found {
@@ -193,7 +193,7 @@ fn slot(world: &World, key: u64) -> Result<usize> {
     lock.store(0, Release);
     // Others may sleep for it.
     for rank in 0..world.ranks() {
-        world.stored(rank);
+        world.flagged(rank);
     }
     found.ok_or(Error::Groups)
 }

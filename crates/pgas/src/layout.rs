@@ -95,6 +95,10 @@ pub struct RankBlock {
     pad: [u64; 6],
     /// 1 while a thread of this rank sleeps, or is about to: the futex.
     pub asleep: AtomicU32,
+    /// What memory it waits for, as numbers of [`crate::World::place`]: begin and end. Other puts do not wake it.
+    pub waits_from: AtomicU64,
+    /// See `waits_from`.
+    pub waits_to: AtomicU64,
     /// What it waits for, for those who look: 0 nothing, 1 a value, 2 a barrier, 3 a lock.
     pub waits_for: AtomicU32,
     /// Bytes that others have stored here and counted.

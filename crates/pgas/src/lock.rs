@@ -2,7 +2,7 @@
 //! wants is 0 again.
 
 use crate::error::Result;
-use crate::wait::{self, Waits};
+use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -24,7 +24,7 @@ fn turn(value: u64) -> u32 {
 pub fn set(world: &World, address: usize) -> Result<()> {
     let word = word(world, address)?;
     let ticket = take(word);
-    wait::until(world, Waits::Lock, || turn(word.load(Acquire)) == ticket)
+    wait::until(world, Waits::Lock, Span::FLAG, || turn(word.load(Acquire)) == ticket)
 }
 
 /// The next ticket. Its half wraps by itself, and must not carry into the turn.
@@ -55,7 +55,7 @@ pub fn clear(world: &World, address: usize) -> Result<()> {
     let before = word.fetch_update(AcqRel, Acquire, next).unwrap_or_else(|value| value);
     if before as u32 != turn(before).wrapping_add(1) {
         // The next in turn may sleep; which rank that is, nobody knows.
-        (0..world.ranks()).for_each(|rank| world.stored(rank));
+        (0..world.ranks()).for_each(|rank| world.flagged(rank));
     }
     Ok(())
 }

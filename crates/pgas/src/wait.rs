@@ -19,10 +19,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 const QUICK: u32 = 200;
 /// Looks with a pause in between: some ten microseconds, which is more than a sleep and a wake-up cost.
 const PAUSED: u32 = 600;
-/// The same where ranks share processors.
-const CROWDED: u32 = 30;
+/// The same where ranks share processors: the awaited rank may well be the next on this one.
+const CROWDED: u32 = 3;
 /// Times that the processor is given away before sleep.
 const YIELDS: u32 = 2;
+/// The same where ranks share processors: the awaited rank gets it, and neither a wake-up nor an idle processor's start is paid.
+const CROWDED_YIELDS: u32 = 100;
 /// The longest sleep in nanoseconds: stores through plain pointers wake nobody.
 const LONGEST: i64 = 1_000_000;
 /// And the first one.
@@ -38,6 +40,38 @@ pub enum Waits {
     Barrier = 2,
     /// For a lock.
     Lock = 3,
+}
+
+/// What is waited for: memory of this process, or none that others put to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins; 0 if it is a flag of the job's own.
+    pub address: usize,
+    /// How many bytes.
+    pub bytes: usize,
+}
+
+impl Span {
+    /// A flag of the job's own.
+    pub const FLAG: Span = Span { address: 0, bytes: 0 };
+
+    /// A value.
+    pub fn of<T>(value: *const T) -> Span {
+        Span { address: value as usize, bytes: size_of::<T>() }
+    }
+
+    fn publish(self, world: &World, block: &RankBlock, alone: bool) {
+        let (from, to) = match self.address {
+            0 if alone => (1, 0),
+            _ => match world.place(world.me(), self.address, self.bytes) {
+                Some(from) if alone => (from, from + self.bytes as u64),
+                // Another thread sleeps for something else, or the value is not symmetric: any put may be the one.
+                _ => (0, u64::MAX),
+            },
+        };
+        block.waits_from.store(from, Relaxed);
+        block.waits_to.store(to, Relaxed);
+    }
 }
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
@@ -71,6 +105,18 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
 }
 
+/// Wakes a rank that said that it sleeps, if it waits for the bytes at `place`.
+#[cold]
+#[inline(never)]
+pub(crate) fn rouse_for(world: &World, rank: usize, at: usize, bytes: usize) {
+    let block = world.block(rank);
+    let (from, to) = (block.waits_from.load(Relaxed), block.waits_to.load(Relaxed));
+    let place = world.number(at);
+    if place < to && from < place + bytes as u64 {
+        rouse(block);
+    }
+}
+
 /// Wakes a rank that said that it sleeps.
 #[cold]
 pub(crate) fn rouse(block: &RankBlock) {
@@ -84,18 +130,18 @@ pub(crate) fn rouse(block: &RankBlock) {
 /// # Errors
 /// If the job ends first.
 #[inline]
-pub fn until(world: &World, why: Waits, mut ready: impl FnMut() -> bool) -> Result<()> {
+pub fn until(world: &World, why: Waits, span: Span, mut ready: impl FnMut() -> bool) -> Result<()> {
     let quick = if world.crowded() { CROWDED } else { QUICK };
     for _ in 0..quick {
         if ready() {
             return Ok(());
         }
     }
-    until_slowly(world, why, &mut ready)
+    until_slowly(world, why, span, &mut ready)
 }
 
 #[cold]
-fn until_slowly(world: &World, why: Waits, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
     if !world.crowded() {
         for _ in 0..PAUSED {
             if ready() {
@@ -104,7 +150,7 @@ fn until_slowly(world: &World, why: Waits, ready: &mut dyn FnMut() -> bool) -> R
             std::hint::spin_loop();
         }
     }
-    for _ in 0..YIELDS {
+    for _ in 0..if world.crowded() { CROWDED_YIELDS } else { YIELDS } {
         std::thread::yield_now();
         if ready() {
             return Ok(());
@@ -112,15 +158,16 @@ fn until_slowly(world: &World, why: Waits, ready: &mut dyn FnMut() -> bool) -> R
     }
     let block = world.own_block();
     block.waits_for.store(why as u32, Relaxed);
-    let outcome = sleep(world, block, ready);
+    let outcome = sleep(world, block, span, ready);
     block.waits_for.store(0, Relaxed);
     outcome
 }
 
-fn sleep(world: &World, block: &RankBlock, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
     let mut limit = SHORTEST;
     loop {
-        world.sleepers.fetch_add(1, AcqRel);
+        let alone = world.sleepers.fetch_add(1, AcqRel) == 0;
+        span.publish(world, block, alone);
         block.asleep.store(1, SeqCst);
         barrier_everywhere();
         let mut done = ready();
@@ -153,6 +200,12 @@ pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleeper
             return Ok(());
         }
         std::hint::spin_loop();
+    }
+    for _ in 0..if world.crowded() { CROWDED_YIELDS } else { YIELDS } {
+        std::thread::yield_now();
+        if word.load(Acquire) != value {
+            return Ok(());
+        }
     }
     world.own_block().waits_for.store(Waits::Barrier as u32, Relaxed);
     let outcome = loop {

@@ -265,14 +265,37 @@ impl World {
         self.remote(address, length, self.me).is_some()
     }
 
-    /// To be called after each store to a rank's memory that it may wait for: wakes it if it sleeps. The sleeper has paid for the order of
-    /// the caller's store and this load (`membarrier` in `wait`).
+    /// To be called after each store of so many bytes at `at`, which [`World::remote`] gave for the rank: wakes it if it sleeps for them. The
+    /// sleeper has paid for the order of the caller's store and this load (`membarrier` in `wait`).
     #[inline(always)]
-    pub fn stored(&self, rank: usize) {
+    pub fn stored(&self, rank: usize, at: usize, bytes: usize) {
+        compiler_fence(Ordering::SeqCst);
+        if self.block(rank).asleep.load(Relaxed) != 0 {
+            crate::wait::rouse_for(self, rank, at, bytes);
+        }
+    }
+
+    /// The same after a store to a flag of the job's own.
+    #[inline(always)]
+    pub fn flagged(&self, rank: usize) {
         compiler_fence(Ordering::SeqCst);
         if self.block(rank).asleep.load(Relaxed) != 0 {
             crate::wait::rouse(self.block(rank));
         }
+    }
+
+    /// A number for mapped symmetric memory that all ranks have for the same place.
+    pub(crate) fn number(&self, at: usize) -> u64 {
+        let heaps = at.wrapping_sub(self.first_heap);
+        if heaps < self.heap_bytes * self.ranks {
+            return heaps as u64;
+        }
+        1 << 62 | at.wrapping_sub(self.first_data) as u64
+    }
+
+    /// The number of a rank's copy of an object; none if it is not symmetric.
+    pub(crate) fn place(&self, rank: usize, address: usize, bytes: usize) -> Option<u64> {
+        self.remote(address, bytes, rank).map(|at| self.number(at))
     }
 
     /// Puts before it are seen before puts after it. Stores of x86-64 keep their order.

@@ -35,7 +35,7 @@ macro_rules! operations {
             let (at, rank) = word::<T>(name, context, to as usize, pe);
             // SAFETY: checked by `word`.
             let before = unsafe { atomic::$name(at, value) };
-            World::current().stored(rank);
+            World::current().stored(rank, at, size_of::<T>());
             before
         }
     )*};
@@ -47,6 +47,6 @@ pub fn compare_swap<T: Word>(name: &'static str, context: Ctx, to: *mut T, expec
     let (at, rank) = word::<T>(name, context, to as usize, pe);
     // SAFETY: checked by `word`.
     let before = unsafe { atomic::compare_swap(at, expected, value) };
-    World::current().stored(rank);
+    World::current().stored(rank, at, size_of::<T>());
     before
 }

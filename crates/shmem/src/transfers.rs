@@ -54,7 +54,7 @@ pub fn put<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, coun
     }
     let (at, rank) = target(name, context, to as usize, bytes::<T>(count), pe);
     copy(from.cast(), at as *mut u8, bytes::<T>(count));
-    World::current().stored(rank);
+    World::current().stored(rank, at, bytes::<T>(count));
 }
 
 #[inline(always)]
@@ -71,7 +71,7 @@ pub fn p<T: Copy>(name: &'static str, context: Ctx, to: *mut T, value: T, pe: c_
     let (at, rank) = target(name, context, to as usize, size_of::<T>(), pe);
     // SAFETY: checked.
     unsafe { (at as *mut T).write_unaligned(value) };
-    World::current().stored(rank);
+    World::current().stored(rank, at, size_of::<T>());
 }
 
 #[inline(always)]
@@ -107,7 +107,7 @@ pub fn iput<T: Copy>(
             (at as *mut T).offset(element * to_step.max(1)).write_unaligned(value);
         }
     }
-    World::current().stored(rank);
+    World::current().stored(rank, at, reach::<T>(count, to_step));
 }
 
 pub fn iget<T: Copy>(

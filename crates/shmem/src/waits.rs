@@ -2,7 +2,7 @@
 
 use crate::setup::{fail, or_fail};
 use shunt_pgas::atomic::{self, Word};
-use shunt_pgas::wait::{until, Waits};
+use shunt_pgas::wait::{until, Span, Waits};
 use shunt_pgas::{Error, World};
 use std::ffi::c_int;
 
@@ -68,7 +68,7 @@ fn load<T: Word>(variable: *const T) -> T {
 
 pub fn wait_until<T: Word + PartialOrd>(name: &'static str, variable: *const T, how: c_int, value: T) {
     check(name, how);
-    or_fail(name, until(World::current(), Waits::Value, || holds(load(variable), how, value)));
+    or_fail(name, until(World::current(), Waits::Value, Span::of(variable), || holds(load(variable), how, value)));
 }
 
 pub fn test<T: Word + PartialOrd>(name: &'static str, variable: *const T, how: c_int, value: T) -> c_int {
@@ -102,6 +102,10 @@ fn wanted<T>((variables, count, status): Set<T>) -> impl Iterator<Item = (usize,
     (0..count).filter(move |index| !left_out(*index)).map(move |index| (index, unsafe { variables.add(index) } as *const T))
 }
 
+fn span<T>((variables, count, _): Set<T>) -> Span {
+    Span { address: variables as usize, bytes: count * size_of::<T>() }
+}
+
 fn first<T: Word + PartialOrd>(set: Set<T>, how: c_int, values: impl Values<T>, from: usize) -> Option<usize> {
     let found = |(index, variable): &(usize, *const T)| holds(load(*variable), how, values.of(*index));
     // Whoever asks again and again gets each in its turn.
@@ -127,7 +131,7 @@ fn some<T: Word + PartialOrd>(set: Set<T>, indices: *mut usize, how: c_int, valu
 
 pub fn wait_until_all<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how: c_int, values: impl Values<T>) {
     check(name, how);
-    or_fail(name, until(World::current(), Waits::Value, || all(set, how, values)));
+    or_fail(name, until(World::current(), Waits::Value, span(set), || all(set, how, values)));
 }
 
 pub fn test_all<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how: c_int, values: impl Values<T>) -> c_int {
@@ -157,7 +161,7 @@ pub fn wait_until_any<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how
         }
         None => false,
     };
-    or_fail(name, until(World::current(), Waits::Value, look));
+    or_fail(name, until(World::current(), Waits::Value, span(set), look));
     NEXT.set(found + 1);
     found
 }
@@ -193,7 +197,7 @@ pub fn wait_until_some<T: Word + PartialOrd>(
         count = some(set, indices, how, values);
         count > 0
     };
-    or_fail(name, until(World::current(), Waits::Value, look));
+    or_fail(name, until(World::current(), Waits::Value, span(set), look));
     count
 }
 
