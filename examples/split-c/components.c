@@ -5,45 +5,45 @@
 #include "program.h"
 
 static int side = 1024, percent = 50, rows, strips;
-static int *parents; /* of the own strip */
+static long *parents; /* of the own strip */
 
-static int owner(int node) { return node / side / rows; }
-static int *place(int node) { return parents + node - owner(node) * rows * side; }
+static int owner(long node) { return (int)(node / side / rows); }
+static long *place(long node) { return parents + node - (long)owner(node) * rows * side; }
 
 static int edge(long from, long to) {
     uint64_t state = (uint64_t)from << 32 | (uint64_t)to;
     return random_next(&state) % 100 < (uint64_t)percent;
 }
 
-static int parent(int node) {
+static long parent(long node) {
     int proc = owner(node);
-    return proc == MYPROC ? *(volatile int *)place(node) : sc_read_int(proc, place(node));
+    return proc == MYPROC ? *(volatile long *)place(node) : sc_read_long(proc, place(node));
 }
 
-static int root(int node) {
-    for (int next; (next = parent(node)) != node; node = next) continue;
+static long root(long node) {
+    for (long next; (next = parent(node)) != node; node = next) continue;
     return node;
 }
 
 /* Until both have one root: the larger root gets the smaller one for its parent, unless another processor was faster. */
-static void join(int a, int b) {
+static void join(long a, long b) {
     for (;;) {
         a = root(a), b = root(b);
         if (a == b) return;
         if (a < b) {
-            int swap = a;
+            long swap = a;
             a = b, b = swap;
         }
-        if (sc_compare_swap_int(owner(a), place(a), a, b) == a) return;
+        if (sc_compare_swap(owner(a), place(a), a, b) == a) return;
     }
 }
 
-static int root_in(int *tree, int node) {
+static long root_in(long *tree, long node) {
     while (tree[node] != node) node = tree[node] = tree[tree[node]];
     return node;
 }
 
-static void join_in(int *tree, int a, int b) {
+static void join_in(long *tree, long a, long b) {
     a = root_in(tree, a), b = root_in(tree, b);
     if (a < b) tree[b] = a; else tree[a] = b;
 }
@@ -55,7 +55,7 @@ int main(int count, char **words) {
     int me = MYPROC;
     strips = PROCS, rows = (side + strips - 1) / strips;
     int first = me * rows < side ? me * rows : side, last = first + rows < side ? first + rows : side;
-    parents = sc_all_malloc(sizeof(int) * ((size_t)rows * side + 1));
+    parents = sc_all_malloc(sizeof(long) * ((size_t)rows * side + 1));
     timed_from_here();
     /* Within the strip, by numbers of the strip. */
     int base = first * side, nodes = (last - first) * side;
@@ -77,11 +77,10 @@ int main(int count, char **words) {
         }
     sc_barrier();
     /* Each root of the strip looks for its own; then all nodes know. */
-    int *labels = malloc(sizeof(int) * (nodes + 1));
+    long *labels = malloc(sizeof(long) * (nodes + 1));
     for (int i = 0; i < nodes; i++) labels[i] = -1;
     for (int i = 0; i < nodes; i++) {
-        int up = parents[i];
-        int near = up >= base ? up - base : i;
+        long up = parents[i], near = up >= base ? up - base : i;
         if (labels[near] < 0) labels[near] = root(near + base);
         labels[i] = labels[near];
     }
@@ -89,7 +88,8 @@ int main(int count, char **words) {
     compute();
     timed_to_here();
     /* One processor's union-find over the whole mesh says the same. */
-    int *tree = malloc(sizeof(int) * (size_t)side * side), fine = 1;
+    long *tree = malloc(sizeof(long) * (size_t)side * side);
+    int fine = 1;
     for (int i = 0; i < side * side; i++) tree[i] = i;
     for (int node = 0; node < side * side; node++) {
         if (node % side + 1 < side && edge(node, node + 1)) join_in(tree, node, node + 1);

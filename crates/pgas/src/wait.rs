@@ -17,8 +17,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 /// Looks without a pause: the other rank answers within a cache miss or two.
 const QUICK: u32 = 200;
-/// Looks with a pause in between: some ten microseconds, which is more than a sleep and a wake-up cost.
-const PAUSED: u32 = 600;
+/// Looks with a pause in between, and how often the processor is offered to others among them: a few hundred microseconds. Each
+/// rank has a processor then, and ranks that compute the same differ by so much; waking a sleeper takes an idle processor tens.
+const PAUSED: u32 = 500;
+const ROUNDS: u32 = 10;
 /// The same where ranks share processors: the awaited rank may well be the next on this one.
 const CROWDED: u32 = 3;
 /// Times that the processor is given away before sleep.
@@ -142,13 +144,14 @@ pub fn until(world: &World, why: Waits, span: Span, mut ready: impl FnMut() -> b
 
 #[cold]
 fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
-    if !world.crowded() {
+    for _ in 0..if world.crowded() { 0 } else { ROUNDS } {
         for _ in 0..PAUSED {
             if ready() {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
+        std::thread::yield_now();
     }
     for _ in 0..if world.crowded() { CROWDED_YIELDS } else { YIELDS } {
         std::thread::yield_now();

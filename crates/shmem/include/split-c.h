@@ -77,8 +77,8 @@ static inline void sc_store_int(int proc, int *to, int value) { shmem_int_p(to, 
 static inline long sc_read_long(int proc, const long *from) { return shmem_long_g(from, proc); }
 static inline int sc_read_int(int proc, const int *from) { return shmem_int_g(from, proc); }
 static inline long sc_fetch_add(int proc, long *word, long value) { return shmem_long_atomic_fetch_add(word, value, proc); }
-static inline int sc_compare_swap_int(int proc, int *word, int expected, int value) {
-    return shmem_int_atomic_compare_swap(word, expected, value, proc);
+static inline long sc_compare_swap(int proc, long *word, long expected, long value) {
+    return shmem_long_atomic_compare_swap(word, expected, value, proc);
 }
 
 /* Any object: `x` is a variable. */
