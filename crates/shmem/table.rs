@@ -90,24 +90,10 @@ fn waited() -> Vec<Type> {
     types
 }
 
-/// Types of `and`, `or` and `xor` reductions of a team.
+/// Types of `and`, `or` and `xor` reductions of a team: all whole numbers, as other libraries have it.
 fn reduced_bits() -> Vec<Type> {
-    named(&[
-        "uchar",
-        "ushort",
-        "uint",
-        "ulong",
-        "ulonglong",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "size",
-    ])
+    let without = ["float", "double", "longdouble", "char", "schar"];
+    STANDARD.into_iter().filter(|row| !without.contains(&row.0)).collect()
 }
 
 /// The deprecated reductions of active sets: which types each operation has.
@@ -349,14 +335,14 @@ fn atomics(t: &mut Table) {
         t.typed(&types, true, "void", &nbi, "T *fetch, T *dest, T value, int pe", &format!("*fetch = {body}"));
     }
 
-    // What 1.4 renamed.
-    let (whole, with_floats) = ([INT, LONG, LONG_LONG], [INT, LONG, LONG_LONG, FLOAT, DOUBLE]);
+    // What 1.4 renamed; for all types, as other libraries have it.
+    let (whole, with_floats) = (atomic(), extended);
     t.typed(&with_floats, false, "T", "fetch", "const T *source, int pe", "atomics::fetch(NAME, CTX, source, pe)");
     t.typed(&with_floats, false, "void", "set", "T *dest, T value, int pe", "atomics::set(NAME, CTX, dest, value, pe)");
     t.typed(&with_floats, false, "T", "swap", "T *dest, T value, int pe", "atomics::swap(NAME, CTX, dest, value, pe)");
     let body = "atomics::compare_swap(NAME, CTX, dest, cond, value, pe)";
     t.typed(&whole, false, "T", "cswap", "T *dest, T cond, T value, int pe", body);
-    let body = "atomics::fetch_add(NAME, CTX, dest, 1, pe)";
+    let body = "atomics::fetch_add(NAME, CTX, dest, Word::from_bits(1), pe)";
     t.typed(&whole, false, "T", "finc", "T *dest, int pe", body);
     t.typed(&whole, false, "void", "inc", "T *dest, int pe", &format!("let _ = {body};"));
     let body = "atomics::fetch_add(NAME, CTX, dest, value, pe)";
@@ -577,10 +563,8 @@ fn generics(text: &mut String) {
     rows(text, "ATOMIC", &WHOLE);
     rows(text, "EXTENDED", &[&["float", "double"], &WHOLE[..]].concat());
     rows(text, "WAITED", &[&["short", "ushort"], &WHOLE[..]].concat());
-    rows(text, "REDUCED_BITS", &["uchar", "ushort", "uint", "ulong", "ulonglong", "int8", "int16", "int32", "int64"]);
+    rows(text, "REDUCED_BITS", &["short", "int", "long", "longlong", "uchar", "ushort", "uint", "ulong", "ulonglong", "int8"]);
     rows(text, "SUMMED", &[&PLAIN[..], &["complexf", "complexd"]].concat());
-    rows(text, "OLD", &["int", "long", "longlong"]);
-    rows(text, "OLD_FLOAT", &["int", "long", "longlong", "float", "double"]);
     let mut with_context = |rows: &str, name: &str| {
         writeln!(text, "#define shmem_{name}(...) SHUNT_WITH_CONTEXT({rows}, {name}, __VA_ARGS__)").unwrap();
     };
@@ -609,10 +593,10 @@ fn generics(text: &mut String) {
         }
     }
     for name in ["cswap", "finc", "inc", "fadd", "add"] {
-        by_first("OLD", name);
+        by_first("ATOMIC", name);
     }
     for name in ["fetch", "set", "swap"] {
-        by_first("OLD_FLOAT", name);
+        by_first("EXTENDED", name);
     }
     let mut by_second = |rows: &str, name: &str| {
         writeln!(text, "#define shmem_{name}(...) SHUNT_BY_SECOND({rows}, {name}, __VA_ARGS__)").unwrap();

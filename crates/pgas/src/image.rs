@@ -114,7 +114,7 @@ static COPIES: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
 /// From now on a child of `fork` gets pages of its own: it must not write into its parent's.
 fn watch_forks(own: usize, bytes: usize) -> Result<()> {
-    let word = Mapping::anonymous(PAGE).map_err(|error| Error::Setup(format!("no page for forks: {error}")))?;
+    let word = Mapping::anonymous(PAGE, 0).map_err(|error| Error::Setup(format!("no page for forks: {error}")))?;
     COPIES.store(word.leave() as *mut AtomicU32, Release);
     OWN.store(own, Release);
     BYTES.store(bytes, Release);

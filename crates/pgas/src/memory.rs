@@ -85,6 +85,13 @@ impl Memory {
         map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_NORESERVE, self.file.as_raw_fd(), offset)
     }
 
+    /// Maps it from its beginning so that what is at `inner` comes to lie at a multiple of [`LARGEST`].
+    pub fn map_aligned(&self, length: usize, inner: usize) -> io::Result<Mapping> {
+        let address = aligned(length, inner)?;
+        let how = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        map(address as *mut libc::c_void, length, how, self.file.as_raw_fd(), 0)
+    }
+
     /// Maps a part over memory of this process.
     ///
     /// # Safety
@@ -107,10 +114,35 @@ fn map(address: *mut libc::c_void, length: usize, how: i32, descriptor: i32, off
     Ok(Mapping { address: mapped as usize, length })
 }
 
+/// The largest alignment that objects may have, and that of rank 0's heap wherever it is mapped.
+pub const LARGEST: usize = 1 << 30;
+
+/// The address of so many reserved bytes, of which that at `inner`, a multiple of the page's size, has a multiple of [`LARGEST`]. The caller
+/// maps over them.
+fn aligned(length: usize, inner: usize) -> io::Result<usize> {
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let room = map(std::ptr::null_mut(), length + LARGEST, how, -1, 0)?.leave();
+    let address = (room + inner).next_multiple_of(LARGEST) - inner;
+    let (before, after) = (address - room, room + LARGEST - address);
+    // SAFETY: both ends are of the mapping just made.
+    unsafe {
+        if before > 0 {
+            libc::munmap(room as *mut libc::c_void, before);
+        }
+        if after > 0 {
+            libc::munmap((address + length) as *mut libc::c_void, after);
+        }
+    }
+    Ok(address)
+}
+
 impl Mapping {
-    /// Memory of this process, and of its children after a fork, as that of a job is.
-    pub fn anonymous(length: usize) -> io::Result<Mapping> {
-        map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+    /// Memory of this process, and of its children after a fork, as that of a job is; `inner` as in
+    /// [`Memory::map_aligned`].
+    pub fn anonymous(length: usize, inner: usize) -> io::Result<Mapping> {
+        let address = aligned(length, inner)?;
+        let how = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        map(address as *mut libc::c_void, length, how, -1, 0)
     }
 
     /// Memory of this process alone.

@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::heap::Heap;
 use crate::image::{self, Image};
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
-use crate::memory::{Mapping, Memory};
+use crate::memory::{Mapping, Memory, LARGEST};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -313,11 +313,16 @@ impl World {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Takes so many bytes of the heap, on every rank alike; the address in this process. No barrier.
+    /// Takes so many bytes of the heap, on every rank alike; the address in this process, which is a multiple of `alignment` as far as
+    /// heaps begin at such. No barrier.
     ///
     /// # Errors
     /// If there is no room.
     pub fn take(&self, bytes: usize, alignment: usize) -> Result<usize> {
+        // Rank 0's heap begins at a multiple of that, the others at multiples of their size after it.
+        if alignment > LARGEST || (self.ranks > 1 && self.heap_bytes % alignment.max(1) != 0) {
+            return Err(Error::Full { bytes, heap: self.heap_bytes });
+        }
         let mut heap = locked(&self.heap);
         let taken = heap.as_mut().and_then(|heap| heap.take(bytes, alignment));
         taken.map(|offset| self.own_heap + offset).ok_or(Error::Full { bytes, heap: self.heap_bytes })
@@ -409,7 +414,7 @@ fn from_environment() -> Result<Option<Joined>> {
         return Err(broken("no such rank".into()));
     }
     let crowded = header.crowded != 0;
-    let whole = memory.map(0, layout.data()).map_err(|error| {
+    let whole = memory.map_aligned(layout.data(), layout.heaps()).map_err(|error| {
         broken(format!("cannot map {} heaps of {} bytes: {error} (SHMEM_SYMMETRIC_SIZE)", layout.ranks, layout.heap_bytes))
     })?;
     drop(mapping);
@@ -445,7 +450,7 @@ fn alone() -> Result<Joined> {
     let heap = heap_from_environment().map_err(Error::Setup)?;
     let layout = Layout::new(1, heap);
     let trouble = |error: std::io::Error| Error::Setup(format!("no memory for a symmetric heap of {heap} bytes: {error}"));
-    let mapping = Mapping::anonymous(layout.data()).map_err(trouble)?;
+    let mapping = Mapping::anonymous(layout.data(), layout.heaps()).map_err(trouble)?;
     crate::launch::write_header(mapping.address(), &layout, false);
     Ok(Joined { mapping, layout, me: 0, image: image::own(), crowded: false })
 }

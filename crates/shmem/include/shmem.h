@@ -1100,36 +1100,108 @@ void shmem_uint32_atomic_fetch_xor_nbi(uint32_t *fetch, uint32_t *dest, uint32_t
 void shmem_ctx_uint32_atomic_fetch_xor_nbi(shmem_ctx_t ctx, uint32_t *fetch, uint32_t *dest, uint32_t value, int pe);
 void shmem_uint64_atomic_fetch_xor_nbi(uint64_t *fetch, uint64_t *dest, uint64_t value, int pe);
 void shmem_ctx_uint64_atomic_fetch_xor_nbi(shmem_ctx_t ctx, uint64_t *fetch, uint64_t *dest, uint64_t value, int pe);
+float shmem_float_fetch(const float *source, int pe);
+double shmem_double_fetch(const double *source, int pe);
 int shmem_int_fetch(const int *source, int pe);
 long shmem_long_fetch(const long *source, int pe);
 long long shmem_longlong_fetch(const long long *source, int pe);
-float shmem_float_fetch(const float *source, int pe);
-double shmem_double_fetch(const double *source, int pe);
+unsigned int shmem_uint_fetch(const unsigned int *source, int pe);
+unsigned long shmem_ulong_fetch(const unsigned long *source, int pe);
+unsigned long long shmem_ulonglong_fetch(const unsigned long long *source, int pe);
+int32_t shmem_int32_fetch(const int32_t *source, int pe);
+int64_t shmem_int64_fetch(const int64_t *source, int pe);
+uint32_t shmem_uint32_fetch(const uint32_t *source, int pe);
+uint64_t shmem_uint64_fetch(const uint64_t *source, int pe);
+size_t shmem_size_fetch(const size_t *source, int pe);
+ptrdiff_t shmem_ptrdiff_fetch(const ptrdiff_t *source, int pe);
+void shmem_float_set(float *dest, float value, int pe);
+void shmem_double_set(double *dest, double value, int pe);
 void shmem_int_set(int *dest, int value, int pe);
 void shmem_long_set(long *dest, long value, int pe);
 void shmem_longlong_set(long long *dest, long long value, int pe);
-void shmem_float_set(float *dest, float value, int pe);
-void shmem_double_set(double *dest, double value, int pe);
+void shmem_uint_set(unsigned int *dest, unsigned int value, int pe);
+void shmem_ulong_set(unsigned long *dest, unsigned long value, int pe);
+void shmem_ulonglong_set(unsigned long long *dest, unsigned long long value, int pe);
+void shmem_int32_set(int32_t *dest, int32_t value, int pe);
+void shmem_int64_set(int64_t *dest, int64_t value, int pe);
+void shmem_uint32_set(uint32_t *dest, uint32_t value, int pe);
+void shmem_uint64_set(uint64_t *dest, uint64_t value, int pe);
+void shmem_size_set(size_t *dest, size_t value, int pe);
+void shmem_ptrdiff_set(ptrdiff_t *dest, ptrdiff_t value, int pe);
+float shmem_float_swap(float *dest, float value, int pe);
+double shmem_double_swap(double *dest, double value, int pe);
 int shmem_int_swap(int *dest, int value, int pe);
 long shmem_long_swap(long *dest, long value, int pe);
 long long shmem_longlong_swap(long long *dest, long long value, int pe);
-float shmem_float_swap(float *dest, float value, int pe);
-double shmem_double_swap(double *dest, double value, int pe);
+unsigned int shmem_uint_swap(unsigned int *dest, unsigned int value, int pe);
+unsigned long shmem_ulong_swap(unsigned long *dest, unsigned long value, int pe);
+unsigned long long shmem_ulonglong_swap(unsigned long long *dest, unsigned long long value, int pe);
+int32_t shmem_int32_swap(int32_t *dest, int32_t value, int pe);
+int64_t shmem_int64_swap(int64_t *dest, int64_t value, int pe);
+uint32_t shmem_uint32_swap(uint32_t *dest, uint32_t value, int pe);
+uint64_t shmem_uint64_swap(uint64_t *dest, uint64_t value, int pe);
+size_t shmem_size_swap(size_t *dest, size_t value, int pe);
+ptrdiff_t shmem_ptrdiff_swap(ptrdiff_t *dest, ptrdiff_t value, int pe);
 int shmem_int_cswap(int *dest, int cond, int value, int pe);
 long shmem_long_cswap(long *dest, long cond, long value, int pe);
 long long shmem_longlong_cswap(long long *dest, long long cond, long long value, int pe);
+unsigned int shmem_uint_cswap(unsigned int *dest, unsigned int cond, unsigned int value, int pe);
+unsigned long shmem_ulong_cswap(unsigned long *dest, unsigned long cond, unsigned long value, int pe);
+unsigned long long shmem_ulonglong_cswap(unsigned long long *dest, unsigned long long cond, unsigned long long value, int pe);
+int32_t shmem_int32_cswap(int32_t *dest, int32_t cond, int32_t value, int pe);
+int64_t shmem_int64_cswap(int64_t *dest, int64_t cond, int64_t value, int pe);
+uint32_t shmem_uint32_cswap(uint32_t *dest, uint32_t cond, uint32_t value, int pe);
+uint64_t shmem_uint64_cswap(uint64_t *dest, uint64_t cond, uint64_t value, int pe);
+size_t shmem_size_cswap(size_t *dest, size_t cond, size_t value, int pe);
+ptrdiff_t shmem_ptrdiff_cswap(ptrdiff_t *dest, ptrdiff_t cond, ptrdiff_t value, int pe);
 int shmem_int_finc(int *dest, int pe);
 long shmem_long_finc(long *dest, int pe);
 long long shmem_longlong_finc(long long *dest, int pe);
+unsigned int shmem_uint_finc(unsigned int *dest, int pe);
+unsigned long shmem_ulong_finc(unsigned long *dest, int pe);
+unsigned long long shmem_ulonglong_finc(unsigned long long *dest, int pe);
+int32_t shmem_int32_finc(int32_t *dest, int pe);
+int64_t shmem_int64_finc(int64_t *dest, int pe);
+uint32_t shmem_uint32_finc(uint32_t *dest, int pe);
+uint64_t shmem_uint64_finc(uint64_t *dest, int pe);
+size_t shmem_size_finc(size_t *dest, int pe);
+ptrdiff_t shmem_ptrdiff_finc(ptrdiff_t *dest, int pe);
 void shmem_int_inc(int *dest, int pe);
 void shmem_long_inc(long *dest, int pe);
 void shmem_longlong_inc(long long *dest, int pe);
+void shmem_uint_inc(unsigned int *dest, int pe);
+void shmem_ulong_inc(unsigned long *dest, int pe);
+void shmem_ulonglong_inc(unsigned long long *dest, int pe);
+void shmem_int32_inc(int32_t *dest, int pe);
+void shmem_int64_inc(int64_t *dest, int pe);
+void shmem_uint32_inc(uint32_t *dest, int pe);
+void shmem_uint64_inc(uint64_t *dest, int pe);
+void shmem_size_inc(size_t *dest, int pe);
+void shmem_ptrdiff_inc(ptrdiff_t *dest, int pe);
 int shmem_int_fadd(int *dest, int value, int pe);
 long shmem_long_fadd(long *dest, long value, int pe);
 long long shmem_longlong_fadd(long long *dest, long long value, int pe);
+unsigned int shmem_uint_fadd(unsigned int *dest, unsigned int value, int pe);
+unsigned long shmem_ulong_fadd(unsigned long *dest, unsigned long value, int pe);
+unsigned long long shmem_ulonglong_fadd(unsigned long long *dest, unsigned long long value, int pe);
+int32_t shmem_int32_fadd(int32_t *dest, int32_t value, int pe);
+int64_t shmem_int64_fadd(int64_t *dest, int64_t value, int pe);
+uint32_t shmem_uint32_fadd(uint32_t *dest, uint32_t value, int pe);
+uint64_t shmem_uint64_fadd(uint64_t *dest, uint64_t value, int pe);
+size_t shmem_size_fadd(size_t *dest, size_t value, int pe);
+ptrdiff_t shmem_ptrdiff_fadd(ptrdiff_t *dest, ptrdiff_t value, int pe);
 void shmem_int_add(int *dest, int value, int pe);
 void shmem_long_add(long *dest, long value, int pe);
 void shmem_longlong_add(long long *dest, long long value, int pe);
+void shmem_uint_add(unsigned int *dest, unsigned int value, int pe);
+void shmem_ulong_add(unsigned long *dest, unsigned long value, int pe);
+void shmem_ulonglong_add(unsigned long long *dest, unsigned long long value, int pe);
+void shmem_int32_add(int32_t *dest, int32_t value, int pe);
+void shmem_int64_add(int64_t *dest, int64_t value, int pe);
+void shmem_uint32_add(uint32_t *dest, uint32_t value, int pe);
+void shmem_uint64_add(uint64_t *dest, uint64_t value, int pe);
+void shmem_size_add(size_t *dest, size_t value, int pe);
+void shmem_ptrdiff_add(ptrdiff_t *dest, ptrdiff_t value, int pe);
 long shmem_swap(long *dest, long value, int pe);
 void shmem_float_put_signal(float *dest, const float *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe);
 void shmem_ctx_float_put_signal(shmem_ctx_t ctx, float *dest, const float *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe);
@@ -1396,6 +1468,10 @@ int shmem_ptrdiff_alltoalls(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t 
 int shmem_alltoallsmem(shmem_team_t team, void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems);
 void shmem_alltoalls32(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int PE_start, int logPE_stride, int PE_size, long *pSync);
 void shmem_alltoalls64(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int PE_start, int logPE_stride, int PE_size, long *pSync);
+int shmem_short_and_reduce(shmem_team_t team, short *dest, const short *source, size_t nreduce);
+int shmem_int_and_reduce(shmem_team_t team, int *dest, const int *source, size_t nreduce);
+int shmem_long_and_reduce(shmem_team_t team, long *dest, const long *source, size_t nreduce);
+int shmem_longlong_and_reduce(shmem_team_t team, long long *dest, const long long *source, size_t nreduce);
 int shmem_uchar_and_reduce(shmem_team_t team, unsigned char *dest, const unsigned char *source, size_t nreduce);
 int shmem_ushort_and_reduce(shmem_team_t team, unsigned short *dest, const unsigned short *source, size_t nreduce);
 int shmem_uint_and_reduce(shmem_team_t team, unsigned int *dest, const unsigned int *source, size_t nreduce);
@@ -1410,10 +1486,15 @@ int shmem_uint16_and_reduce(shmem_team_t team, uint16_t *dest, const uint16_t *s
 int shmem_uint32_and_reduce(shmem_team_t team, uint32_t *dest, const uint32_t *source, size_t nreduce);
 int shmem_uint64_and_reduce(shmem_team_t team, uint64_t *dest, const uint64_t *source, size_t nreduce);
 int shmem_size_and_reduce(shmem_team_t team, size_t *dest, const size_t *source, size_t nreduce);
+int shmem_ptrdiff_and_reduce(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t *source, size_t nreduce);
 void shmem_short_and_to_all(short *dest, const short *source, int nreduce, int PE_start, int logPE_stride, int PE_size, short *pWrk, long *pSync);
 void shmem_int_and_to_all(int *dest, const int *source, int nreduce, int PE_start, int logPE_stride, int PE_size, int *pWrk, long *pSync);
 void shmem_long_and_to_all(long *dest, const long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long *pWrk, long *pSync);
 void shmem_longlong_and_to_all(long long *dest, const long long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long long *pWrk, long *pSync);
+int shmem_short_or_reduce(shmem_team_t team, short *dest, const short *source, size_t nreduce);
+int shmem_int_or_reduce(shmem_team_t team, int *dest, const int *source, size_t nreduce);
+int shmem_long_or_reduce(shmem_team_t team, long *dest, const long *source, size_t nreduce);
+int shmem_longlong_or_reduce(shmem_team_t team, long long *dest, const long long *source, size_t nreduce);
 int shmem_uchar_or_reduce(shmem_team_t team, unsigned char *dest, const unsigned char *source, size_t nreduce);
 int shmem_ushort_or_reduce(shmem_team_t team, unsigned short *dest, const unsigned short *source, size_t nreduce);
 int shmem_uint_or_reduce(shmem_team_t team, unsigned int *dest, const unsigned int *source, size_t nreduce);
@@ -1428,10 +1509,15 @@ int shmem_uint16_or_reduce(shmem_team_t team, uint16_t *dest, const uint16_t *so
 int shmem_uint32_or_reduce(shmem_team_t team, uint32_t *dest, const uint32_t *source, size_t nreduce);
 int shmem_uint64_or_reduce(shmem_team_t team, uint64_t *dest, const uint64_t *source, size_t nreduce);
 int shmem_size_or_reduce(shmem_team_t team, size_t *dest, const size_t *source, size_t nreduce);
+int shmem_ptrdiff_or_reduce(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t *source, size_t nreduce);
 void shmem_short_or_to_all(short *dest, const short *source, int nreduce, int PE_start, int logPE_stride, int PE_size, short *pWrk, long *pSync);
 void shmem_int_or_to_all(int *dest, const int *source, int nreduce, int PE_start, int logPE_stride, int PE_size, int *pWrk, long *pSync);
 void shmem_long_or_to_all(long *dest, const long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long *pWrk, long *pSync);
 void shmem_longlong_or_to_all(long long *dest, const long long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long long *pWrk, long *pSync);
+int shmem_short_xor_reduce(shmem_team_t team, short *dest, const short *source, size_t nreduce);
+int shmem_int_xor_reduce(shmem_team_t team, int *dest, const int *source, size_t nreduce);
+int shmem_long_xor_reduce(shmem_team_t team, long *dest, const long *source, size_t nreduce);
+int shmem_longlong_xor_reduce(shmem_team_t team, long long *dest, const long long *source, size_t nreduce);
 int shmem_uchar_xor_reduce(shmem_team_t team, unsigned char *dest, const unsigned char *source, size_t nreduce);
 int shmem_ushort_xor_reduce(shmem_team_t team, unsigned short *dest, const unsigned short *source, size_t nreduce);
 int shmem_uint_xor_reduce(shmem_team_t team, unsigned int *dest, const unsigned int *source, size_t nreduce);
@@ -1446,6 +1532,7 @@ int shmem_uint16_xor_reduce(shmem_team_t team, uint16_t *dest, const uint16_t *s
 int shmem_uint32_xor_reduce(shmem_team_t team, uint32_t *dest, const uint32_t *source, size_t nreduce);
 int shmem_uint64_xor_reduce(shmem_team_t team, uint64_t *dest, const uint64_t *source, size_t nreduce);
 int shmem_size_xor_reduce(shmem_team_t team, size_t *dest, const size_t *source, size_t nreduce);
+int shmem_ptrdiff_xor_reduce(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t *source, size_t nreduce);
 void shmem_short_xor_to_all(short *dest, const short *source, int nreduce, int PE_start, int logPE_stride, int PE_size, short *pWrk, long *pSync);
 void shmem_int_xor_to_all(int *dest, const int *source, int nreduce, int PE_start, int logPE_stride, int PE_size, int *pWrk, long *pSync);
 void shmem_long_xor_to_all(long *dest, const long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long *pWrk, long *pSync);
@@ -2805,36 +2892,108 @@ void pshmem_uint32_atomic_fetch_xor_nbi(uint32_t *fetch, uint32_t *dest, uint32_
 void pshmem_ctx_uint32_atomic_fetch_xor_nbi(shmem_ctx_t ctx, uint32_t *fetch, uint32_t *dest, uint32_t value, int pe);
 void pshmem_uint64_atomic_fetch_xor_nbi(uint64_t *fetch, uint64_t *dest, uint64_t value, int pe);
 void pshmem_ctx_uint64_atomic_fetch_xor_nbi(shmem_ctx_t ctx, uint64_t *fetch, uint64_t *dest, uint64_t value, int pe);
+float pshmem_float_fetch(const float *source, int pe);
+double pshmem_double_fetch(const double *source, int pe);
 int pshmem_int_fetch(const int *source, int pe);
 long pshmem_long_fetch(const long *source, int pe);
 long long pshmem_longlong_fetch(const long long *source, int pe);
-float pshmem_float_fetch(const float *source, int pe);
-double pshmem_double_fetch(const double *source, int pe);
+unsigned int pshmem_uint_fetch(const unsigned int *source, int pe);
+unsigned long pshmem_ulong_fetch(const unsigned long *source, int pe);
+unsigned long long pshmem_ulonglong_fetch(const unsigned long long *source, int pe);
+int32_t pshmem_int32_fetch(const int32_t *source, int pe);
+int64_t pshmem_int64_fetch(const int64_t *source, int pe);
+uint32_t pshmem_uint32_fetch(const uint32_t *source, int pe);
+uint64_t pshmem_uint64_fetch(const uint64_t *source, int pe);
+size_t pshmem_size_fetch(const size_t *source, int pe);
+ptrdiff_t pshmem_ptrdiff_fetch(const ptrdiff_t *source, int pe);
+void pshmem_float_set(float *dest, float value, int pe);
+void pshmem_double_set(double *dest, double value, int pe);
 void pshmem_int_set(int *dest, int value, int pe);
 void pshmem_long_set(long *dest, long value, int pe);
 void pshmem_longlong_set(long long *dest, long long value, int pe);
-void pshmem_float_set(float *dest, float value, int pe);
-void pshmem_double_set(double *dest, double value, int pe);
+void pshmem_uint_set(unsigned int *dest, unsigned int value, int pe);
+void pshmem_ulong_set(unsigned long *dest, unsigned long value, int pe);
+void pshmem_ulonglong_set(unsigned long long *dest, unsigned long long value, int pe);
+void pshmem_int32_set(int32_t *dest, int32_t value, int pe);
+void pshmem_int64_set(int64_t *dest, int64_t value, int pe);
+void pshmem_uint32_set(uint32_t *dest, uint32_t value, int pe);
+void pshmem_uint64_set(uint64_t *dest, uint64_t value, int pe);
+void pshmem_size_set(size_t *dest, size_t value, int pe);
+void pshmem_ptrdiff_set(ptrdiff_t *dest, ptrdiff_t value, int pe);
+float pshmem_float_swap(float *dest, float value, int pe);
+double pshmem_double_swap(double *dest, double value, int pe);
 int pshmem_int_swap(int *dest, int value, int pe);
 long pshmem_long_swap(long *dest, long value, int pe);
 long long pshmem_longlong_swap(long long *dest, long long value, int pe);
-float pshmem_float_swap(float *dest, float value, int pe);
-double pshmem_double_swap(double *dest, double value, int pe);
+unsigned int pshmem_uint_swap(unsigned int *dest, unsigned int value, int pe);
+unsigned long pshmem_ulong_swap(unsigned long *dest, unsigned long value, int pe);
+unsigned long long pshmem_ulonglong_swap(unsigned long long *dest, unsigned long long value, int pe);
+int32_t pshmem_int32_swap(int32_t *dest, int32_t value, int pe);
+int64_t pshmem_int64_swap(int64_t *dest, int64_t value, int pe);
+uint32_t pshmem_uint32_swap(uint32_t *dest, uint32_t value, int pe);
+uint64_t pshmem_uint64_swap(uint64_t *dest, uint64_t value, int pe);
+size_t pshmem_size_swap(size_t *dest, size_t value, int pe);
+ptrdiff_t pshmem_ptrdiff_swap(ptrdiff_t *dest, ptrdiff_t value, int pe);
 int pshmem_int_cswap(int *dest, int cond, int value, int pe);
 long pshmem_long_cswap(long *dest, long cond, long value, int pe);
 long long pshmem_longlong_cswap(long long *dest, long long cond, long long value, int pe);
+unsigned int pshmem_uint_cswap(unsigned int *dest, unsigned int cond, unsigned int value, int pe);
+unsigned long pshmem_ulong_cswap(unsigned long *dest, unsigned long cond, unsigned long value, int pe);
+unsigned long long pshmem_ulonglong_cswap(unsigned long long *dest, unsigned long long cond, unsigned long long value, int pe);
+int32_t pshmem_int32_cswap(int32_t *dest, int32_t cond, int32_t value, int pe);
+int64_t pshmem_int64_cswap(int64_t *dest, int64_t cond, int64_t value, int pe);
+uint32_t pshmem_uint32_cswap(uint32_t *dest, uint32_t cond, uint32_t value, int pe);
+uint64_t pshmem_uint64_cswap(uint64_t *dest, uint64_t cond, uint64_t value, int pe);
+size_t pshmem_size_cswap(size_t *dest, size_t cond, size_t value, int pe);
+ptrdiff_t pshmem_ptrdiff_cswap(ptrdiff_t *dest, ptrdiff_t cond, ptrdiff_t value, int pe);
 int pshmem_int_finc(int *dest, int pe);
 long pshmem_long_finc(long *dest, int pe);
 long long pshmem_longlong_finc(long long *dest, int pe);
+unsigned int pshmem_uint_finc(unsigned int *dest, int pe);
+unsigned long pshmem_ulong_finc(unsigned long *dest, int pe);
+unsigned long long pshmem_ulonglong_finc(unsigned long long *dest, int pe);
+int32_t pshmem_int32_finc(int32_t *dest, int pe);
+int64_t pshmem_int64_finc(int64_t *dest, int pe);
+uint32_t pshmem_uint32_finc(uint32_t *dest, int pe);
+uint64_t pshmem_uint64_finc(uint64_t *dest, int pe);
+size_t pshmem_size_finc(size_t *dest, int pe);
+ptrdiff_t pshmem_ptrdiff_finc(ptrdiff_t *dest, int pe);
 void pshmem_int_inc(int *dest, int pe);
 void pshmem_long_inc(long *dest, int pe);
 void pshmem_longlong_inc(long long *dest, int pe);
+void pshmem_uint_inc(unsigned int *dest, int pe);
+void pshmem_ulong_inc(unsigned long *dest, int pe);
+void pshmem_ulonglong_inc(unsigned long long *dest, int pe);
+void pshmem_int32_inc(int32_t *dest, int pe);
+void pshmem_int64_inc(int64_t *dest, int pe);
+void pshmem_uint32_inc(uint32_t *dest, int pe);
+void pshmem_uint64_inc(uint64_t *dest, int pe);
+void pshmem_size_inc(size_t *dest, int pe);
+void pshmem_ptrdiff_inc(ptrdiff_t *dest, int pe);
 int pshmem_int_fadd(int *dest, int value, int pe);
 long pshmem_long_fadd(long *dest, long value, int pe);
 long long pshmem_longlong_fadd(long long *dest, long long value, int pe);
+unsigned int pshmem_uint_fadd(unsigned int *dest, unsigned int value, int pe);
+unsigned long pshmem_ulong_fadd(unsigned long *dest, unsigned long value, int pe);
+unsigned long long pshmem_ulonglong_fadd(unsigned long long *dest, unsigned long long value, int pe);
+int32_t pshmem_int32_fadd(int32_t *dest, int32_t value, int pe);
+int64_t pshmem_int64_fadd(int64_t *dest, int64_t value, int pe);
+uint32_t pshmem_uint32_fadd(uint32_t *dest, uint32_t value, int pe);
+uint64_t pshmem_uint64_fadd(uint64_t *dest, uint64_t value, int pe);
+size_t pshmem_size_fadd(size_t *dest, size_t value, int pe);
+ptrdiff_t pshmem_ptrdiff_fadd(ptrdiff_t *dest, ptrdiff_t value, int pe);
 void pshmem_int_add(int *dest, int value, int pe);
 void pshmem_long_add(long *dest, long value, int pe);
 void pshmem_longlong_add(long long *dest, long long value, int pe);
+void pshmem_uint_add(unsigned int *dest, unsigned int value, int pe);
+void pshmem_ulong_add(unsigned long *dest, unsigned long value, int pe);
+void pshmem_ulonglong_add(unsigned long long *dest, unsigned long long value, int pe);
+void pshmem_int32_add(int32_t *dest, int32_t value, int pe);
+void pshmem_int64_add(int64_t *dest, int64_t value, int pe);
+void pshmem_uint32_add(uint32_t *dest, uint32_t value, int pe);
+void pshmem_uint64_add(uint64_t *dest, uint64_t value, int pe);
+void pshmem_size_add(size_t *dest, size_t value, int pe);
+void pshmem_ptrdiff_add(ptrdiff_t *dest, ptrdiff_t value, int pe);
 long pshmem_swap(long *dest, long value, int pe);
 void pshmem_float_put_signal(float *dest, const float *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe);
 void pshmem_ctx_float_put_signal(shmem_ctx_t ctx, float *dest, const float *source, size_t nelems, uint64_t *sig_addr, uint64_t signal, int sig_op, int pe);
@@ -3101,6 +3260,10 @@ int pshmem_ptrdiff_alltoalls(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t
 int pshmem_alltoallsmem(shmem_team_t team, void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems);
 void pshmem_alltoalls32(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int PE_start, int logPE_stride, int PE_size, long *pSync);
 void pshmem_alltoalls64(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int PE_start, int logPE_stride, int PE_size, long *pSync);
+int pshmem_short_and_reduce(shmem_team_t team, short *dest, const short *source, size_t nreduce);
+int pshmem_int_and_reduce(shmem_team_t team, int *dest, const int *source, size_t nreduce);
+int pshmem_long_and_reduce(shmem_team_t team, long *dest, const long *source, size_t nreduce);
+int pshmem_longlong_and_reduce(shmem_team_t team, long long *dest, const long long *source, size_t nreduce);
 int pshmem_uchar_and_reduce(shmem_team_t team, unsigned char *dest, const unsigned char *source, size_t nreduce);
 int pshmem_ushort_and_reduce(shmem_team_t team, unsigned short *dest, const unsigned short *source, size_t nreduce);
 int pshmem_uint_and_reduce(shmem_team_t team, unsigned int *dest, const unsigned int *source, size_t nreduce);
@@ -3115,10 +3278,15 @@ int pshmem_uint16_and_reduce(shmem_team_t team, uint16_t *dest, const uint16_t *
 int pshmem_uint32_and_reduce(shmem_team_t team, uint32_t *dest, const uint32_t *source, size_t nreduce);
 int pshmem_uint64_and_reduce(shmem_team_t team, uint64_t *dest, const uint64_t *source, size_t nreduce);
 int pshmem_size_and_reduce(shmem_team_t team, size_t *dest, const size_t *source, size_t nreduce);
+int pshmem_ptrdiff_and_reduce(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t *source, size_t nreduce);
 void pshmem_short_and_to_all(short *dest, const short *source, int nreduce, int PE_start, int logPE_stride, int PE_size, short *pWrk, long *pSync);
 void pshmem_int_and_to_all(int *dest, const int *source, int nreduce, int PE_start, int logPE_stride, int PE_size, int *pWrk, long *pSync);
 void pshmem_long_and_to_all(long *dest, const long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long *pWrk, long *pSync);
 void pshmem_longlong_and_to_all(long long *dest, const long long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long long *pWrk, long *pSync);
+int pshmem_short_or_reduce(shmem_team_t team, short *dest, const short *source, size_t nreduce);
+int pshmem_int_or_reduce(shmem_team_t team, int *dest, const int *source, size_t nreduce);
+int pshmem_long_or_reduce(shmem_team_t team, long *dest, const long *source, size_t nreduce);
+int pshmem_longlong_or_reduce(shmem_team_t team, long long *dest, const long long *source, size_t nreduce);
 int pshmem_uchar_or_reduce(shmem_team_t team, unsigned char *dest, const unsigned char *source, size_t nreduce);
 int pshmem_ushort_or_reduce(shmem_team_t team, unsigned short *dest, const unsigned short *source, size_t nreduce);
 int pshmem_uint_or_reduce(shmem_team_t team, unsigned int *dest, const unsigned int *source, size_t nreduce);
@@ -3133,10 +3301,15 @@ int pshmem_uint16_or_reduce(shmem_team_t team, uint16_t *dest, const uint16_t *s
 int pshmem_uint32_or_reduce(shmem_team_t team, uint32_t *dest, const uint32_t *source, size_t nreduce);
 int pshmem_uint64_or_reduce(shmem_team_t team, uint64_t *dest, const uint64_t *source, size_t nreduce);
 int pshmem_size_or_reduce(shmem_team_t team, size_t *dest, const size_t *source, size_t nreduce);
+int pshmem_ptrdiff_or_reduce(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t *source, size_t nreduce);
 void pshmem_short_or_to_all(short *dest, const short *source, int nreduce, int PE_start, int logPE_stride, int PE_size, short *pWrk, long *pSync);
 void pshmem_int_or_to_all(int *dest, const int *source, int nreduce, int PE_start, int logPE_stride, int PE_size, int *pWrk, long *pSync);
 void pshmem_long_or_to_all(long *dest, const long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long *pWrk, long *pSync);
 void pshmem_longlong_or_to_all(long long *dest, const long long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long long *pWrk, long *pSync);
+int pshmem_short_xor_reduce(shmem_team_t team, short *dest, const short *source, size_t nreduce);
+int pshmem_int_xor_reduce(shmem_team_t team, int *dest, const int *source, size_t nreduce);
+int pshmem_long_xor_reduce(shmem_team_t team, long *dest, const long *source, size_t nreduce);
+int pshmem_longlong_xor_reduce(shmem_team_t team, long long *dest, const long long *source, size_t nreduce);
 int pshmem_uchar_xor_reduce(shmem_team_t team, unsigned char *dest, const unsigned char *source, size_t nreduce);
 int pshmem_ushort_xor_reduce(shmem_team_t team, unsigned short *dest, const unsigned short *source, size_t nreduce);
 int pshmem_uint_xor_reduce(shmem_team_t team, unsigned int *dest, const unsigned int *source, size_t nreduce);
@@ -3151,6 +3324,7 @@ int pshmem_uint16_xor_reduce(shmem_team_t team, uint16_t *dest, const uint16_t *
 int pshmem_uint32_xor_reduce(shmem_team_t team, uint32_t *dest, const uint32_t *source, size_t nreduce);
 int pshmem_uint64_xor_reduce(shmem_team_t team, uint64_t *dest, const uint64_t *source, size_t nreduce);
 int pshmem_size_xor_reduce(shmem_team_t team, size_t *dest, const size_t *source, size_t nreduce);
+int pshmem_ptrdiff_xor_reduce(shmem_team_t team, ptrdiff_t *dest, const ptrdiff_t *source, size_t nreduce);
 void pshmem_short_xor_to_all(short *dest, const short *source, int nreduce, int PE_start, int logPE_stride, int PE_size, short *pWrk, long *pSync);
 void pshmem_int_xor_to_all(int *dest, const int *source, int nreduce, int PE_start, int logPE_stride, int PE_size, int *pWrk, long *pSync);
 void pshmem_long_xor_to_all(long *dest, const long *source, int nreduce, int PE_start, int logPE_stride, int PE_size, long *pWrk, long *pSync);
@@ -3556,15 +3730,16 @@ extern void shunt_shmem_has_no_such_type(void);
     SHUNT_ROW(unsigned long, a##_ulong_##b), \
     SHUNT_ROW(unsigned long long, a##_ulonglong_##b)
 #define SHUNT_ROWS_REDUCED_BITS(a, b) \
+    SHUNT_ROW(short, a##_short_##b), \
+    SHUNT_ROW(int, a##_int_##b), \
+    SHUNT_ROW(long, a##_long_##b), \
+    SHUNT_ROW(long long, a##_longlong_##b), \
     SHUNT_ROW(unsigned char, a##_uchar_##b), \
     SHUNT_ROW(unsigned short, a##_ushort_##b), \
     SHUNT_ROW(unsigned int, a##_uint_##b), \
     SHUNT_ROW(unsigned long, a##_ulong_##b), \
     SHUNT_ROW(unsigned long long, a##_ulonglong_##b), \
-    SHUNT_ROW(int8_t, a##_int8_##b), \
-    SHUNT_ROW(int16_t, a##_int16_##b), \
-    SHUNT_ROW(int32_t, a##_int32_##b), \
-    SHUNT_ROW(int64_t, a##_int64_##b)
+    SHUNT_ROW(int8_t, a##_int8_##b)
 #define SHUNT_ROWS_SUMMED(a, b) \
     SHUNT_ROW(float, a##_float_##b), \
     SHUNT_ROW(double, a##_double_##b), \
@@ -3582,16 +3757,6 @@ extern void shunt_shmem_has_no_such_type(void);
     SHUNT_ROW(unsigned long long, a##_ulonglong_##b), \
     SHUNT_ROW(SHUNT_COMPLEX_FLOAT, a##_complexf_##b), \
     SHUNT_ROW(SHUNT_COMPLEX_DOUBLE, a##_complexd_##b)
-#define SHUNT_ROWS_OLD(a, b) \
-    SHUNT_ROW(int, a##_int_##b), \
-    SHUNT_ROW(long, a##_long_##b), \
-    SHUNT_ROW(long long, a##_longlong_##b)
-#define SHUNT_ROWS_OLD_FLOAT(a, b) \
-    SHUNT_ROW(int, a##_int_##b), \
-    SHUNT_ROW(long, a##_long_##b), \
-    SHUNT_ROW(long long, a##_longlong_##b), \
-    SHUNT_ROW(float, a##_float_##b), \
-    SHUNT_ROW(double, a##_double_##b)
 #define shmem_put(...) SHUNT_WITH_CONTEXT(STANDARD, put, __VA_ARGS__)
 #define shmem_get(...) SHUNT_WITH_CONTEXT(STANDARD, get, __VA_ARGS__)
 #define shmem_p(...) SHUNT_WITH_CONTEXT(STANDARD, p, __VA_ARGS__)
@@ -3638,14 +3803,14 @@ extern void shunt_shmem_has_no_such_type(void);
 #define shmem_test_any_vector(...) SHUNT_BY_FIRST(WAITED, test_any_vector, __VA_ARGS__)
 #define shmem_test_some(...) SHUNT_BY_FIRST(WAITED, test_some, __VA_ARGS__)
 #define shmem_test_some_vector(...) SHUNT_BY_FIRST(WAITED, test_some_vector, __VA_ARGS__)
-#define shmem_cswap(...) SHUNT_BY_FIRST(OLD, cswap, __VA_ARGS__)
-#define shmem_finc(...) SHUNT_BY_FIRST(OLD, finc, __VA_ARGS__)
-#define shmem_inc(...) SHUNT_BY_FIRST(OLD, inc, __VA_ARGS__)
-#define shmem_fadd(...) SHUNT_BY_FIRST(OLD, fadd, __VA_ARGS__)
-#define shmem_add(...) SHUNT_BY_FIRST(OLD, add, __VA_ARGS__)
-#define shmem_fetch(...) SHUNT_BY_FIRST(OLD_FLOAT, fetch, __VA_ARGS__)
-#define shmem_set(...) SHUNT_BY_FIRST(OLD_FLOAT, set, __VA_ARGS__)
-#define shmem_swap(...) SHUNT_BY_FIRST(OLD_FLOAT, swap, __VA_ARGS__)
+#define shmem_cswap(...) SHUNT_BY_FIRST(ATOMIC, cswap, __VA_ARGS__)
+#define shmem_finc(...) SHUNT_BY_FIRST(ATOMIC, finc, __VA_ARGS__)
+#define shmem_inc(...) SHUNT_BY_FIRST(ATOMIC, inc, __VA_ARGS__)
+#define shmem_fadd(...) SHUNT_BY_FIRST(ATOMIC, fadd, __VA_ARGS__)
+#define shmem_add(...) SHUNT_BY_FIRST(ATOMIC, add, __VA_ARGS__)
+#define shmem_fetch(...) SHUNT_BY_FIRST(EXTENDED, fetch, __VA_ARGS__)
+#define shmem_set(...) SHUNT_BY_FIRST(EXTENDED, set, __VA_ARGS__)
+#define shmem_swap(...) SHUNT_BY_FIRST(EXTENDED, swap, __VA_ARGS__)
 #define shmem_broadcast(...) SHUNT_BY_SECOND(STANDARD, broadcast, __VA_ARGS__)
 #define shmem_collect(...) SHUNT_BY_SECOND(STANDARD, collect, __VA_ARGS__)
 #define shmem_fcollect(...) SHUNT_BY_SECOND(STANDARD, fcollect, __VA_ARGS__)

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-const NAME: &str = concat!("shunt ", env!("CARGO_PKG_VERSION"));
+/// As SHMEM_VENDOR_STRING of the header.
+const NAME: &str = "shunt";
 const THREAD_MULTIPLE: c_int = 3;
 
 static LEVEL: AtomicI32 = AtomicI32::new(0);
@@ -73,7 +74,7 @@ pub fn init(name: &'static str) {
 fn tell(world: &World) {
     let asked = |name: &str| std::env::var(name).is_ok_and(|value| value != "0");
     if asked("SHMEM_VERSION") || asked("SHMEM_INFO") {
-        println!("OpenSHMEM 1.5, {NAME}");
+        println!("OpenSHMEM 1.5, {NAME} {}", env!("CARGO_PKG_VERSION"));
     }
     if asked("SHMEM_INFO") {
         println!("SHMEM_SYMMETRIC_SIZE={} bytes of each of {} ranks", world.own_heap().1, world.ranks());

@@ -122,6 +122,11 @@ static void heap(void) {
         memset(all[i], i, 100);
         CHECK(shmem_addr_accessible(all[i], n - 1) && shmem_ptr(all[i], me) == all[i]);
     }
+    for (size_t alignment = 64; alignment <= 1 << 21; alignment *= 2) {
+        char *aligned = shmem_align(alignment, 10);
+        CHECK(aligned != NULL && (uintptr_t)aligned % alignment == 0);
+        shmem_free(aligned);
+    }
     for (int i = 0; i < 50; i += 2) shmem_free(all[i]);
     char *grown = shmem_realloc(all[1], 100000);
     for (int i = 0; i < 100; i++) CHECK(grown[i] == 1);
@@ -146,7 +151,7 @@ int main(void) {
     CHECK(shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided) == 0 && provided == SHMEM_THREAD_MULTIPLE);
     shmem_query_thread(&provided);
     shmem_info_get_version(&major, &minor), shmem_info_get_name(name);
-    CHECK(major == SHMEM_MAJOR_VERSION && minor == SHMEM_MINOR_VERSION && strncmp(name, "shunt", 5) == 0);
+    CHECK(major == SHMEM_MAJOR_VERSION && minor == SHMEM_MINOR_VERSION && strcmp(name, SHMEM_VENDOR_STRING) == 0);
     me = shmem_my_pe(), n = shmem_n_pes();
     CHECK(_my_pe() == me && _num_pes() == n && pshmem_my_pe() == me);
     shmem_clear_cache_inv(), shmem_udcflush(), shmem_set_cache_line_inv(&lock), shmem_pcontrol(1, 2, "three");
