@@ -195,12 +195,12 @@ impl Running<'_> {
     fn watch(&mut self) {
         while self.cause.is_none() && self.ranks.iter().any(|rank| rank.status.is_none()) {
             match self.signals.next(None) {
-                Some(libc::SIGCHLD) => self.reap(),
+                // Another thread of this process may have taken the signal.
+                Some(libc::SIGCHLD) | None => self.reap(),
                 Some(signal) => {
                     self.end(Ended::Launcher { signal }, std::process::id());
                     self.kill(signal);
                 }
-                None => {}
             }
         }
     }
@@ -208,16 +208,13 @@ impl Running<'_> {
     /// Takes what has ended, and judges it.
     fn reap(&mut self) {
         let mut ended = Vec::new();
-        loop {
+        for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.status.is_none()) {
             let mut status = 0;
+            // Each by itself: this process may have children of its own.
             // SAFETY: `status` is ours.
-            let process = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
-            if process <= 0 {
-                break;
-            }
-            if let Some(rank) = self.ranks.iter().position(|rank| rank.process == process as u32) {
-                self.ranks[rank].status = Some(status);
-                ended.push((rank, status));
+            if unsafe { libc::waitpid(rank.process as i32, &mut status, libc::WNOHANG) } > 0 {
+                rank.status = Some(status);
+                ended.push((number, status));
             }
         }
         // One that was killed explains others that only noticed.

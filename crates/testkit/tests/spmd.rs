@@ -30,7 +30,7 @@ fn scratch() -> &'static Path {
 fn compiled_as(name: &str, compiler: &str, options: &[&str], from: &Path) -> PathBuf {
     let program = scratch().join(name);
     let mut command = Command::new(built(compiler));
-    command.args(options).args(["-O1", "-Wall", "-Wextra"]).arg(from).arg("-o").arg(&program).arg("-lpthread");
+    command.args(options).args(["-O1", "-Wall", "-Wextra"]).arg(from).arg("-o").arg(&program).args(["-lpthread", "-lm"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     program
@@ -97,6 +97,52 @@ fn the_header_is_of_all_dialects() {
         let output = run(2, &compiled_as("dialect", compiler, &[standard, "-Werror"], &from), &[]);
         assert!(output.status.success(), "{standard}: {output:?}");
     }
+}
+
+/// U-Net's seven programs with small sizes and awkward numbers of processors; each checks its answer.
+#[test]
+fn the_seven_programs_are_right() {
+    let rows: [(&str, &[&str]); 13] = [
+        ("matrix", &["4", "16"]),
+        ("matrix", &["5", "7"]),
+        ("sample-sort", &["small", "20000"]),
+        ("sample-sort", &["small", "20000", "equal"]),
+        ("sample-sort", &["bulk", "20000"]),
+        ("sample-sort", &["bulk", "20000", "sorted"]),
+        ("sample-sort", &["bulk", "20000", "zipf"]),
+        ("radix-sort", &["small", "20000"]),
+        ("radix-sort", &["bulk", "20000", "zipf"]),
+        ("radix-sort", &["bulk", "20000", "sorted"]),
+        ("components", &["50", "50"]),
+        ("components", &["33", "60"]),
+        ("gradient", &["40", "30"]),
+    ];
+    for (name, arguments) in rows {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/split-c/{name}.c"));
+        let program = compiled_as(name, "shunt-shmemcc", &["-std=gnu11", "-Werror"], &from);
+        for ranks in [1, 2, 3, 4, 8] {
+            let output = run(ranks, &program, arguments);
+            let said = text(&output.stdout);
+            assert!(output.status.success() && said.ends_with("right\n"), "{name} {arguments:?} of {ranks}: {output:?}");
+        }
+    }
+}
+
+/// Installed, the compiler script and pkg-config find what they need.
+#[test]
+fn what_is_installed_works() {
+    let place = scratch().join("installed");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let prefix = format!("PREFIX={}", place.display());
+    let output = Command::new("make").current_dir(&root).args(["-s", "install", &prefix]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let program = scratch().join("types-installed");
+    let compiled = Command::new(place.join("bin/shunt-shmemcc")).arg(source("types.c")).arg("-o").arg(&program).output().unwrap();
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let output = Command::new(place.join("bin/shunt")).args(["spmd", "-n", "2", "--"]).arg(&program).output().unwrap();
+    assert_eq!(text(&output.stdout), "fine\n");
+    let description = std::fs::read_to_string(place.join("lib/pkgconfig/shunt-shmem.pc")).unwrap();
+    assert!(description.contains(&format!("prefix={}", place.display())) && !description.contains('@'));
 }
 
 /// Every function of the header can be linked, under both of its names, and nothing else of ours is exported.

@@ -31,9 +31,9 @@ impl Signals {
         self.before
     }
 
-    /// The next one; none when the time is over.
+    /// The next one; none when the time is over, which is a fifth of a second if nothing else is said.
     pub fn next(&self, limit: Option<Duration>) -> Option<i32> {
-        let limit = limit.unwrap_or(Duration::from_secs(1));
+        let limit = limit.unwrap_or(Duration::from_millis(200));
         let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         // SAFETY: plain data of ours.
         let signal = unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), &limit) };
