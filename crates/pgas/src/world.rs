@@ -320,7 +320,7 @@ impl World {
     /// If there is no room.
     pub fn take(&self, bytes: usize, alignment: usize) -> Result<usize> {
         // Rank 0's heap begins at a multiple of that, the others at multiples of their size after it.
-        if alignment > LARGEST || (self.ranks > 1 && self.heap_bytes % alignment.max(1) != 0) {
+        if alignment > LARGEST || (self.ranks > 1 && !self.heap_bytes.is_multiple_of(alignment.max(1))) {
             return Err(Error::Full { bytes, heap: self.heap_bytes });
         }
         let mut heap = locked(&self.heap);
