@@ -20,6 +20,7 @@ use crate::machine::{self, Machine};
 use crate::network::{Network, Ports};
 use crate::output::say;
 use crate::papers;
+use crate::pgas;
 use crate::plot;
 use crate::programs;
 use crate::progress::Progress;
@@ -133,6 +134,24 @@ pub enum Action {
         #[arg(long, value_name = "DIRECTORY", default_value = "target/hosts")]
         output: PathBuf,
     },
+    /// The global address space: operations, barriers and U-Net's seven programs, beside another OpenSHMEM with the same source
+    Pgas {
+        /// The shunt command, beside which the compiler script and the library lie [default: the one beside this program]
+        #[arg(long, value_name = "PATH")]
+        shunt: Option<PathBuf>,
+        /// Beside Open MPI's oshmem (oshcc and oshrun in PATH)
+        #[arg(long)]
+        with_oshmem: bool,
+        /// Turns of each contender
+        #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
+        repeat: u64,
+        /// Without the seven programs
+        #[arg(long)]
+        no_programs: bool,
+        /// Directory of pgas.txt and pgas.json
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/pgas")]
+        output: PathBuf,
+    },
     /// Name the cells
     List,
 }
@@ -224,6 +243,27 @@ impl Bench {
                     let done = programs::unpack(scratch).map_err(|error| error.to_string()).and_then(|()| hosts::run(&plan));
                     done.inspect_err(|error| eprintln!("shunt bench hosts: {error}")).is_err().into()
                 })
+            }
+            Action::Pgas { shunt, with_oshmem, repeat, no_programs, output } => {
+                let found = shunt.clone().or_else(crate::contenders::shunt_beside_us);
+                let Some(shunt) = found.and_then(|path| fs::canonicalize(path).ok()) else {
+                    eprintln!("shunt bench pgas: no shunt command beside this one or at --shunt PATH");
+                    return ExitCode::from(2);
+                };
+                let plan = pgas::Plan {
+                    shunt: &shunt,
+                    with_oshmem: *with_oshmem,
+                    repeats: *repeat as usize,
+                    programs: !no_programs,
+                    output,
+                };
+                match pgas::run(&plan) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => {
+                        eprintln!("shunt bench pgas: {error}");
+                        ExitCode::FAILURE
+                    }
+                }
             }
             Action::Demo { with_postgres, options, output } => {
                 // A quiet machine needs less than two minutes; a busy one gets fewer repeats.

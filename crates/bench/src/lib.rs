@@ -34,6 +34,7 @@ pub mod measurement;
 pub mod network;
 mod output;
 mod papers;
+mod pgas;
 mod plot;
 mod process;
 mod programs;

@@ -12,6 +12,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(run())
+        .subcommand(spmd())
         .subcommand(ss())
         .subcommand(why())
         .subcommand(doctor())
@@ -64,6 +65,50 @@ fn option(entry: &'static Entry) -> Arg {
         // A negative number is a wrong value, which the table of options explains, and no flag.
         .allow_negative_numbers(true)
         .value_parser(value_parser!(OsString))
+}
+
+fn spmd() -> Command {
+    Command::new("spmd")
+        .about("Start a program several times as one job, whose processes share a symmetric heap (OpenSHMEM, Split-C)")
+        .override_usage("shunt spmd -n RANKS [OPTIONS] [--] PROGRAM [ARGUMENT]...")
+        .arg(
+            Arg::new("ranks")
+                .short('n')
+                .long("ranks")
+                .visible_alias("np")
+                .value_name("RANKS")
+                .help("How many processes [default: as many as there are processors]")
+                .value_parser(value_parser!(u16).range(1..=1024)),
+        )
+        .arg(
+            Arg::new("heap")
+                .long("heap")
+                .value_name("SIZE")
+                .help("Bytes of each symmetric heap, as 64M or 2G [default: SHMEM_SYMMETRIC_SIZE, or 1G; pages exist once they are written]"),
+        )
+        .arg(Arg::new("label").long("label").help("Begin each line of output with its rank").action(ArgAction::SetTrue))
+        .arg(
+            Arg::new("bind")
+                .long("bind")
+                .help("Give each rank a processor of its own, where there are enough")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("program")
+                .value_name("PROGRAM")
+                .help("The program and its arguments")
+                .required(true)
+                .num_args(1..)
+                .trailing_var_arg(true)
+                .value_parser(value_parser!(OsString)),
+        )
+        .after_help(
+            "Programs are compiled with shunt-shmemcc. Rank 0 has this command's standard input, the others have none. The first\n\
+             rank that is killed, exits with another status than 0 or leaves without shmem_finalize ends the job, and is named on\n\
+             standard error. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all.\n\
+             Exit status: that of the rank that ended the job (128 and the signal, if it was killed; 1, if it just left), 0 if all\n\
+             went well, 2 wrong option, 126 not executable, 127 not found.",
+        )
 }
 
 fn ss() -> Command {

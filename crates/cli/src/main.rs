@@ -16,6 +16,7 @@ mod inspect;
 mod man;
 mod output;
 mod run;
+mod spmd;
 mod ss;
 mod text_table;
 mod this_command;
@@ -51,6 +52,7 @@ fn dispatch() -> Result<u8, Failure> {
     };
     match matches.subcommand() {
         Some(("run", matches)) => match run::run(matches)? {},
+        Some(("spmd", matches)) => spmd::spmd(matches),
         Some(("ss", matches)) => ss::ss(matches.get_flag("json"), matches.get_flag("all")),
         Some(("why", matches)) => {
             let process: &String = matches.get_one("process").expect("clap requires it");

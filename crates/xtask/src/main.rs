@@ -18,6 +18,9 @@ mod layers;
 mod options;
 mod prose;
 mod reasons;
+#[allow(dead_code)] // the functions in Rust are build.rs's
+#[path = "../../shmem/table.rs"]
+mod shmem;
 mod tour;
 
 use document::Document;
@@ -27,6 +30,7 @@ fn documents() -> Vec<Document> {
     vec![
         Document::whole("docs/COVERAGE.md", coverage::render()),
         Document::whole("docs/OPTIONS.md", options::render()),
+        Document::whole("crates/shmem/include/shmem.h", shmem::header()),
         Document::part("docs/REASONS.md", "reasons", reasons::render()),
     ]
 }

@@ -203,8 +203,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
         if self.engine.config().reliable == 0 {
             self.now();
         }
-        self.engine.request(self.now, peer, 0, handler, words, data, &mut self.line)?;
-        self.line.flush();
+        self.engine.request(self.now, peer, 0, handler, words, data, &mut self.adapter)?;
+        self.adapter.flush();
         Ok(())
     }
 

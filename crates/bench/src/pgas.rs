@@ -1,0 +1,314 @@
+//! `shunt bench pgas`: a global address space beside another OpenSHMEM, in one run, by the same C source.
+//!
+//! One-sided operations and two-rank rows are of two bound ranks; barriers also of four and eight, which is more than most machines that
+//! measure have processors; the seven programs of two, four and eight. Contenders take turns, so that ratios are of one moment.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::output::say;
+use crate::statistics::median;
+
+/// The sources, which the measuring machine compiles.
+const SOURCES: [(&str, &str); 8] = [
+    ("micro.c", include_str!("pgas/micro.c")),
+    ("program.h", include_str!("../../../examples/split-c/program.h")),
+    ("matrix.c", include_str!("../../../examples/split-c/matrix.c")),
+    ("sample-sort.c", include_str!("../../../examples/split-c/sample-sort.c")),
+    ("radix-sort.c", include_str!("../../../examples/split-c/radix-sort.c")),
+    ("components.c", include_str!("../../../examples/split-c/components.c")),
+    ("gradient.c", include_str!("../../../examples/split-c/gradient.c")),
+    ("header/split-c.h", include_str!("../../shmem/include/split-c.h")),
+];
+
+/// Rows of the seven programs: source, argument, name.
+const PROGRAMS: [(&str, &str, &str); 7] = [
+    ("matrix", "", "matrix"),
+    ("sample-sort", "small", "sample-sort-small"),
+    ("sample-sort", "bulk", "sample-sort-bulk"),
+    ("radix-sort", "small", "radix-sort-small"),
+    ("radix-sort", "bulk", "radix-sort-bulk"),
+    ("components", "", "components"),
+    ("gradient", "", "gradient"),
+];
+
+/// The most a run may take before it is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to measure.
+pub struct Plan<'p> {
+    /// The shunt command.
+    pub shunt: &'p Path,
+    /// Beside oshmem.
+    pub with_oshmem: bool,
+    /// Turns of each.
+    pub repeats: usize,
+    /// The seven programs, too.
+    pub programs: bool,
+    /// Where the table goes.
+    pub output: &'p Path,
+}
+
+/// Who runs a program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Library {
+    Shunt,
+    Oshmem,
+}
+
+impl Library {
+    fn name(self) -> &'static str {
+        match self {
+            Library::Shunt => "shunt",
+            Library::Oshmem => "oshmem",
+        }
+    }
+}
+
+type Figures = BTreeMap<(String, Library), Vec<f64>>;
+
+/// The values of one row, of one library.
+fn middle(figures: &Figures, row: &str, library: Library) -> Option<f64> {
+    median(figures.get(&(row.to_owned(), library))?)
+}
+
+struct Measuring<'p> {
+    plan: &'p Plan<'p>,
+    directory: PathBuf,
+    figures: Figures,
+    troubles: Vec<String>,
+}
+
+/// Compiles, measures, and writes the table.
+pub fn run(plan: &Plan<'_>) -> Result<(), String> {
+    fs::create_dir_all(plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
+    let directory = plan.output.canonicalize().map_err(|error| error.to_string())?.join("programs");
+    fs::create_dir_all(directory.join("header")).map_err(|error| error.to_string())?;
+    for (name, text) in SOURCES {
+        fs::write(directory.join(name), text).map_err(|error| format!("{name}: {error}"))?;
+    }
+    let mut measuring = Measuring { plan, directory, figures: Figures::new(), troubles: Vec::new() };
+    let libraries = if plan.with_oshmem { vec![Library::Shunt, Library::Oshmem] } else { vec![Library::Shunt] };
+    for library in &libraries {
+        measuring.compile(*library)?;
+    }
+    for turn in 0..plan.repeats {
+        eprintln!("shunt bench pgas: turn {} of {}", turn + 1, plan.repeats);
+        for ranks in [2, 4, 8] {
+            for library in &libraries {
+                measuring.micro(*library, ranks);
+            }
+        }
+        for (source, argument, name) in PROGRAMS.iter().filter(|_| plan.programs) {
+            for ranks in [2, 4, 8] {
+                for library in &libraries {
+                    measuring.program(*library, ranks, source, argument, name);
+                }
+            }
+        }
+    }
+    let table = measuring.table(plan.with_oshmem);
+    say(&table);
+    let write = |name: &str, text: String| fs::write(plan.output.join(name), text).map_err(|error| error.to_string());
+    write("pgas.txt", table)?;
+    write("pgas.json", measuring.json())
+}
+
+impl Measuring<'_> {
+    fn compile(&self, library: Library) -> Result<(), String> {
+        let names = ["micro"].into_iter().chain(["matrix", "sample-sort", "radix-sort", "components", "gradient"]);
+        for name in names {
+            let mut command = match library {
+                Library::Shunt => Command::new(self.plan.shunt.with_file_name("shunt-shmemcc")),
+                Library::Oshmem => {
+                    let mut command = Command::new("oshcc");
+                    // Its finalize does not end; its header warns of what is deprecated in it.
+                    command.args(["-w", "-DLEAVE"]).arg("-I").arg(self.directory.join("header"));
+                    command
+                }
+            };
+            command.arg("-O3").arg(self.directory.join(format!("{name}.c"))).arg("-o").arg(self.binary(library, name)).arg("-lm");
+            let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+            if !output.status.success() {
+                return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)));
+            }
+        }
+        Ok(())
+    }
+
+    fn binary(&self, library: Library, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}-{}", library.name()))
+    }
+
+    fn command(&self, library: Library, ranks: usize, name: &str) -> Command {
+        let mut command;
+        match library {
+            Library::Shunt => {
+                command = Command::new(self.plan.shunt);
+                command.args(["spmd", "--bind", "-n", &ranks.to_string(), "--"]);
+            }
+            Library::Oshmem => {
+                command = Command::new("oshrun");
+                command.args(["--allow-run-as-root", "--quiet", "--oversubscribe", "-n", &ranks.to_string()]);
+            }
+        }
+        command.arg(self.binary(library, name)).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// What a run says; none if it fails or takes too long. oshmem's programs leave without finalizing, which dies: so its launcher has a
+    /// status that says nothing, and what was said has to be enough.
+    fn said(&mut self, library: Library, mut command: Command, what: &str) -> Option<String> {
+        let file = self.directory.join("said");
+        let output = fs::File::create(&file).ok()?;
+        let mut child = command.stdout(output).spawn().ok()?;
+        let limit = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().ok()? {
+                Some(status) => break Some(status),
+                None if Instant::now() > limit => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break None;
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        if !status.is_some_and(|status| status.success() || library == Library::Oshmem) {
+            self.troubles.push(format!("{what} {}", status.map_or("did not end".to_owned(), |status| status.to_string())));
+            return None;
+        }
+        fs::read_to_string(file).ok()
+    }
+
+    fn note(&mut self, row: String, library: Library, value: f64) {
+        self.figures.entry((row, library)).or_default().push(value);
+    }
+
+    fn micro(&mut self, library: Library, ranks: usize) {
+        let command = self.command(library, ranks, "micro");
+        let Some(said) = self.said(library, command, &format!("{} micro of {ranks}", library.name())) else { return };
+        for line in said.lines() {
+            if let Some((name, Ok(value))) = line.split_once(' ').map(|(name, value)| (name, value.parse())) {
+                let row = if name == "barrier" { format!("barrier of {ranks}") } else { name.to_owned() };
+                self.note(row, library, value);
+            }
+        }
+    }
+
+    fn program(&mut self, library: Library, ranks: usize, source: &str, argument: &str, name: &str) {
+        let mut command = self.command(library, ranks, source);
+        if !argument.is_empty() {
+            command.arg(argument);
+        }
+        let what = format!("{} {name} of {ranks}", library.name());
+        let Some(said) = self.said(library, command, &what) else { return };
+        // As in `matrix: 2 processors, 0.0162 s, 8 % in communication, right`.
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let seconds = words.get(3).and_then(|word| word.parse::<f64>().ok());
+        let share = words.get(5).and_then(|word| word.parse::<f64>().ok());
+        match (seconds, share) {
+            (Some(seconds), Some(share)) if said.contains("right") => {
+                self.note(format!("{name} of {ranks}"), library, seconds * 1e9);
+                self.note(format!("{name} of {ranks}, communication"), library, share);
+            }
+            _ => self.troubles.push(format!("{what} said {said:?}")),
+        }
+    }
+
+    fn table(&self, with_oshmem: bool) -> String {
+        let mut text = String::new();
+        let figure = |row: &str, library| middle(&self.figures, row, library);
+        let _ = writeln!(text, "{:<28} {:>12} {:>12} {:>8}  bar", "", "shunt", "oshmem", "ratio");
+        let time = |value: Option<f64>| match value {
+            None => "-".to_owned(),
+            Some(value) if value < 1e4 => format!("{value:.1} ns"),
+            Some(value) if value < 1e7 => format!("{:.1} us", value / 1e3),
+            Some(value) => format!("{:.1} ms", value / 1e6),
+        };
+        // Row, what it is divided by, and the bar; `most` or at least.
+        let mut line = |row: &str, by: (Option<f64>, &str), bar: Option<f64>, most: bool| {
+            let own = figure(row, Library::Shunt);
+            let ratio = own.zip(by.0).map(|(own, by)| if most { own / by } else { by / own });
+            let verdict = match (ratio, bar) {
+                (Some(ratio), Some(bar)) if most => format!("<= {bar} x {}: {}", by.1, met(ratio <= bar)),
+                (Some(ratio), Some(bar)) => format!(">= {bar} x {}: {}", by.1, met(ratio >= bar)),
+                _ => String::new(),
+            };
+            let other = time(figure(row, Library::Oshmem));
+            let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let _ = writeln!(text, "{row:<28} {:>12} {other:>12} {ratio:>8}  {verdict}", time(own));
+        };
+        let other = |row: &str| (figure(row, Library::Oshmem), "oshmem");
+        for row in ["p-8", "put-8", "get-8", "g-8", "fetch-add-8"] {
+            line(row, other(row), Some(0.5), true);
+        }
+        line("put-quiet-8", other("put-quiet-8"), Some(0.6), true);
+        let cache_line = (figure("line", Library::Shunt), "the line");
+        line("line", (None, ""), None, true);
+        line("ping-pong", cache_line, Some(1.1), true);
+        line("ping-pong", other("ping-pong"), Some(1.0), true);
+        line("barrier of 2", cache_line, Some(2.2), true);
+        for row in ["barrier of 2", "barrier of 4", "barrier of 8"] {
+            let bar = (row != "barrier of 2").then_some(0.5);
+            line(row, other(row), bar, true);
+        }
+        for (row, by) in [("put-64K", "memcpy-64K"), ("get-64K", "memcpy-64K"), ("put-1M", "memcpy-1M"), ("get-1M", "memcpy-1M")]
+        {
+            line(row, (figure(by, Library::Shunt), "memcpy"), Some(0.95), false);
+        }
+        for (_, _, name) in PROGRAMS.iter().filter(|_| self.plan.programs) {
+            let two = format!("{name} of 2");
+            line(&two, other(&two), Some(1.0), true);
+            for ranks in [4, 8] {
+                let bar = if name.contains("bulk") || *name == "matrix" { 1.3 } else { 2.0 };
+                line(&format!("{name} of {ranks}"), (figure(&two, Library::Shunt), "2 processes"), Some(bar), true);
+            }
+        }
+        if self.plan.programs {
+            let share = |name: &str, ranks: usize, library| {
+                figure(&format!("{name} of {ranks}, communication"), library).map_or("-".into(), |share| format!("{share:.0} %"))
+            };
+            let _ = writeln!(text, "\nShare of communication          2        4        8   oshmem, 2");
+            for (_, _, name) in PROGRAMS {
+                let own = |ranks| share(name, ranks, Library::Shunt);
+                let _ = writeln!(
+                    text,
+                    "{name:<24} {:>8} {:>8} {:>8} {:>11}",
+                    own(2),
+                    own(4),
+                    own(8),
+                    share(name, 2, Library::Oshmem)
+                );
+            }
+        }
+        if !with_oshmem {
+            let _ = writeln!(text, "\nWithout oshmem: --with-oshmem, where oshcc and oshrun are.");
+        }
+        for trouble in &self.troubles {
+            let _ = writeln!(text, "failed: {trouble}");
+        }
+        text
+    }
+
+    fn json(&self) -> String {
+        let rows: Vec<_> = self
+            .figures
+            .iter()
+            .map(|((row, library), values)| serde_json::json!({ "row": row, "library": library.name(), "values": values }))
+            .collect();
+        serde_json::json!({ "rows": rows, "failed": self.troubles }).to_string()
+    }
+}
+
+fn met(held: bool) -> &'static str {
+    if held {
+        "met"
+    } else {
+        "missed"
+    }
+}

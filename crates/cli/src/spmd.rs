@@ -1,0 +1,39 @@
+//! `shunt spmd`: starts the ranks of a job. What a job is belongs to `shunt-pgas`.
+use std::ffi::OsString;
+use std::io::ErrorKind;
+
+use crate::failure::Failure;
+use shunt_pgas::launch::{self, Job};
+use shunt_pgas::Ended;
+
+/// Runs a job, and says why it ended if not all was well.
+///
+/// # Errors
+/// If a size is none, or if the program or the job's memory cannot be had.
+pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
+    let program: Vec<OsString> = matches.get_many("program").expect("clap requires it").cloned().collect();
+    let heap = match matches.get_one::<String>("heap") {
+        Some(text) => shunt_pgas::bytes(text)
+            .filter(|size| *size > 0)
+            .ok_or_else(|| Failure::of_usage(format!("--heap {text} is no size; sizes are written as 64M or 2G")))?,
+        None => shunt_pgas::heap_from_environment().map_err(Failure::of_usage)?,
+    };
+    let ranks = matches.get_one::<u16>("ranks").map_or_else(|| launch::processors().len(), |ranks| usize::from(*ranks));
+    let job = Job { ranks, heap, program, label: matches.get_flag("label"), bind: matches.get_flag("bind") };
+    let outcome = launch::run(&job).map_err(|error| {
+        let message = format!("cannot start {} ranks of {}: {error}", job.ranks, job.program[0].to_string_lossy());
+        match error.kind() {
+            ErrorKind::NotFound => Failure::not_found(message),
+            ErrorKind::PermissionDenied => Failure::not_executable(message),
+            _ => Failure::of_environment(message),
+        }
+    })?;
+    match outcome.cause {
+        // The program's own wish needs no words.
+        None | Some((Ended::Asked { .. }, _)) => Ok(outcome.status as u8),
+        Some((why @ Ended::Launcher { .. }, _)) => Err(Failure { message: format!("{why}"), status: outcome.status as u8 }),
+        Some((why, process)) => {
+            Err(Failure { message: format!("{why} (process {process}); the job is over"), status: outcome.status as u8 })
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What can go wrong, as one sentence each.
+
+use crate::layout::cause;
+use std::fmt;
+
+/// Why a job ends before its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// A rank was killed by a signal.
+    Signal {
+        /// The rank.
+        rank: usize,
+        /// The signal's number.
+        signal: i32,
+    },
+    /// A rank exited with a status that is not 0.
+    Status {
+        /// The rank.
+        rank: usize,
+        /// Its status.
+        status: i32,
+    },
+    /// A rank ended with status 0 and without having finalized.
+    Left {
+        /// The rank.
+        rank: usize,
+    },
+    /// A rank asked for it.
+    Asked {
+        /// The rank.
+        rank: usize,
+        /// The status that it asked for.
+        status: i32,
+    },
+    /// The launcher was told to end by this signal.
+    Launcher {
+        /// The signal's number.
+        signal: i32,
+    },
+}
+
+impl Ended {
+    pub(crate) fn from_words(kind: u32, rank: u32, code: i32) -> Ended {
+        let rank = rank as usize;
+        match kind {
+            cause::SIGNAL => Ended::Signal { rank, signal: code },
+            cause::STATUS => Ended::Status { rank, status: code },
+            cause::ASKED => Ended::Asked { rank, status: code },
+            cause::LAUNCHER => Ended::Launcher { signal: code },
+            _ => Ended::Left { rank },
+        }
+    }
+
+    pub(crate) fn words(self) -> (u32, u32, i32) {
+        match self {
+            Ended::Signal { rank, signal } => (cause::SIGNAL, rank as u32, signal),
+            Ended::Status { rank, status } => (cause::STATUS, rank as u32, status),
+            Ended::Left { rank } => (cause::LEFT, rank as u32, 0),
+            Ended::Asked { rank, status } => (cause::ASKED, rank as u32, status),
+            Ended::Launcher { signal } => (cause::LAUNCHER, 0, signal),
+        }
+    }
+
+    /// The exit status of the job.
+    pub fn status(self) -> i32 {
+        match self {
+            Ended::Signal { signal, .. } | Ended::Launcher { signal } => 128 + signal,
+            Ended::Status { status, .. } | Ended::Asked { status, .. } => status,
+            Ended::Left { .. } => 1,
+        }
+    }
+}
+
+/// The name of a signal, as far as programs die of it.
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGHUP => " (SIGHUP)",
+        libc::SIGINT => " (SIGINT)",
+        libc::SIGQUIT => " (SIGQUIT)",
+        libc::SIGILL => " (SIGILL)",
+        libc::SIGTRAP => " (SIGTRAP)",
+        libc::SIGABRT => " (SIGABRT)",
+        libc::SIGBUS => " (SIGBUS)",
+        libc::SIGFPE => " (SIGFPE)",
+        libc::SIGKILL => " (SIGKILL)",
+        libc::SIGSEGV => " (SIGSEGV)",
+        libc::SIGPIPE => " (SIGPIPE)",
+        libc::SIGALRM => " (SIGALRM)",
+        libc::SIGTERM => " (SIGTERM)",
+        libc::SIGUSR1 => " (SIGUSR1)",
+        libc::SIGUSR2 => " (SIGUSR2)",
+        libc::SIGXCPU => " (SIGXCPU)",
+        _ => "",
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Ended::Signal { rank, signal } => write!(f, "rank {rank} was killed by signal {signal}{}", signal_name(signal)),
+            Ended::Status { rank, status } => write!(f, "rank {rank} exited with status {status}"),
+            Ended::Left { rank } => write!(f, "rank {rank} ended without having finalized"),
+            Ended::Asked { rank, status } => write!(f, "rank {rank} ended the job with status {status}"),
+            Ended::Launcher { signal } => write!(f, "the launcher got signal {signal}{}", signal_name(signal)),
+        }
+    }
+}
+
+/// What an operation may answer instead of its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No such rank.
+    Rank {
+        /// The rank that was named.
+        rank: i64,
+        /// How many there are.
+        ranks: usize,
+    },
+    /// The bytes are not all in symmetric memory.
+    Address {
+        /// The rank whose memory was meant.
+        rank: usize,
+        /// The address in this process.
+        address: usize,
+        /// How many bytes.
+        length: usize,
+        /// The offset from the heap's beginning, if that is the nearest memory.
+        offset: i64,
+        /// The heap's size.
+        heap: usize,
+    },
+    /// An atomic operation on an address that is no multiple of the operand's size.
+    Alignment {
+        /// The rank whose memory was meant.
+        rank: usize,
+        /// The address in this process.
+        address: usize,
+        /// The operand's size.
+        size: usize,
+    },
+    /// The symmetric heap has no room.
+    Full {
+        /// Bytes that were asked for.
+        bytes: usize,
+        /// The heap's size.
+        heap: usize,
+    },
+    /// The job ends.
+    Ended(Ended),
+    /// More groups than there is room for.
+    Groups,
+    /// The job's memory could not be mapped or is not as it must be.
+    Setup(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Rank { ranks: 0, .. } => write!(f, "there are no ranks before the start and after the end"),
+            Error::Rank { rank, ranks } => write!(f, "there is no rank {rank} among {ranks}"),
+            Error::Address { rank, address, length, offset, heap } => write!(
+                f,
+                "{length} bytes at {address:#x} for rank {rank} are not in symmetric memory (offset {offset} of a heap of {heap} bytes)"
+            ),
+            Error::Alignment { rank, address, size } => {
+                write!(f, "an atomic operation of {size} bytes at {address:#x} for rank {rank} is not aligned")
+            }
+            Error::Full { bytes, heap } => write!(f, "no room for {bytes} bytes in a symmetric heap of {heap}"),
+            Error::Ended(cause) => write!(f, "{cause}"),
+            Error::Groups => write!(f, "there are {} teams already", crate::layout::GROUPS),
+            Error::Setup(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The result of an operation.
+pub type Result<T> = std::result::Result<T, Error>;

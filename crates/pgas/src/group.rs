@@ -1,0 +1,199 @@
+//! Groups of ranks: start, stride and size, and the shared state that their barriers need.
+//!
+//! All members find one slot in the job's memory by the group's key. What tells groups of equal members apart (a *mark*) is for the caller
+//! to choose alike on all members: OpenSHMEM's teams count the splits of their parent, active sets have mark 0.
+
+use crate::error::{Error, Result};
+use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
+use crate::wait::{self, Span, Waits};
+use crate::world::World;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+/// A member's view of a group. One thread at a time uses it.
+#[derive(Debug)]
+pub struct Group {
+    start: i64,
+    stride: i64,
+    size: usize,
+    /// This rank's place, if it is a member.
+    index: Option<usize>,
+    slot: Option<usize>,
+}
+
+impl Group {
+    /// What all members look for.
+    pub(crate) fn key(start: i64, stride: i64, size: usize, mark: u32) -> u64 {
+        let field = |value: u64, bits: u32| value & ((1 << bits) - 1);
+        1 << 63
+            | field(u64::from(mark), 30) << 33
+            | field(start as u64, 10) << 23
+            | field((stride + 1024) as u64, 12) << 11
+            | field(size as u64, 11)
+    }
+
+    /// The group of `size` ranks from `start` on, `stride` apart. The first member makes its state.
+    ///
+    /// # Errors
+    /// If there are too many groups.
+    pub fn find(world: &World, start: i64, stride: i64, size: usize, mark: u32) -> Result<Group> {
+        let me = world.me() as i64;
+        let index = (0..size).find(|&at| start + at as i64 * stride == me);
+        let slot = if size > 1 { Some(slot(world, Group::key(start, stride, size, mark))?) } else { None };
+        Ok(Group { start, stride, size, index, slot })
+    }
+
+    /// How many members it has.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// This rank's place, if it is a member.
+    pub fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    /// The rank at a place.
+    #[inline(always)]
+    pub fn rank(&self, index: usize) -> usize {
+        (self.start + index as i64 * self.stride) as usize
+    }
+
+    /// The place of a rank.
+    pub fn place(&self, rank: usize) -> Option<usize> {
+        (0..self.size).find(|&index| self.rank(index) == rank)
+    }
+
+    /// A mark that no other group has had, the same at all members, who call this together.
+    ///
+    /// # Errors
+    /// If the job ends first.
+    pub fn mark(&self, world: &World) -> Result<u32> {
+        let draw = || world.header().marks.fetch_add(1, AcqRel).wrapping_add(1) & 0x3fff_ffff;
+        if self.size == 1 {
+            return Ok(draw());
+        }
+        if self.index == Some(0) {
+            self.tell(world, 0, u64::from(draw()));
+        }
+        self.barrier(world)?;
+        let mark = self.told(world, 0, 0) as u32;
+        self.barrier(world)?;
+        Ok(mark)
+    }
+
+    /// Start and stride, as ranks.
+    pub fn span(&self) -> (i64, i64) {
+        (self.start, self.stride)
+    }
+
+    fn head(&self, world: &World, slot: usize) -> &'static GroupHead {
+        head(world, slot)
+    }
+
+    fn member(&self, world: &World, slot: usize, index: usize) -> &'static Member {
+        debug_assert!(index < self.size);
+        let at = world.base() + world.layout().group(slot) + size_of::<GroupHead>() + index * size_of::<Member>();
+        // SAFETY: a slot has room for as many members as there are ranks; the mapping lives as long as the process; all is atomic.
+        unsafe { &*(at as *const Member) }
+    }
+
+    /// Every member has arrived, and what each stored before is seen by all.
+    ///
+    /// # Errors
+    /// If the job ends first.
+    pub fn barrier(&self, world: &World) -> Result<()> {
+        world.quiet();
+        let (Some(slot), Some(index)) = (self.slot, self.index) else { return Ok(()) };
+        if world.crowded() {
+            self.count(world, slot)
+        } else {
+            self.exchange(world, slot, index)
+        }
+    }
+
+    /// Arrivals are counted; the last one wakes the others.
+    fn count(&self, world: &World, slot: usize) -> Result<()> {
+        let head = self.head(world, slot);
+        let turn = head.turn.load(Acquire);
+        if head.count.fetch_add(1, AcqRel) + 1 == self.size as u32 {
+            head.count.store(0, Relaxed);
+            head.turn.fetch_add(1, SeqCst);
+            if head.sleepers.load(SeqCst) != 0 {
+                wait::futex_wake(&head.turn);
+            }
+            return Ok(());
+        }
+        wait::until_changed(world, &head.turn, turn, &head.sleepers)
+    }
+
+    /// Dissemination: in round r a member tells the one 2^r places further, and hears from the one 2^r before.
+    fn exchange(&self, world: &World, slot: usize, index: usize) -> Result<()> {
+        let own = self.member(world, slot, index);
+        // In the job's memory, since a program may be followed by another one under the same rank.
+        let number = own.number.load(Relaxed).wrapping_add(1);
+        own.number.store(number, Relaxed);
+        for round in 0..ROUNDS {
+            let distance = 1 << round;
+            if distance >= self.size {
+                break;
+            }
+            let partner = (index + distance) % self.size;
+            self.member(world, slot, partner).flags[round].store(number, Release);
+            world.flagged(self.rank(partner));
+            // A fast partner may be in the next barrier already.
+            wait::until(world, Waits::Barrier, Span::FLAG, || own.flags[round].load(Acquire).wrapping_sub(number) as i32 >= 0)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves words for the others to see after the next barrier; they stay until the one after that.
+    pub fn tell(&self, world: &World, at: usize, word: u64) {
+        if let (Some(slot), Some(index)) = (self.slot, self.index) {
+            self.member(world, slot, index).told[at].store(word, Release);
+        }
+    }
+
+    /// What a member told.
+    pub fn told(&self, world: &World, index: usize, at: usize) -> u64 {
+        self.slot.map_or(0, |slot| self.member(world, slot, index).told[at].load(Acquire))
+    }
+
+    /// This member needs the group no more. The last one gives the slot back.
+    pub fn leave(&self, world: &World) {
+        let (Some(slot), Some(_)) = (self.slot, self.index) else { return };
+        let head = self.head(world, slot);
+        if head.left.fetch_add(1, AcqRel) + 1 == self.size as u32 {
+            for index in 0..self.size {
+                let member = self.member(world, slot, index);
+                member.flags.iter().for_each(|flag| flag.store(0, Relaxed));
+                member.number.store(0, Relaxed);
+            }
+            head.left.store(0, Relaxed);
+            head.key.store(0, Release);
+        }
+    }
+}
+
+fn head(world: &World, slot: usize) -> &'static GroupHead {
+    debug_assert!(slot < GROUPS);
+    // SAFETY: the layout has so many slots; the mapping lives as long as the process; all is atomic.
+    unsafe { &*((world.base() + world.layout().group(slot)) as *const GroupHead) }
+}
+
+/// The slot of a key, which the first who asks takes. Under a lock, since a slot before it may be given back meanwhile.
+fn slot(world: &World, key: u64) -> Result<usize> {
+    let lock = &world.header().groups_lock;
+    let own = world.me() as u32 + 1;
+    wait::until(world, Waits::Lock, Span::FLAG, || lock.compare_exchange(0, own, AcqRel, Relaxed).is_ok())?;
+    let keys = || (0..GROUPS).map(|slot| (slot, head(world, slot).key.load(Acquire)));
+    let found = keys().find(|&(_, other)| other == key).or_else(|| keys().find(|&(_, other)| other == 0)).map(|(slot, _)| slot);
+    if let Some(slot) = found {
+        head(world, slot).key.store(key, Release);
+    }
+    lock.store(0, Release);
+    // Others may sleep for it.
+    for rank in 0..world.ranks() {
+        world.flagged(rank);
+    }
+    found.ok_or(Error::Groups)
+}

@@ -1,0 +1,308 @@
+//! The launcher's side: makes a job's memory, starts its ranks, and ends the job when one of them ends before its time.
+
+mod labels;
+mod signals;
+
+use crate::error::Ended;
+use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
+use crate::memory::{Mapping, Memory};
+use crate::wait::futex_wake;
+use crate::world::VARIABLE;
+use signals::Signals;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+/// From the end of a job to SIGTERM at those who are still there, and from there to SIGKILL.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
+
+/// A job to be started.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// How many ranks.
+    pub ranks: usize,
+    /// Bytes of each heap.
+    pub heap: usize,
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// Each line of output begins with its rank.
+    pub label: bool,
+    /// Each rank has a processor of its own, as far as there are enough.
+    pub bind: bool,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The exit status for the launcher.
+    pub status: i32,
+    /// Why, if not all was well; with the process that was the rank.
+    pub cause: Option<(Ended, u32)>,
+}
+
+/// Writes the header into memory that is zero.
+pub(crate) fn write_header(address: usize, layout: &Layout, crowded: bool) {
+    // SAFETY: callers pass the beginning of a job's memory that nobody else has yet.
+    unsafe {
+        let header = address as *mut Header;
+        (&raw mut (*header).version).write(VERSION);
+        (&raw mut (*header).ranks).write(layout.ranks as u32);
+        (&raw mut (*header).heap_bytes).write(layout.heap_bytes as u64);
+        (&raw mut (*header).crowded).write(u32::from(crowded));
+        (&raw mut (*header).magic).write(MAGIC);
+    }
+}
+
+/// Writes why the job ends; the first cause stays. True if this is it.
+pub(crate) fn end(header: &Header, why: Ended) -> bool {
+    let (kind, rank, code) = why.words();
+    if header.cause.compare_exchange(0, kind, AcqRel, Relaxed).is_err() {
+        return false;
+    }
+    header.cause_rank.store(rank, Relaxed);
+    header.cause_code.store(code, Relaxed);
+    header.state.store(state::ENDED, Release);
+    true
+}
+
+/// Processors that this process may use.
+pub fn processors() -> Vec<usize> {
+    // SAFETY: plain data of ours.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of_val(&set), &mut set) != 0 {
+            return vec![0];
+        }
+        (0..libc::CPU_SETSIZE as usize).filter(|&number| libc::CPU_ISSET(number, &set)).collect()
+    }
+}
+
+struct Rank {
+    process: u32,
+    status: Option<i32>,
+    /// A process group of its own, which ends with it.
+    grouped: bool,
+}
+
+struct Running<'j> {
+    job: &'j Job,
+    layout: Layout,
+    control: Mapping,
+    ranks: Vec<Rank>,
+    signals: Signals,
+    cause: Option<(Ended, u32)>,
+    status: i32,
+}
+
+/// Starts the ranks, waits for them, and ends what must end.
+///
+/// # Errors
+/// If there is no memory for the job, or if the program cannot be started.
+pub fn run(job: &Job) -> io::Result<Outcome> {
+    if job.ranks == 0 || job.ranks > RANKS {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a job has 1 to {RANKS} ranks")));
+    }
+    let layout = Layout::new(job.ranks, job.heap);
+    let memory = Memory::create(layout.data())?;
+    let control = memory.map(0, layout.heaps())?;
+    let processors = processors();
+    write_header(control.address(), &layout, job.ranks > processors.len());
+    let signals = Signals::hold()?;
+    let mut running = Running { job, layout, control, ranks: Vec::new(), signals, cause: None, status: 0 };
+    let mut labels = labels::Labels::default();
+    for rank in 0..job.ranks {
+        match running.start(rank, &memory, &processors, &mut labels) {
+            Ok(started) => running.ranks.push(started),
+            Err(error) => {
+                running.end(Ended::Left { rank }, 0);
+                running.finish();
+                return Err(error);
+            }
+        }
+    }
+    drop(memory);
+    running.watch();
+    running.finish();
+    labels.finish();
+    Ok(Outcome { status: running.status, cause: running.cause })
+}
+
+impl Running<'_> {
+    fn header(&self) -> &Header {
+        // SAFETY: `run` wrote it; what changes is atomic.
+        unsafe { &*(self.control.address() as *const Header) }
+    }
+
+    fn block(&self, rank: usize) -> &RankBlock {
+        // SAFETY: the mapping has all blocks; all is atomic.
+        unsafe { &*((self.control.address() + self.layout.block(rank)) as *const RankBlock) }
+    }
+
+    fn start(&self, rank: usize, memory: &Memory, processors: &[usize], labels: &mut labels::Labels) -> io::Result<Rank> {
+        let descriptor = memory.descriptor().as_fd().as_raw_fd();
+        let mut command = Command::new(&self.job.program[0]);
+        command.args(&self.job.program[1..]);
+        // Ranks inherit the memory by a number that programs hardly close.
+        let number = 900.min(open_files().saturating_sub(1)) as i32;
+        command.env(VARIABLE, format!("{number}:{rank}"));
+        command.env("SHMEM_SYMMETRIC_SIZE", self.layout.heap_bytes.to_string());
+        if rank > 0 {
+            command.stdin(Stdio::null());
+        }
+        if self.job.label {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        // In the group of the terminal's foreground, a rank that reads the terminal may.
+        // SAFETY: asks about a descriptor.
+        let grouped = rank > 0 || unsafe { libc::isatty(0) } == 0;
+        let processor = (self.job.bind && self.job.ranks <= processors.len()).then(|| processors[rank]);
+        let mask = self.signals.before();
+        let launcher = std::process::id();
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::dup2(descriptor, number) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                if grouped {
+                    libc::setpgid(0, 0);
+                }
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() as u32 != launcher {
+                    libc::_exit(1);
+                }
+                if let Some(processor) = processor {
+                    let mut set: libc::cpu_set_t = std::mem::zeroed();
+                    libc::CPU_SET(processor, &mut set);
+                    libc::sched_setaffinity(0, size_of_val(&set), &set);
+                }
+                libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        let mut child = command.spawn()?;
+        if let (Some(out), Some(error)) = (child.stdout.take(), child.stderr.take()) {
+            labels.read(rank, out, error);
+        }
+        Ok(Rank { process: child.id(), status: None, grouped })
+    }
+
+    /// Until all ranks have ended, or the job must.
+    fn watch(&mut self) {
+        while self.cause.is_none() && self.ranks.iter().any(|rank| rank.status.is_none()) {
+            match self.signals.next(None) {
+                // Another thread of this process may have taken the signal.
+                Some(libc::SIGCHLD) | None => self.reap(),
+                Some(signal) => {
+                    self.end(Ended::Launcher { signal }, std::process::id());
+                    self.kill(signal);
+                }
+            }
+        }
+    }
+
+    /// Takes what has ended, and judges it.
+    fn reap(&mut self) {
+        let mut ended = Vec::new();
+        for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.status.is_none()) {
+            let mut status = 0;
+            // Each by itself: this process may have children of its own.
+            // SAFETY: `status` is ours.
+            if unsafe { libc::waitpid(rank.process as i32, &mut status, libc::WNOHANG) } > 0 {
+                rank.status = Some(status);
+                ended.push((number, status));
+            }
+        }
+        // One that was killed explains others that only noticed.
+        ended.sort_by_key(|(_, status)| !libc::WIFSIGNALED(*status));
+        ended.into_iter().for_each(|(rank, status)| self.judge(rank, status));
+    }
+
+    fn judge(&mut self, rank: usize, status: i32) {
+        let process = self.ranks[rank].process;
+        if self.header().state.load(Acquire) == state::ENDED && self.cause.is_none() {
+            // A rank has asked for it.
+            let header = self.header();
+            let (kind, who, code) =
+                (header.cause.load(Relaxed), header.cause_rank.load(Relaxed), header.cause_code.load(Relaxed));
+            self.cause = Some((Ended::from_words(kind, who, code), process));
+            self.status = code & 0xff;
+            return;
+        }
+        let joined = self.block(rank).state.load(Acquire);
+        let why = if libc::WIFSIGNALED(status) {
+            Ended::Signal { rank, signal: libc::WTERMSIG(status) }
+        } else if libc::WEXITSTATUS(status) != 0 {
+            Ended::Status { rank, status: libc::WEXITSTATUS(status) }
+        } else if joined == rank_state::JOINED {
+            Ended::Left { rank }
+        } else {
+            return;
+        };
+        if joined == rank_state::FINALIZED && matches!(why, Ended::Status { .. }) {
+            // The others need nothing of it any more.
+            if self.status == 0 {
+                self.status = why.status();
+            }
+            return;
+        }
+        self.end(why, process);
+    }
+
+    fn end(&mut self, why: Ended, process: u32) {
+        if self.cause.is_none() && end(self.header(), why) {
+            self.cause = Some((why, process));
+            self.status = why.status();
+        }
+        // Sleepers look at the state; their sleeps are short, so a group's sleepers are not sought out.
+        for rank in 0..self.job.ranks {
+            futex_wake(&self.block(rank).asleep);
+        }
+    }
+
+    fn kill(&self, signal: i32) {
+        for rank in self.ranks.iter().filter(|rank| rank.status.is_none() || rank.grouped && signal == libc::SIGKILL) {
+            let target = if rank.grouped { -(rank.process as i32) } else { rank.process as i32 };
+            // SAFETY: takes numbers only. A group is named by a child that was started, and lasts as long as it has members.
+            unsafe { libc::kill(target, signal) };
+        }
+    }
+
+    /// Of a job that ended before its time, nothing is left.
+    fn finish(&mut self) {
+        if self.cause.is_none() {
+            return;
+        }
+        for (signal, patience) in [libc::SIGTERM, libc::SIGKILL].into_iter().zip(PATIENCE) {
+            let limit = Instant::now() + patience;
+            while self.ranks.iter().any(|rank| rank.status.is_none()) && Instant::now() < limit {
+                if self.signals.next(Some(limit.saturating_duration_since(Instant::now()))) == Some(libc::SIGCHLD) {
+                    self.reap();
+                }
+            }
+            self.kill(signal);
+        }
+        while self.ranks.iter().any(|rank| rank.status.is_none()) {
+            self.signals.next(Some(Duration::from_millis(10)));
+            self.reap();
+        }
+    }
+}
+
+fn open_files() -> usize {
+    // SAFETY: plain data of ours.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur as usize
+    }
+}
+
+/// Bytes that a job takes of address space, without its static data.
+pub fn address_space(ranks: usize, heap: usize) -> usize {
+    Layout::new(ranks, heap).data().next_multiple_of(PAGE)
+}

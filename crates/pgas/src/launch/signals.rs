@@ -1,0 +1,49 @@
+//! Signals that the launcher takes one by one.
+
+use std::io;
+use std::time::Duration;
+
+/// Held back until [`Signals::next`] takes them. Restored when dropped.
+pub(super) struct Signals {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl Signals {
+    pub fn hold() -> io::Result<Signals> {
+        // SAFETY: plain data of ours.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+                libc::sigaddset(&mut set, signal);
+            }
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Signals { set, before })
+        }
+    }
+
+    /// The mask that programs get.
+    pub fn before(&self) -> libc::sigset_t {
+        self.before
+    }
+
+    /// The next one; none when the time is over, which is a fifth of a second if nothing else is said.
+    pub fn next(&self, limit: Option<Duration>) -> Option<i32> {
+        let limit = limit.unwrap_or(Duration::from_millis(200));
+        let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        // SAFETY: plain data of ours.
+        let signal = unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), &limit) };
+        (signal > 0).then_some(signal)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: plain data of ours.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}

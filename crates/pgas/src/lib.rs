@@ -1,0 +1,35 @@
+//! A global address space for the processes of one job.
+//!
+//! This crate owns a job's memory and who lies where in it ([`layout`]), the check of every address ([`World::remote`]), the waiting
+//! ([`wait`]), barriers and collectives of groups, locks, the program's static data, and the launcher's side ([`launch`]). It refuses to know
+//! the names of OpenSHMEM, which are `shunt-shmem`'s, and other hosts.
+//!
+//! ```
+//! // A job of one, as every program is without a launcher.
+//! let world = shunt_pgas::World::join().unwrap();
+//! let counts = world.alloc::<u64>(4).unwrap();
+//! counts.at(world.me(), 3).fetch_add(world, 5).unwrap();
+//! assert_eq!(counts.at(world.me(), 3).get(world), Ok(5));
+//! assert!(counts.at(1, 0).get(world).is_err());
+//! world.finalize().unwrap();
+//! ```
+#![doc = include_str!("../README.md")]
+
+pub mod atomic;
+pub mod collective;
+mod error;
+mod global;
+mod group;
+pub mod heap;
+mod image;
+pub mod launch;
+pub mod layout;
+pub mod lock;
+mod memory;
+pub mod wait;
+mod world;
+
+pub use error::{Ended, Error, Result};
+pub use global::{Global, Plain, Spread, Symmetric};
+pub use group::Group;
+pub use world::{bytes, heap_from_environment, World, HEAP, VARIABLE};

@@ -1,0 +1,169 @@
+//! Memory that a job's processes map: one memfd, or an anonymous mapping for a job of one.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A job's memfd.
+#[derive(Debug)]
+pub struct Memory {
+    file: OwnedFd,
+}
+
+/// Mapped memory; unmapped when dropped, unless it is left.
+#[derive(Debug)]
+pub struct Mapping {
+    address: usize,
+    length: usize,
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+impl Memory {
+    /// A new one, which never shrinks. Its pages exist once they are written.
+    pub fn create(length: usize) -> io::Result<Memory> {
+        // SAFETY: the name is a C string, and the result is a new descriptor or an error.
+        let file = unsafe {
+            let descriptor = check(libc::memfd_create(c"shunt-job".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
+            OwnedFd::from_raw_fd(descriptor)
+        };
+        let memory = Memory { file };
+        memory.grow(length)?;
+        // SAFETY: takes numbers only.
+        check(unsafe { libc::fcntl(memory.file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) })?;
+        Ok(memory)
+    }
+
+    /// The one behind a descriptor that this process has inherited: a descriptor of our own, so that the program may close the other.
+    pub fn inherited(descriptor: i32) -> io::Result<Memory> {
+        // SAFETY: takes numbers only; the result is a new descriptor or an error. Above those that programs count on.
+        let file = unsafe {
+            let seals = check(libc::fcntl(descriptor, libc::F_GET_SEALS))?;
+            if seals & libc::F_SEAL_SHRINK == 0 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?)
+        };
+        Ok(Memory { file })
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+
+    /// At least this long.
+    pub fn grow(&self, length: usize) -> io::Result<()> {
+        // SAFETY: `stat` is ours, and plain data.
+        let size = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            check(libc::fstat(self.file.as_raw_fd(), &mut stat))?;
+            stat.st_size as usize
+        };
+        if size < length {
+            // Two ranks that grow it to the same length do no harm, and a rank never asks for another length than the others.
+            // SAFETY: takes numbers only.
+            check(unsafe { libc::ftruncate(self.file.as_raw_fd(), length as i64) })?;
+        }
+        Ok(())
+    }
+
+    /// Makes a part zeroes, and gives its pages back.
+    pub fn clear(&self, offset: usize, length: usize) -> io::Result<()> {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: takes numbers only.
+        check(unsafe { libc::fallocate(self.file.as_raw_fd(), how, offset as i64, length as i64) })?;
+        Ok(())
+    }
+
+    /// Maps a part.
+    pub fn map(&self, offset: usize, length: usize) -> io::Result<Mapping> {
+        map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_NORESERVE, self.file.as_raw_fd(), offset)
+    }
+
+    /// Maps it from its beginning so that what is at `inner` comes to lie at a multiple of [`LARGEST`].
+    pub fn map_aligned(&self, length: usize, inner: usize) -> io::Result<Mapping> {
+        let address = aligned(length, inner)?;
+        let how = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        map(address as *mut libc::c_void, length, how, self.file.as_raw_fd(), 0)
+    }
+
+    /// Maps a part over memory of this process.
+    ///
+    /// # Safety
+    /// Whatever lies there is gone afterwards: the part must hold the same bytes.
+    pub unsafe fn map_over(&self, address: usize, offset: usize, length: usize) -> io::Result<()> {
+        let how = libc::MAP_SHARED | libc::MAP_FIXED;
+        map(address as *mut libc::c_void, length, how, self.file.as_raw_fd(), offset).map(|mapping| {
+            mapping.leave();
+        })
+    }
+}
+
+fn map(address: *mut libc::c_void, length: usize, how: i32, descriptor: i32, offset: usize) -> io::Result<Mapping> {
+    // SAFETY: without MAP_FIXED this overwrites nothing; with it the caller has promised.
+    let mapped =
+        unsafe { libc::mmap(address, length, libc::PROT_READ | libc::PROT_WRITE, how, descriptor, offset as libc::off_t) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Mapping { address: mapped as usize, length })
+}
+
+/// The largest alignment that objects may have, and that of rank 0's heap wherever it is mapped.
+pub const LARGEST: usize = 1 << 30;
+
+/// The address of so many reserved bytes, of which that at `inner`, a multiple of the page's size, has a multiple of [`LARGEST`]. The caller
+/// maps over them.
+fn aligned(length: usize, inner: usize) -> io::Result<usize> {
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let room = map(std::ptr::null_mut(), length + LARGEST, how, -1, 0)?.leave();
+    let address = (room + inner).next_multiple_of(LARGEST) - inner;
+    let (before, after) = (address - room, room + LARGEST - address);
+    // SAFETY: both ends are of the mapping just made.
+    unsafe {
+        if before > 0 {
+            libc::munmap(room as *mut libc::c_void, before);
+        }
+        if after > 0 {
+            libc::munmap((address + length) as *mut libc::c_void, after);
+        }
+    }
+    Ok(address)
+}
+
+impl Mapping {
+    /// Memory of this process, and of its children after a fork, as that of a job is; `inner` as in
+    /// [`Memory::map_aligned`].
+    pub fn anonymous(length: usize, inner: usize) -> io::Result<Mapping> {
+        let address = aligned(length, inner)?;
+        let how = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        map(address as *mut libc::c_void, length, how, -1, 0)
+    }
+
+    /// Memory of this process alone.
+    pub fn anonymous_private(length: usize) -> io::Result<Mapping> {
+        map(std::ptr::null_mut(), length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// It stays for the rest of the process's life.
+    pub fn leave(self) -> usize {
+        std::mem::ManuallyDrop::new(self).address
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping is ours, and whoever drops it has no address in it any more.
+        unsafe { libc::munmap(self.address as *mut libc::c_void, self.length) };
+    }
+}

@@ -1,0 +1,227 @@
+//! Waiting for a value that another rank writes: spin, give the processor away, sleep.
+//!
+//! ```text
+//! sleeper                              putter
+//!   asleep := 1                          store the value
+//!   membarrier (all processors)          (order of the compiler alone)
+//!   look at the value again              load asleep: 1? then swap 0 and wake
+//!   futex wait while asleep = 1
+//! ```
+//! After the barrier either the putter's store is seen by the second look, or its load of `asleep` comes after it and sees 1.
+
+use crate::error::{Error, Result};
+use crate::layout::RankBlock;
+use crate::world::World;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+/// Looks without a pause: the other rank answers within a cache miss or two.
+const QUICK: u32 = 200;
+/// Looks with a pause in between, and how often the processor is offered to others among them: a few hundred microseconds. Each
+/// rank has a processor then, and ranks that compute the same differ by so much; waking a sleeper takes an idle processor tens.
+const PAUSED: u32 = 500;
+const ROUNDS: u32 = 10;
+/// The same where ranks share processors: the awaited rank may well be the next on this one.
+const CROWDED: u32 = 3;
+/// Times that the processor is given away before sleep.
+const YIELDS: u32 = 2;
+/// The same where ranks share processors: the awaited rank gets it, and neither a wake-up nor an idle processor's start is paid.
+const CROWDED_YIELDS: u32 = 100;
+/// The longest sleep in nanoseconds: stores through plain pointers wake nobody.
+const LONGEST: i64 = 1_000_000;
+/// And the first one.
+const SHORTEST: i64 = 50_000;
+
+/// Why a rank waits, for those who look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Waits {
+    /// For a value in symmetric memory.
+    Value = 1,
+    /// For others to arrive.
+    Barrier = 2,
+    /// For a lock.
+    Lock = 3,
+}
+
+/// What is waited for: memory of this process, or none that others put to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Where it begins; 0 if it is a flag of the job's own.
+    pub address: usize,
+    /// How many bytes.
+    pub bytes: usize,
+}
+
+impl Span {
+    /// A flag of the job's own.
+    pub const FLAG: Span = Span { address: 0, bytes: 0 };
+
+    /// A value.
+    pub fn of<T>(value: *const T) -> Span {
+        Span { address: value as usize, bytes: size_of::<T>() }
+    }
+
+    fn publish(self, world: &World, block: &RankBlock, alone: bool) {
+        let (from, to) = match self.address {
+            0 if alone => (1, 0),
+            _ => match world.place(world.me(), self.address, self.bytes) {
+                Some(from) if alone => (from, from + self.bytes as u64),
+                // Another thread sleeps for something else, or the value is not symmetric: any put may be the one.
+                _ => (0, u64::MAX),
+            },
+        };
+        block.waits_from.store(from, Relaxed);
+        block.waits_to.store(to, Relaxed);
+    }
+}
+
+const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
+const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
+
+/// From now on sleepers' barriers reach this process. Where the kernel has none, sleeps end by their limit.
+pub fn register() {
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0) };
+}
+
+fn barrier_everywhere() {
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_GLOBAL_EXPEDITED, 0, 0) };
+}
+
+/// Sleeps while the word has this value, at most so many nanoseconds.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, nanoseconds: i64) {
+    let limit = libc::timespec { tv_sec: nanoseconds / 1_000_000_000, tv_nsec: nanoseconds % 1_000_000_000 };
+    // SAFETY: the word lives as long as the process; the limit is read during the call. `errno` is the program's, so it is kept.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &limit, 0, 0);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Wakes all that sleep on the word.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word lives as long as the process.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
+}
+
+/// Wakes a rank that said that it sleeps, if it waits for the bytes at `place`.
+#[cold]
+#[inline(never)]
+pub(crate) fn rouse_for(world: &World, rank: usize, at: usize, bytes: usize) {
+    let block = world.block(rank);
+    let (from, to) = (block.waits_from.load(Relaxed), block.waits_to.load(Relaxed));
+    let place = world.number(at);
+    if place < to && from < place + bytes as u64 {
+        rouse(block);
+    }
+}
+
+/// Wakes a rank that said that it sleeps.
+#[cold]
+pub(crate) fn rouse(block: &RankBlock) {
+    if block.asleep.swap(0, SeqCst) != 0 {
+        futex_wake(&block.asleep);
+    }
+}
+
+/// Until `ready`.
+///
+/// # Errors
+/// If the job ends first.
+#[inline]
+pub fn until(world: &World, why: Waits, span: Span, mut ready: impl FnMut() -> bool) -> Result<()> {
+    let quick = if world.crowded() { CROWDED } else { QUICK };
+    for _ in 0..quick {
+        if ready() {
+            return Ok(());
+        }
+    }
+    until_slowly(world, why, span, &mut ready)
+}
+
+#[cold]
+fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+    for _ in 0..if world.crowded() { 0 } else { ROUNDS } {
+        for _ in 0..PAUSED {
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        std::thread::yield_now();
+    }
+    for _ in 0..if world.crowded() { CROWDED_YIELDS } else { YIELDS } {
+        std::thread::yield_now();
+        if ready() {
+            return Ok(());
+        }
+    }
+    let block = world.own_block();
+    block.waits_for.store(why as u32, Relaxed);
+    let outcome = sleep(world, block, span, ready);
+    block.waits_for.store(0, Relaxed);
+    outcome
+}
+
+fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+    let mut limit = SHORTEST;
+    loop {
+        let alone = world.sleepers.fetch_add(1, AcqRel) == 0;
+        span.publish(world, block, alone);
+        block.asleep.store(1, SeqCst);
+        barrier_everywhere();
+        let mut done = ready();
+        if !done && world.ended().is_none() {
+            futex_wait(&block.asleep, 1, limit);
+            done = ready();
+        }
+        // A stale 1 would only cost the next putter a call; with other threads asleep it must stay.
+        if world.sleepers.fetch_sub(1, AcqRel) == 1 {
+            block.asleep.store(0, Relaxed);
+        }
+        if done {
+            return Ok(());
+        }
+        if let Some(cause) = world.ended() {
+            return Err(Error::Ended(cause));
+        }
+        limit = (limit * 2).min(LONGEST);
+    }
+}
+
+/// Until the word has another value than this; `sleepers` counts who sleeps, for whoever changes it.
+///
+/// # Errors
+/// If the job ends first.
+pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleepers: &AtomicU32) -> Result<()> {
+    let quick = if world.crowded() { CROWDED } else { QUICK + PAUSED };
+    for _ in 0..quick {
+        if word.load(Acquire) != value {
+            return Ok(());
+        }
+        std::hint::spin_loop();
+    }
+    for _ in 0..if world.crowded() { CROWDED_YIELDS } else { YIELDS } {
+        std::thread::yield_now();
+        if word.load(Acquire) != value {
+            return Ok(());
+        }
+    }
+    world.own_block().waits_for.store(Waits::Barrier as u32, Relaxed);
+    let outcome = loop {
+        sleepers.fetch_add(1, SeqCst);
+        futex_wait(word, value, 20 * LONGEST);
+        sleepers.fetch_sub(1, SeqCst);
+        if word.load(Acquire) != value {
+            break Ok(());
+        }
+        if let Some(cause) = world.ended() {
+            break Err(Error::Ended(cause));
+        }
+    };
+    world.own_block().waits_for.store(0, Relaxed);
+    outcome
+}

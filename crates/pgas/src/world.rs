@@ -1,0 +1,473 @@
+//! This process as a rank of its job: where everybody's memory lies, and the check of addresses.
+//!
+//! There is one world in a process, at a fixed place, so that an operation finds it without asking whether it exists: before
+//! [`World::join`] it has no ranks, and every rank is refused.
+
+use crate::error::{Ended, Error, Result};
+use crate::group::Group;
+use crate::heap::Heap;
+use crate::image::{self, Image};
+use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
+use crate::memory::{Mapping, Memory, LARGEST};
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{compiler_fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// The variable by which the launcher tells a process the job's descriptor and the rank, as `7:0`.
+pub const VARIABLE: &str = "SHUNT_SPMD";
+/// Bytes of a symmetric heap if nothing else is said.
+pub const HEAP: usize = 1 << 30;
+
+/// A rank's view of its job.
+pub struct World {
+    me: usize,
+    ranks: usize,
+    own_heap: usize,
+    first_heap: usize,
+    heap_bytes: usize,
+    own_data: usize,
+    first_data: usize,
+    data_bytes: usize,
+    blocks: usize,
+    base: usize,
+    layout: Layout,
+    crowded: bool,
+    heap: Mutex<Option<Heap>>,
+    all: Option<Group>,
+    groups: Mutex<Option<HashMap<u64, &'static Group>>>,
+    pub(crate) sleepers: AtomicUsize,
+}
+
+struct Place(UnsafeCell<World>);
+
+// SAFETY: `join` writes while `JOINING` is held and before it tells anybody that there is a world; after that all is read only, or has
+// a lock or atomics of its own. A call that races with `join` is a fault of the program that OpenSHMEM excludes.
+unsafe impl Sync for Place {}
+
+static WORLD: Place = Place(UnsafeCell::new(World {
+    me: 0,
+    ranks: 0,
+    own_heap: 0,
+    first_heap: 0,
+    heap_bytes: 0,
+    own_data: 0,
+    first_data: 0,
+    data_bytes: 0,
+    blocks: 0,
+    base: 0,
+    layout: Layout { ranks: 0, heap_bytes: 0 },
+    crowded: false,
+    heap: Mutex::new(None),
+    all: None,
+    groups: Mutex::new(None),
+    sleepers: AtomicUsize::new(0),
+}));
+
+static JOINING: Mutex<bool> = Mutex::new(false);
+static EARLY: Mutex<Option<Joined>> = Mutex::new(None);
+static FINALIZED: AtomicBool = AtomicBool::new(false);
+
+/// What a process has once its rank is taken, whether or not the program has started the world yet.
+struct Joined {
+    mapping: Mapping,
+    layout: Layout,
+    me: usize,
+    image: Image,
+    crowded: bool,
+}
+
+/// Locks of this crate guard plain lists that are whole at every step.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Bytes as people write them: `64M`, `1G`, `0x1000`, `1.5g`.
+pub fn bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let (number, unit) = match text.char_indices().next_back()? {
+        (at, 'k' | 'K') => (&text[..at], 1u64 << 10),
+        (at, 'm' | 'M') => (&text[..at], 1 << 20),
+        (at, 'g' | 'G') => (&text[..at], 1 << 30),
+        (at, 't' | 'T') => (&text[..at], 1 << 40),
+        _ => (text, 1),
+    };
+    if let Some(hexadecimal) = number.strip_prefix("0x") {
+        return usize::from_str_radix(hexadecimal, 16).ok()?.checked_mul(unit as usize);
+    }
+    let value: f64 = number.parse().ok().filter(|value: &f64| *value >= 0.0 && *value < 1e15)?;
+    Some((value * unit as f64) as usize)
+}
+
+/// The size of the heap by the variables that OpenSHMEM has, or by those of other libraries.
+pub fn heap_from_environment() -> std::result::Result<usize, String> {
+    for name in ["SHMEM_SYMMETRIC_SIZE", "SMA_SYMMETRIC_SIZE", "SHMEM_SYMMETRIC_HEAP_SIZE"] {
+        if let Ok(value) = std::env::var(name) {
+            return bytes(&value).filter(|size| *size > 0).ok_or(format!("{name}={value} is no size"));
+        }
+    }
+    Ok(HEAP)
+}
+
+impl World {
+    /// The world of this process; without ranks before [`World::join`].
+    #[inline(always)]
+    pub fn current() -> &'static World {
+        // SAFETY: see `Place`.
+        unsafe { &*WORLD.0.get() }
+    }
+
+    /// Takes this process's rank and shares the program's static data, if a launcher started it. Called before `main`.
+    ///
+    /// # Errors
+    /// If the job's memory cannot be mapped.
+    pub fn join_early() -> Result<()> {
+        let mut early = locked(&EARLY);
+        if early.is_none() {
+            *early = from_environment()?;
+        }
+        Ok(())
+    }
+
+    /// Becomes a rank: of the launcher's job, or of a job of one. A second call changes nothing.
+    ///
+    /// # Errors
+    /// If memory cannot be mapped, or the ranks of the job run different programs.
+    pub fn join() -> Result<&'static World> {
+        let mut joined = locked(&JOINING);
+        if *joined {
+            return Ok(World::current());
+        }
+        World::join_early()?;
+        let early = locked(&EARLY).take();
+        let Joined { mapping, layout, me, image, crowded } = match early {
+            Some(early) => early,
+            None => alone()?,
+        };
+        let base = mapping.leave();
+        let first_heap = base + layout.heaps();
+        // SAFETY: nothing else looks at the world's plain fields before this function has returned, see `Place`.
+        let world = unsafe { &mut *WORLD.0.get() };
+        world.me = me;
+        world.ranks = layout.ranks;
+        world.first_heap = first_heap;
+        world.own_heap = first_heap + me * layout.heap_bytes;
+        world.heap_bytes = layout.heap_bytes;
+        world.own_data = image.own;
+        world.first_data = image.first;
+        world.data_bytes = image.bytes;
+        world.base = base;
+        world.blocks = base + layout.block(0);
+        world.layout = layout;
+        world.crowded = crowded;
+        *locked(&world.heap) = Some(Heap::new(layout.heap_bytes));
+        *locked(&world.groups) = Some(HashMap::new());
+        crate::wait::register();
+        world.block(me).state.store(rank_state::JOINED, Release);
+        *joined = true;
+        let world = World::current();
+        let all = Group::find(world, 0, 1, layout.ranks, 0)?;
+        // SAFETY: as above.
+        unsafe { (*WORLD.0.get()).all = Some(all) };
+        world.all().barrier(world)?;
+        Ok(World::current())
+    }
+
+    /// This process needs nobody any more: waits for the others to say so, too. Its memory stays until it exits.
+    ///
+    /// # Errors
+    /// If the job ends meanwhile.
+    pub fn finalize(&self) -> Result<()> {
+        if self.ranks == 0 || FINALIZED.swap(true, AcqRel) {
+            return Ok(());
+        }
+        let result = self.all().barrier(self);
+        self.own_block().state.store(rank_state::FINALIZED, Release);
+        result
+    }
+
+    /// Whether [`World::join`] was called and [`World::finalize`] was not.
+    pub fn is_live(&self) -> bool {
+        self.ranks > 0 && !FINALIZED.load(Acquire)
+    }
+
+    /// Whether [`World::finalize`] was called.
+    pub fn is_finalized(&self) -> bool {
+        FINALIZED.load(Acquire)
+    }
+
+    /// This rank.
+    #[inline(always)]
+    pub fn me(&self) -> usize {
+        self.me
+    }
+
+    /// How many ranks there are.
+    #[inline(always)]
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// More ranks than processors.
+    #[inline(always)]
+    pub fn crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Where the own heap begins, and its size.
+    pub fn own_heap(&self) -> (usize, usize) {
+        (self.own_heap, self.heap_bytes)
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// All ranks.
+    pub fn all(&self) -> &Group {
+        self.all.as_ref().expect("join has made it")
+    }
+
+    /// Where this process finds rank `rank`'s copy of the symmetric object at `address`; none if the rank does not exist, or if not all of
+    /// `length` bytes are symmetric. [`World::wrong`] says which.
+    #[inline(always)]
+    pub fn remote(&self, address: usize, length: usize, rank: usize) -> Option<usize> {
+        if rank < self.ranks {
+            let offset = address.wrapping_sub(self.own_heap);
+            if offset < self.heap_bytes && length <= self.heap_bytes - offset {
+                return Some(self.first_heap + rank * self.heap_bytes + offset);
+            }
+            let offset = address.wrapping_sub(self.own_data);
+            if offset < self.data_bytes && length <= self.data_bytes - offset {
+                return Some(self.first_data + rank * self.data_bytes + offset);
+            }
+        }
+        None
+    }
+
+    /// Why [`World::remote`] found nothing.
+    #[cold]
+    pub fn wrong(&self, address: usize, length: usize, rank: i64) -> Error {
+        if rank < 0 || rank >= self.ranks as i64 {
+            return Error::Rank { rank, ranks: self.ranks };
+        }
+        let offset = address.wrapping_sub(self.own_heap) as i64;
+        Error::Address { rank: rank as usize, address, length, offset, heap: self.heap_bytes }
+    }
+
+    /// Whether the bytes are symmetric memory of this rank.
+    pub fn is_symmetric(&self, address: usize, length: usize) -> bool {
+        self.remote(address, length, self.me).is_some()
+    }
+
+    /// To be called after each store of so many bytes at `at`, which [`World::remote`] gave for the rank: wakes it if it sleeps for them. The
+    /// sleeper has paid for the order of the caller's store and this load (`membarrier` in `wait`).
+    #[inline(always)]
+    pub fn stored(&self, rank: usize, at: usize, bytes: usize) {
+        compiler_fence(Ordering::SeqCst);
+        if self.block(rank).asleep.load(Relaxed) != 0 {
+            crate::wait::rouse_for(self, rank, at, bytes);
+        }
+    }
+
+    /// The same after a store to a flag of the job's own.
+    #[inline(always)]
+    pub fn flagged(&self, rank: usize) {
+        compiler_fence(Ordering::SeqCst);
+        if self.block(rank).asleep.load(Relaxed) != 0 {
+            crate::wait::rouse(self.block(rank));
+        }
+    }
+
+    /// A number for mapped symmetric memory that all ranks have for the same place.
+    pub(crate) fn number(&self, at: usize) -> u64 {
+        let heaps = at.wrapping_sub(self.first_heap);
+        if heaps < self.heap_bytes * self.ranks {
+            return heaps as u64;
+        }
+        1 << 62 | at.wrapping_sub(self.first_data) as u64
+    }
+
+    /// The number of a rank's copy of an object; none if it is not symmetric.
+    pub(crate) fn place(&self, rank: usize, address: usize, bytes: usize) -> Option<u64> {
+        self.remote(address, bytes, rank).map(|at| self.number(at))
+    }
+
+    /// Puts before it are seen before puts after it. Stores of x86-64 keep their order.
+    #[inline(always)]
+    pub fn fence(&self) {
+        #[cfg(target_arch = "x86_64")]
+        compiler_fence(Ordering::SeqCst);
+        #[cfg(not(target_arch = "x86_64"))]
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Puts of this thread are seen by all.
+    #[inline(always)]
+    pub fn quiet(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Takes so many bytes of the heap, on every rank alike; the address in this process, which is a multiple of `alignment` as far as
+    /// heaps begin at such. No barrier.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn take(&self, bytes: usize, alignment: usize) -> Result<usize> {
+        // Rank 0's heap begins at a multiple of that, the others at multiples of their size after it.
+        if alignment > LARGEST || (self.ranks > 1 && !self.heap_bytes.is_multiple_of(alignment.max(1))) {
+            return Err(Error::Full { bytes, heap: self.heap_bytes });
+        }
+        let mut heap = locked(&self.heap);
+        let taken = heap.as_mut().and_then(|heap| heap.take(bytes, alignment));
+        taken.map(|offset| self.own_heap + offset).ok_or(Error::Full { bytes, heap: self.heap_bytes })
+    }
+
+    /// Gives back what [`World::take`] gave; false if nothing begins there. No barrier.
+    pub fn give(&self, address: usize) -> bool {
+        let offset = address.wrapping_sub(self.own_heap);
+        locked(&self.heap).as_mut().is_some_and(|heap| heap.give(offset))
+    }
+
+    /// The size that was asked for, of the object that begins there.
+    pub fn size_of(&self, address: usize) -> Option<usize> {
+        locked(&self.heap).as_ref().and_then(|heap| heap.size(address.wrapping_sub(self.own_heap)))
+    }
+
+    /// The group of an active set, found once and kept.
+    ///
+    /// # Errors
+    /// If the set is none of this job, or if there are too many groups.
+    pub fn active_set(&'static self, start: i64, stride: i64, size: i64) -> Result<&'static Group> {
+        let last = start + (size - 1).max(0) * stride;
+        if size < 1 || start < 0 || last < 0 || start.max(last) >= self.ranks as i64 {
+            let rank = if start < 0 || start >= self.ranks as i64 { start } else { last };
+            return Err(Error::Rank { rank, ranks: self.ranks });
+        }
+        if size as usize == self.ranks {
+            return Ok(self.all.as_ref().expect("joined"));
+        }
+        let key = Group::key(start, stride, size as usize, 0);
+        if let Some(group) = locked(&self.groups).as_ref().and_then(|groups| groups.get(&key).copied()) {
+            return Ok(group);
+        }
+        // Lives as long as the process: active sets are few, and nobody says when one is over.
+        let group: &'static Group = Box::leak(Box::new(Group::find(self, start, stride, size as usize, 0)?));
+        locked(&self.groups).as_mut().expect("joined").insert(key, group);
+        Ok(group)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with a header, lives as long as the process, and all that changes is atomic.
+        unsafe { &*(self.base as *const Header) }
+    }
+
+    /// A rank's block.
+    #[inline(always)]
+    pub(crate) fn block(&self, rank: usize) -> &RankBlock {
+        debug_assert!(rank < self.ranks);
+        // SAFETY: callers have checked the rank; blocks lie one after the other, and all in them is atomic.
+        unsafe { &*((self.blocks + rank * size_of::<RankBlock>()) as *const RankBlock) }
+    }
+
+    pub(crate) fn own_block(&self) -> &RankBlock {
+        self.block(self.me)
+    }
+
+    /// Why the job ends, if it does.
+    pub fn ended(&self) -> Option<Ended> {
+        let header = self.header();
+        (header.state.load(Acquire) == state::ENDED).then(|| {
+            Ended::from_words(header.cause.load(Relaxed), header.cause_rank.load(Relaxed), header.cause_code.load(Relaxed))
+        })
+    }
+
+    /// Tells the launcher and all ranks that the job ends with this status. The caller exits next.
+    pub fn global_exit(&self, status: i32) {
+        if self.ranks > 0 {
+            crate::launch::end(self.header(), Ended::Asked { rank: self.me, status });
+        }
+    }
+}
+
+/// The rank that the launcher left for this process, if it did.
+fn from_environment() -> Result<Option<Joined>> {
+    let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
+    let broken = |what: String| Error::Setup(format!("{VARIABLE}={text}: {what}"));
+    let numbers: Option<(i32, usize)> =
+        text.split_once(':').and_then(|(descriptor, rank)| Some((descriptor.parse().ok()?, rank.parse().ok()?)));
+    let (descriptor, me) = numbers.ok_or_else(|| broken("is not DESCRIPTOR:RANK".into()))?;
+    let memory = Memory::inherited(descriptor).map_err(|error| broken(format!("no job's memory: {error}")))?;
+    let mapping = memory.map(0, PAGE).map_err(|error| broken(format!("cannot map the job's memory: {error}")))?;
+    // SAFETY: a page was mapped; the launcher wrote the header before it started this process, and what changes is atomic.
+    let header = unsafe { &*(mapping.address() as *const Header) };
+    if header.magic != MAGIC || header.version != VERSION {
+        return Err(broken("the launcher is of another version than this program's library".into()));
+    }
+    let layout = Layout { ranks: header.ranks as usize, heap_bytes: header.heap_bytes as usize };
+    if layout.ranks == 0 || layout.ranks > RANKS || me >= layout.ranks {
+        return Err(broken("no such rank".into()));
+    }
+    let crowded = header.crowded != 0;
+    let whole = memory.map_aligned(layout.data(), layout.heaps()).map_err(|error| {
+        broken(format!("cannot map {} heaps of {} bytes: {error} (SHMEM_SYMMETRIC_SIZE)", layout.ranks, layout.heap_bytes))
+    })?;
+    drop(mapping);
+    // SAFETY: as above; blocks follow the header.
+    let (header, block) =
+        unsafe { (&*(whole.address() as *const Header), &*((whole.address() + layout.block(me)) as *const RankBlock)) };
+    if !take_rank(block) {
+        return Ok(None);
+    }
+    let image = image::share(&memory, header, &layout, me)?;
+    Ok(Some(Joined { mapping: whole, layout, me, image, crowded }))
+}
+
+/// Writes this process's number into the block; false if the rank is another process's. After `exec` it is still ours.
+fn take_rank(block: &RankBlock) -> bool {
+    let own = std::process::id();
+    loop {
+        let holder = block.process.load(Acquire);
+        // SAFETY: signal 0 asks only whether the process exists.
+        let gone = || unsafe { libc::kill(holder as i32, 0) } != 0 && block.state.load(Acquire) != rank_state::JOINED;
+        if holder != 0 && holder != own && !gone() {
+            return false;
+        }
+        if block.process.compare_exchange(holder, own, AcqRel, Acquire).is_ok() {
+            block.state.store(rank_state::TAKEN, Release);
+            return true;
+        }
+    }
+}
+
+/// A job of this process alone.
+fn alone() -> Result<Joined> {
+    let heap = heap_from_environment().map_err(Error::Setup)?;
+    let layout = Layout::new(1, heap);
+    let trouble = |error: std::io::Error| Error::Setup(format!("no memory for a symmetric heap of {heap} bytes: {error}"));
+    let mapping = Mapping::anonymous(layout.data(), layout.heaps()).map_err(trouble)?;
+    crate::launch::write_header(mapping.address(), &layout, false);
+    Ok(Joined { mapping, layout, me: 0, image: image::own(), crowded: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, size) in
+            [("4096", Some(4096)), ("64M", Some(64 << 20)), ("1.5k", Some(1536)), ("2g", Some(2 << 30)), ("0x1000", Some(4096))]
+        {
+            assert_eq!(bytes(text), size, "{text}");
+        }
+        for text in ["", "M", "many", "-1", "1e30G"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
+}

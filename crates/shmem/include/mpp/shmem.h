@@ -1,0 +1,2 @@
+/* Where the first versions had it. */
+#include "../shmem.h"

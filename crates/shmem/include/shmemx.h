@@ -1,0 +1,2 @@
+/* Extensions: there are none. */
+#include "shmem.h"

@@ -1,0 +1,81 @@
+//! The symmetric heap. Every call is one of all ranks together.
+
+use crate::setup::{fail, or_fail};
+use shunt_pgas::{Error, World};
+use std::ffi::c_void;
+
+fn barrier(name: &'static str, world: &World) {
+    or_fail(name, world.all().barrier(world));
+}
+
+fn started(name: &'static str) -> &'static World {
+    let world = World::current();
+    if world.ranks() == 0 {
+        fail(name, Error::Rank { rank: 0, ranks: 0 });
+    }
+    world
+}
+
+pub fn malloc(name: &'static str, size: usize, alignment: usize) -> *mut c_void {
+    let world = started(name);
+    if size == 0 || !alignment.is_power_of_two() {
+        return std::ptr::null_mut();
+    }
+    let address = world.take(size, alignment).unwrap_or(0);
+    barrier(name, world);
+    address as *mut c_void
+}
+
+pub fn calloc(name: &'static str, count: usize, size: usize) -> *mut c_void {
+    let world = started(name);
+    let Some(bytes) = count.checked_mul(size).filter(|bytes| *bytes > 0) else { return std::ptr::null_mut() };
+    let address = world.take(bytes, 1).unwrap_or(0);
+    if address != 0 {
+        // SAFETY: the heap has just given these bytes.
+        unsafe { std::ptr::write_bytes(address as *mut u8, 0, bytes) };
+    }
+    barrier(name, world);
+    address as *mut c_void
+}
+
+pub fn realloc(name: &'static str, old: *mut c_void, size: usize) -> *mut c_void {
+    if old.is_null() {
+        return malloc(name, size, 1);
+    }
+    if size == 0 {
+        free(name, old);
+        return std::ptr::null_mut();
+    }
+    let world = started(name);
+    let Some(length) = world.size_of(old as usize) else { fail(name, not_allocated(world, old)) };
+    barrier(name, world);
+    let address = world.take(size, 1).unwrap_or(0);
+    if address != 0 {
+        // SAFETY: both are objects of the heap of at least this length.
+        unsafe { std::ptr::copy_nonoverlapping(old as *const u8, address as *mut u8, length.min(size)) };
+        world.give(old as usize);
+    }
+    barrier(name, world);
+    address as *mut c_void
+}
+
+pub fn free(name: &'static str, object: *mut c_void) {
+    if object.is_null() {
+        return;
+    }
+    let world = started(name);
+    // Before the barrier, where the others may never arrive.
+    if world.size_of(object as usize).is_none() {
+        fail(name, not_allocated(world, object));
+    }
+    // After the end, the heap is still there, and nobody waits any more.
+    if world.is_live() {
+        barrier(name, world);
+    }
+    world.give(object as usize);
+}
+
+fn not_allocated(world: &World, object: *mut c_void) -> Error {
+    let offset = (object as usize).wrapping_sub(world.own_heap().0) as i64;
+    Error::Setup(format!("nothing is allocated at {object:p} (offset {offset} of the heap)"))
+}

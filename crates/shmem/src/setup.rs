@@ -1,0 +1,168 @@
+//! Start, end, questions about the job, and what is said when a call cannot be answered.
+
+use shunt_pgas::{lock, Error, Result, World};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+/// As SHMEM_VENDOR_STRING of the header.
+const NAME: &str = "shunt";
+const THREAD_MULTIPLE: c_int = 3;
+
+static LEVEL: AtomicI32 = AtomicI32::new(0);
+static LEAVING: AtomicBool = AtomicBool::new(false);
+
+/// Before `main`: static data is shared while nobody uses it yet.
+#[used]
+#[link_section = ".init_array"]
+static EARLY: extern "C" fn() = early;
+
+extern "C" fn early() {
+    if std::env::var_os(shunt_pgas::VARIABLE).is_some() {
+        or_fail("start", World::join_early());
+    }
+}
+
+/// The result, or the end of this process.
+#[inline(always)]
+pub fn or_fail<T>(name: &'static str, result: Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => fail(name, error),
+    }
+}
+
+/// Says what is wrong and exits; the launcher ends the job then. Of a job that ends anyway the launcher speaks.
+#[cold]
+#[inline(never)]
+pub fn fail(name: &'static str, error: Error) -> ! {
+    let status = match &error {
+        Error::Ended(cause) => cause.status(),
+        _ => {
+            let world = World::current();
+            match world.ranks() {
+                0 => eprintln!("shunt: {name}: {error}"),
+                _ => eprintln!("shunt: rank {}: {name}: {error}", world.me()),
+            }
+            1
+        }
+    };
+    LEAVING.store(true, Release);
+    // SAFETY: flushes what the program has written; the program's handlers of its end do not run, since it is in the middle of a call.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        libc::_exit(status)
+    }
+}
+
+pub fn init(name: &'static str) {
+    // A static library's constructor may be left out by the linker, unless something asks for it.
+    std::hint::black_box(&EARLY);
+    let world = or_fail(name, World::join());
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if !ONCE.swap(true, AcqRel) {
+        // SAFETY: the handler is a function of this library, and has the type that is asked for.
+        unsafe { on_exit(at_exit, std::process::id() as usize as *mut c_void) };
+        if world.me() == 0 {
+            tell(world);
+        }
+    }
+}
+
+/// What SHMEM_VERSION and SHMEM_INFO ask for.
+fn tell(world: &World) {
+    let asked = |name: &str| std::env::var(name).is_ok_and(|value| value != "0");
+    if asked("SHMEM_VERSION") || asked("SHMEM_INFO") {
+        println!("OpenSHMEM 1.5, {NAME} {}", env!("CARGO_PKG_VERSION"));
+    }
+    if asked("SHMEM_INFO") {
+        println!("SHMEM_SYMMETRIC_SIZE={} bytes of each of {} ranks", world.own_heap().1, world.ranks());
+        println!("SHMEM_VERSION, SHMEM_INFO: print this; SHMEM_DEBUG: as SHMEM_INFO");
+    }
+}
+
+extern "C" {
+    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// A program that returns from `main` has finalized. One that exits with another status than 0 ends the job, which is the launcher's.
+extern "C" fn at_exit(status: c_int, process: *mut c_void) {
+    if status == 0 && process as usize == std::process::id() as usize && !LEAVING.load(Acquire) && World::current().is_live() {
+        let _ = World::current().finalize();
+    }
+}
+
+pub fn init_thread(name: &'static str, requested: c_int, provided: *mut c_int) -> c_int {
+    init(name);
+    LEVEL.store(requested.clamp(0, THREAD_MULTIPLE), Release);
+    query_thread(provided);
+    0
+}
+
+pub fn query_thread(provided: *mut c_int) {
+    write(provided, LEVEL.load(Acquire));
+}
+
+pub fn query_initialized(initialized: *mut c_int) {
+    write(initialized, c_int::from(World::current().ranks() > 0));
+}
+
+/// Stores a result where the program wants it.
+pub fn write<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: the program's pointer to a variable of this type.
+        unsafe { to.write(value) };
+    }
+}
+
+pub fn finalize(name: &'static str) {
+    or_fail(name, World::current().finalize());
+}
+
+pub fn global_exit(status: c_int) -> ! {
+    LEAVING.store(true, Release);
+    World::current().global_exit(status);
+    // SAFETY: ends the process, with the program's own handlers.
+    unsafe { libc::exit(status) }
+}
+
+pub fn pe_accessible(pe: c_int) -> c_int {
+    c_int::from(pe >= 0 && (pe as usize) < World::current().ranks())
+}
+
+pub fn addr_accessible(address: usize, pe: c_int) -> c_int {
+    c_int::from(!ptr(address, pe).is_null())
+}
+
+pub fn ptr(address: usize, pe: c_int) -> *mut c_void {
+    World::current().remote(address, 1, pe as isize as usize).unwrap_or(0) as *mut c_void
+}
+
+pub fn version(major: *mut c_int, minor: *mut c_int) {
+    write(major, 1);
+    write(minor, 5);
+}
+
+pub fn name(name: *mut c_char) {
+    if !name.is_null() {
+        // SAFETY: the program has room for SHMEM_MAX_NAME_LEN bytes, which are more.
+        unsafe {
+            std::ptr::copy_nonoverlapping(NAME.as_ptr().cast(), name, NAME.len());
+            name.add(NAME.len()).write(0);
+        }
+    }
+}
+
+pub fn set_lock(name: &'static str, address: usize) {
+    or_fail(name, lock::set(World::current(), address));
+}
+
+pub fn clear_lock(name: &'static str, address: usize) {
+    or_fail(name, lock::clear(World::current(), address));
+}
+
+/// 0 if it is taken now, 1 if it was.
+pub fn test_lock(name: &'static str, address: usize) -> c_int {
+    c_int::from(!or_fail(name, lock::test(World::current(), address)))
+}

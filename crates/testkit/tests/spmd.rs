@@ -1,0 +1,308 @@
+//! Programs of OpenSHMEM, compiled with shunt-shmemcc and started by `shunt spmd`: what they compute, and how jobs end.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release").join(name);
+    assert!(path.exists(), "{} is missing; run: make build", path.display());
+    path.canonicalize().unwrap()
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shmem/tests/programs").join(name)
+}
+
+fn scratch() -> &'static Path {
+    static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
+    SCRATCH.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("shunt-spmd-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    })
+}
+
+/// Compiles a program under a name of its own.
+fn compiled_as(name: &str, compiler: &str, options: &[&str], from: &Path) -> PathBuf {
+    let program = scratch().join(name);
+    let mut command = Command::new(built(compiler));
+    command.args(options).args(["-O1", "-Wall", "-Wextra"]).arg(from).arg("-o").arg(&program).args(["-lpthread", "-lm"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn compiled(name: &str) -> PathBuf {
+    let test = std::thread::current().name().unwrap_or("main").replace("::", "-");
+    compiled_as(&format!("{test}-{name}"), "shunt-shmemcc", &["-std=gnu11", "-Werror"], &source(&format!("{name}.c")))
+}
+
+fn job(ranks: usize, program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(built("shunt"));
+    command.args(["spmd", "-n", &ranks.to_string(), "--"]).arg(program).args(arguments);
+    command
+}
+
+fn run(ranks: usize, program: &Path, arguments: &[&str]) -> Output {
+    job(ranks, program, arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_fine(ranks: usize, program: &Path) {
+    let output = run(ranks, program, &[]);
+    assert!(output.status.success(), "{} ranks: {output:?}", ranks);
+    assert_eq!(text(&output.stdout), "fine\n", "{} ranks of {}", ranks, program.display());
+}
+
+#[test]
+fn programs_compute_what_they_should() {
+    for name in ["types", "generics", "teams", "forks", "profile", "threads"] {
+        let program = compiled(name);
+        for ranks in [1, 2, 3, 5, 8] {
+            is_fine(ranks, &program);
+        }
+        let alone = Command::new(&program).output().unwrap();
+        assert!(alone.status.success() && alone.stdout == b"fine\n", "{name}: {alone:?}");
+    }
+}
+
+#[test]
+fn the_static_library_does_the_same() {
+    for name in ["types", "forks", "profile"] {
+        let program = compiled_as(&format!("static-{name}"), "shunt-shmemcc", &["--static"], &source(&format!("{name}.c")));
+        is_fine(3, &program);
+    }
+}
+
+/// The header stands alone in older C, and in C++.
+#[test]
+fn the_header_is_of_all_dialects() {
+    let program = r#"#include <mpp/shmem.h>
+    int main() { start_pes(0); int *p = (int *)shmalloc(4); *p = 1; shmem_barrier_all(); shmem_int_p(p, 2, _my_pe()); int v = *p; shfree(p); return v == 2 ? 0 : 1; }"#;
+    for (compiler, standard, name) in [
+        ("shunt-shmemcc", "-std=c99", "dialect.c"),
+        ("shunt-shmemcc", "-std=c17", "dialect.c"),
+        ("shunt-shmemc++", "-std=c++11", "dialect.cc"),
+        ("shunt-shmemc++", "-std=c++20", "dialect.cc"),
+    ] {
+        let from = scratch().join(name);
+        std::fs::write(&from, program).unwrap();
+        let output = run(2, &compiled_as("dialect", compiler, &[standard, "-Werror"], &from), &[]);
+        assert!(output.status.success(), "{standard}: {output:?}");
+    }
+}
+
+/// U-Net's seven programs with small sizes and awkward numbers of processors; each checks its answer.
+#[test]
+fn the_seven_programs_are_right() {
+    let rows: [(&str, &[&str]); 13] = [
+        ("matrix", &["4", "16"]),
+        ("matrix", &["5", "7"]),
+        ("sample-sort", &["small", "20000"]),
+        ("sample-sort", &["small", "20000", "equal"]),
+        ("sample-sort", &["bulk", "20000"]),
+        ("sample-sort", &["bulk", "20000", "sorted"]),
+        ("sample-sort", &["bulk", "20000", "zipf"]),
+        ("radix-sort", &["small", "20000"]),
+        ("radix-sort", &["bulk", "20000", "zipf"]),
+        ("radix-sort", &["bulk", "20000", "sorted"]),
+        ("components", &["50", "50"]),
+        ("components", &["33", "60"]),
+        ("gradient", &["40", "30"]),
+    ];
+    for (name, arguments) in rows {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/split-c/{name}.c"));
+        let program = compiled_as(name, "shunt-shmemcc", &["-std=gnu11", "-Werror"], &from);
+        for ranks in [1, 2, 3, 4, 8] {
+            let output = run(ranks, &program, arguments);
+            let said = text(&output.stdout);
+            assert!(output.status.success() && said.ends_with("right\n"), "{name} {arguments:?} of {ranks}: {output:?}");
+        }
+    }
+}
+
+/// Installed, the compiler script and pkg-config find what they need.
+#[test]
+fn what_is_installed_works() {
+    let place = scratch().join("installed");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let prefix = format!("PREFIX={}", place.display());
+    let output = Command::new("make").current_dir(&root).args(["-s", "install", &prefix]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let program = scratch().join("types-installed");
+    let compiled = Command::new(place.join("bin/shunt-shmemcc")).arg(source("types.c")).arg("-o").arg(&program).output().unwrap();
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let output = Command::new(place.join("bin/shunt")).args(["spmd", "-n", "2", "--"]).arg(&program).output().unwrap();
+    assert_eq!(text(&output.stdout), "fine\n");
+    let description = std::fs::read_to_string(place.join("lib/pkgconfig/shunt-shmem.pc")).unwrap();
+    assert!(description.contains(&format!("prefix={}", place.display())) && !description.contains('@'));
+}
+
+/// Every function of the header can be linked, under both of its names, and nothing else of ours is exported.
+#[test]
+fn the_header_and_the_library_have_the_same_functions() {
+    let header = std::fs::read_to_string(source("../../include/shmem.h")).unwrap();
+    let prototypes = header.lines().filter(|line| {
+        line.ends_with(';') && line.contains('(') && !line.starts_with(['#', ' ', '/', 't']) && !line.starts_with("extern")
+    });
+    let declared: BTreeSet<String> = prototypes
+        .map(|line| {
+            let before = line.split('(').next().unwrap();
+            before.rsplit([' ', '*']).next().unwrap().to_owned()
+        })
+        .collect();
+    assert!(declared.len() > 3000, "{}", declared.len());
+    let symbols = Command::new("nm").args(["-D", "--defined-only"]).arg(built("libshunt_shmem.so")).output().unwrap();
+    let exported: BTreeSet<String> =
+        text(&symbols.stdout).lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect();
+    let missing: Vec<_> = declared.difference(&exported).collect();
+    let unknown: Vec<_> = exported.difference(&declared).filter(|name| *name != "rust_eh_personality").collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "missing {missing:?}, unknown {unknown:?}");
+}
+
+#[test]
+fn jobs_end_with_a_sentence_and_a_status() {
+    let program = compiled("ends");
+    let rows: [(&str, i32, &str); 16] = [
+        ("", 0, ""),
+        ("never", 0, ""),
+        ("twice", 0, ""),
+        ("before", 5, "exited with status 5"),
+        ("kill", 137, "rank 3 was killed by signal 9 (SIGKILL)"),
+        ("segv", 139, "rank 3 was killed by signal 11 (SIGSEGV)"),
+        ("exit", 7, "rank 3 exited with status 7"),
+        ("leave", 1, "rank 3 ended without having finalized"),
+        ("global", 9, ""),
+        ("global0", 0, ""),
+        ("rank", 1, "rank 3: shmem_long_p: there is no rank 4 among 4"),
+        ("negative", 1, "rank 3: shmem_long_g: there is no rank -1 among 4"),
+        ("local", 1, "rank 3: shmem_putmem: 4 bytes at 0x"),
+        ("behind", 1, "for rank 0 are not in symmetric memory (offset 0 of a heap of 67108864 bytes)"),
+        ("unaligned", 1, "is not aligned"),
+        ("free", 1, "nothing is allocated at"),
+    ];
+    for (how, status, sentence) in rows {
+        let output = job(4, &program, &[how]).env("SHMEM_SYMMETRIC_SIZE", "64M").output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{how}: {said}");
+        assert!(said.contains(sentence), "{how}: {said}");
+        assert_eq!(said.is_empty(), sentence.is_empty(), "{how}: {said}");
+    }
+    // Whoever fails after the end disturbs nobody.
+    let output = run(4, &program, &["late"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(6), String::new()));
+}
+
+/// A script's programs, one after the other, are the same ranks.
+#[test]
+fn programs_may_follow_each_other() {
+    let program = compiled("types");
+    let script = format!("{0} && {0} && {0}", program.display());
+    for ranks in [2, 3] {
+        let output = run(ranks, Path::new("/bin/sh"), &["-c", &script]);
+        assert_eq!(text(&output.stdout), "fine\n".repeat(3), "{output:?}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_start_is_named() {
+    let output = run(2, Path::new("/nonexistent/program"), &[]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("/nonexistent/program"));
+}
+
+#[test]
+fn lines_are_labelled() {
+    let mut command = Command::new(built("shunt"));
+    let output = command.args(["spmd", "-n", "3", "--label", "--", "sh", "-c", "echo one; echo two >&2"]).output().unwrap();
+    let sorted = |bytes: &[u8]| text(bytes).lines().map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+    assert_eq!(sorted(&output.stdout), ["[0] one", "[1] one", "[2] one"]);
+    assert_eq!(sorted(&output.stderr), ["[0] two", "[1] two", "[2] two"]);
+}
+
+/// A job that has started, and its ranks' processes.
+fn storm(program: &Path, ranks: usize) -> (Child, Vec<i32>) {
+    let mut child = job(ranks, program, &["storm"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let processes: Vec<i32> = children.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    assert_eq!(processes.len(), ranks);
+    (child, processes)
+}
+
+fn is_gone(process: i32) -> bool {
+    // SAFETY: signal 0 asks only whether the process exists.
+    unsafe { libc::kill(process, 0) != 0 }
+}
+
+fn leftovers() -> BTreeSet<String> {
+    let shared = std::fs::read_dir("/dev/shm").map(|all| all.map(|entry| entry.unwrap().path().display().to_string()).collect());
+    let mut found: BTreeSet<String> = shared.unwrap_or_default();
+    let names = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    found.extend(
+        names.lines().filter_map(|line| line.split_whitespace().nth(7)).filter(|name| name.contains("job")).map(str::to_owned),
+    );
+    found
+}
+
+/// `kill -9` of any rank, at any moment: the job ends, names the rank, and leaves nothing. SHUNT_TEST_KILLS=1000 for more.
+#[test]
+fn a_killed_rank_ends_the_job() {
+    let kills: u32 = std::env::var("SHUNT_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let program = compiled("ends");
+    let before = leftovers();
+    let mut random = u64::from(std::process::id()) | 1;
+    for turn in 0..kills {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let ranks = 2 + (random >> 33) as usize % 4;
+        let victim = (random >> 40) as usize % ranks;
+        let (child, processes) = storm(&program, ranks);
+        std::thread::sleep(std::time::Duration::from_micros((random >> 20) % 3000));
+        // The launcher starts ranks in their order.
+        // SAFETY: a process that this test has started.
+        unsafe { libc::kill(processes[victim], libc::SIGKILL) };
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(137), "turn {turn}: {said}");
+        assert!(said.contains(&format!("rank {victim} was killed by signal 9")), "turn {turn}: {said}");
+        assert!(processes.iter().all(|process| is_gone(*process)), "turn {turn}");
+    }
+    let after = leftovers();
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.is_empty(), "{new:?}");
+}
+
+#[test]
+fn signals_at_the_launcher_end_the_job() {
+    let program = compiled("ends");
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let (child, processes) = storm(&program, 3);
+        // SAFETY: a process that this test has started.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(128 + signal), "{output:?}");
+        assert!(processes.iter().all(|process| is_gone(*process)), "{signal}");
+    }
+}
+
+#[test]
+fn a_killed_launcher_takes_its_ranks_along() {
+    let program = compiled("ends");
+    let (mut child, processes) = storm(&program, 3);
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !processes.iter().all(|process| is_gone(*process)) {
+        assert!(std::time::Instant::now() < limit);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
