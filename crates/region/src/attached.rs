@@ -1,5 +1,6 @@
 //! A peer's pool, mapped once and kept: what its owner says is checked, what its memory holds is never believed twice.
 
+use crate::guard;
 use crate::limit::Limit;
 use crate::pool::{Header, MAGIC, VERSION};
 use crate::reference::{Reference, Violation};
@@ -139,19 +140,10 @@ impl Span<'_> {
             unsafe {
                 let source = self.attached.base.add(shape.front() + at);
                 let target = to.add(done);
-                let redirect = self.attached.told(unit, 0);
-                let mut saved = redirect.load(Ordering::Acquire);
-                // It changes once in an output's life; one that changes again is a scribbler's, whose bytes are any bytes.
-                for _ in 0..2 {
-                    let source = if saved == 0 { source } else { source.add(shape.bytes()) };
+                guard::read(self.attached.told(unit, 0), |saved| {
+                    let source = if saved { source.add(shape.bytes()) } else { source };
                     core::ptr::copy_nonoverlapping(source, target, part);
-                    fence(Ordering::Acquire);
-                    let now = redirect.load(Ordering::Relaxed);
-                    if now == saved {
-                        break;
-                    }
-                    saved = now;
-                }
+                });
             }
             done += part;
         }
