@@ -4,6 +4,7 @@ use crate::costs::{Costs, Line, NEAR};
 use shunt_region::word::Use;
 use shunt_region::{Access, Audience, Limit, Pages, Pool, Shape};
 use shunt_sys::calls;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Times that each operation is done at each size; the median counts.
@@ -92,6 +93,12 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
         measured.line = Line::fit(&measured.points);
     }
     Ok(all)
+}
+
+/// The costs of this machine, measured when they are first asked for, and then this process's.
+pub fn once() -> &'static Costs {
+    static COSTS: OnceLock<Costs> = OnceLock::new();
+    COSTS.get_or_init(costs)
 }
 
 /// The costs of this machine, as far as they can be measured; else usual ones.

@@ -12,6 +12,7 @@
 mod pulling;
 mod setup;
 
+use crate::calibrate;
 use crate::costs::Costs;
 use crate::fault;
 use crate::input::Input;
@@ -81,7 +82,8 @@ pub struct Port {
     attached: Vec<Attached>,
     outputs: Vec<(u64, usize, Output)>,
     policy: Policy,
-    costs: Costs,
+    /// None before it has a pool, and so a choice.
+    costs: Option<Costs>,
     serial: u16,
     /// The tickets of messages that were pulled last.
     pulls: [u64; setup::PULLS],
@@ -159,6 +161,9 @@ impl Port {
     pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
         self.account.room(pool, 0)?;
         self.link.pass_pool(pool)?;
+        if self.costs.is_none() {
+            self.set_costs(*calibrate::once());
+        }
         self.hosts.push(Host::new(pool.clone()));
         Ok(())
     }
@@ -172,10 +177,11 @@ impl Port {
         Ok(())
     }
 
-    /// Decides by these costs from now on.
+    /// Decides by these costs from now on. Until then, and from the first pool that is offered, it decides by what this machine was
+    /// measured to cost ([`calibrate::once`]).
     pub fn set_costs(&mut self, costs: Costs) {
         self.policy = Policy::new(&costs);
-        self.costs = costs;
+        self.costs = Some(costs);
     }
 
     /// What it decides by; may be changed.

@@ -136,7 +136,7 @@ impl Port {
             attached: Vec::new(),
             outputs: Vec::new(),
             policy: Policy::new(&Costs::USUAL),
-            costs: Costs::USUAL,
+            costs: None,
             serial: 0,
             pulls: [u64::MAX; PULLS],
             next: None,
