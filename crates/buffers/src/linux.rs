@@ -113,6 +113,15 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    /// Regions that are kept for inputs go back to the pool, which others may have, too.
+    fn drop(&mut self) {
+        for queue in [core::mem::replace(&mut self.moved_out, Queue::new()), core::mem::replace(&mut self.weakly, Queue::new())] {
+            queue.regions.iter().flatten().for_each(|at| self.remove(at));
+        }
+    }
+}
+
 impl Memory for Host {
     fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
         match operation {

@@ -71,6 +71,18 @@ pub const QUOTA: usize = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// As a number, for other languages.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The ticket of a number. One that was never given stands for nothing: it is completed.
+    pub const fn of_number(number: u64) -> Ticket {
+        Ticket(number)
+    }
+}
+
 /// The ticket of a message that was copied into the ring: completed at once.
 pub const AT_ONCE: Ticket = Ticket(u64::MAX);
 
@@ -117,6 +129,11 @@ impl Message {
     /// a move and is honest. Valid until the message is given back.
     pub fn in_place(&self) -> Option<(*const u8, usize)> {
         self.at
+    }
+
+    /// Its first byte, in the peer's memory or in its own.
+    pub fn start(&self) -> *const u8 {
+        self.at.map_or(self.bytes.as_ptr(), |at| at.0)
     }
 
     /// A copy of its bytes.
@@ -194,6 +211,11 @@ impl Port {
         self.copied[limit as usize]
     }
 
+    fn note(&mut self, limit: Limit) {
+        self.copied[limit as usize] += 1;
+        shunt_region::told::note(limit);
+    }
+
     /// What the peer holds, in bytes and references.
     pub fn lent(&self) -> (usize, usize) {
         (self.account.lent(), self.account.held())
@@ -229,7 +251,7 @@ impl Port {
                 }
             }
         };
-        self.copied[why as usize] += 1;
+        self.note(why);
         self.send_bytes(bytes, Semantics::COPY)?;
         Ok(AT_ONCE)
     }
@@ -256,7 +278,7 @@ impl Port {
                 sent => return sent,
             },
         };
-        self.copied[why as usize] += 1;
+        self.note(why);
         self.send_bytes(&region.bytes()[..length], semantics)?;
         Ok(AT_ONCE)
     }
@@ -273,7 +295,7 @@ impl Port {
         match self.begin(number, work, semantics, false) {
             Err(Error::Limit(limit)) => {
                 let region = Region::regain(pool, at)?;
-                self.copied[limit as usize] += 1;
+                self.note(limit);
                 self.send_bytes(&region.bytes()[..length], semantics)?;
                 Ok(AT_ONCE)
             }
@@ -292,7 +314,7 @@ impl Port {
         self.account.room(&pool, work.length)?;
         let output = Output::prepare(semantics, work, None, host)?;
         if let Some(limit) = output.why() {
-            self.copied[limit as usize] += 1;
+            self.note(limit);
         }
         let at = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
         let at = at.expect("what is read lies in a region");
@@ -458,7 +480,10 @@ impl Port {
         let host = self.hosts.first_mut().ok_or(Limit::Private)?;
         let pool = host.pool().clone();
         let mut input = Input::post(semantics, Work { length, ..Work::default() }, host)?;
-        input.ready(Architecture::Pooled, host)?;
+        if let Err(limit) = input.ready(Architecture::Pooled, host) {
+            input.fail(host);
+            return Err(limit.into());
+        }
         let at = input.work.system.expect("the overlay");
         let place = pool.pointer(&at);
         // SAFETY: as long; nobody else has it.

@@ -100,9 +100,7 @@ fn a_receiver_that_is_killed_holds_nothing_alone() {
                     }
                     drop(kept);
                     drop(port);
-                    let moved = [4, 5, 6, 7].contains(&semantics.index()) && semantics != Semantics::MOVE;
-                    let all = if moved { SHAPE.units - 4 } else { SHAPE.units };
-                    assert_eq!(pool.free(), all, "{} at {stage}: what was moved out is kept for inputs", semantics.name());
+                    assert_eq!(pool.free(), SHAPE.units, "{} at {stage}", semantics.name());
                 },
             );
         }

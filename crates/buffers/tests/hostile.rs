@@ -93,6 +93,19 @@ fn what_was_copied_does_not_change_any_more() {
     assert!(mine.bytes()[..length].iter().all(|byte| *byte == 1));
 }
 
+/// Half of the pool for the region that is prepared, and no room for what comes: nothing of it is kept.
+#[test]
+fn a_message_that_the_pool_has_no_room_for_leaves_the_pool_whole() {
+    let (mut honest, mut hostile, _pool) = offered();
+    let own = Pool::create(Shape { unit: 4096, units: 16 }, Pages::Small, Audience::Anyone).unwrap();
+    honest.offer(&own).unwrap();
+    hostile.send(&[1; 9 * 4096], false).unwrap();
+    assert_eq!(honest.receive_region(Semantics::EMULATED_WEAK_MOVE).map(|_| ()), Err(Error::Limit(Limit::PoolFull)));
+    assert_eq!(own.free(), 16);
+    let mut bytes = [0; 9 * 4096];
+    assert_eq!(honest.receive(&mut bytes), Ok(9 * 4096), "it can still be received");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     /// Records of any bytes, words of any value in any place of the link: an answer, in time, and no fault.

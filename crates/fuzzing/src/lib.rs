@@ -18,6 +18,7 @@ mod instructions;
 mod list;
 mod messages;
 mod pipe;
+mod regions;
 mod requests;
 mod rights;
 mod runs;
@@ -45,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     ("agent_requests", requests::run),
     ("updates", updates::run),
     ("instructions", instructions::run),
+    ("regions", regions::run),
 ];
 
 /// Runs the target `name`.

@@ -57,6 +57,8 @@ mod seals;
 mod shape;
 pub mod state;
 #[cfg(not(loom))]
+pub mod told;
+#[cfg(not(loom))]
 mod trust;
 pub mod word;
 

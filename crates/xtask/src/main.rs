@@ -27,6 +27,7 @@ fn documents() -> Vec<Document> {
         Document::whole("docs/COVERAGE.md", coverage::render()),
         Document::whole("docs/OPTIONS.md", options::render()),
         Document::part("docs/REASONS.md", "reasons", reasons::render()),
+        Document::part("docs/REASONS.md", "limits", reasons::limits()),
     ]
 }
 
