@@ -9,6 +9,7 @@
 //!
 //! One thread uses a port at a time. `send` waits for room in the ring, `receive` for a message.
 
+mod forward;
 mod pulling;
 mod setup;
 
@@ -23,8 +24,8 @@ use crate::policy::{Policy, Realisation};
 use crate::record::{Kind, Record};
 use crate::semantics::{Allocation, Integrity, Semantics};
 use crate::tables::Architecture;
-use setup::Link;
-use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
+use setup::{Foreign, Link};
+use shunt_region::{Account, Limit, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
 
 /// Why a port cannot go on.
@@ -90,8 +91,16 @@ pub const AT_ONCE: Ticket = Ticket(u64::MAX);
 pub struct Port {
     link: Link,
     account: Account,
+    id: u64,
     hosts: Vec<Host>,
-    attached: Vec<Attached>,
+    /// The numbers that their pools have at the peer's.
+    numbers: Vec<u32>,
+    /// Pools that the peer was passed.
+    passed: u32,
+    attached: Vec<Foreign>,
+    forwards: Vec<forward::Forward>,
+    finished: Vec<forward::Forward>,
+    forwarded: u64,
     outputs: Vec<(u64, usize, Output)>,
     policy: Policy,
     /// None before it has a pool, and so a choice.
@@ -182,6 +191,8 @@ impl Port {
             self.set_costs(*calibrate::once());
         }
         self.hosts.push(Host::new(pool.clone()));
+        self.numbers.push(self.passed);
+        self.passed += 1;
         Ok(())
     }
 
@@ -325,7 +336,7 @@ impl Port {
                 return Err(limit.into());
             }
         };
-        reference.pool = number as u32;
+        reference.pool = self.numbers[number];
         self.outputs.push((reference.ticket, number, output));
         let record = Record { kind: Kind::Region, semantics, serial: 0, reference, source: 0 };
         self.link.put(0, &record.to_bytes())?;
@@ -347,6 +358,10 @@ impl Port {
     /// [`Error::Violation`].
     pub fn progress(&mut self) -> Result<(), Error> {
         while let Some(ticket) = self.link.ticket()? {
+            if forward::is_one(ticket) {
+                self.finish(ticket)?;
+                continue;
+            }
             self.account.give_back(ticket)?;
             self.complete(ticket);
         }
@@ -374,6 +389,7 @@ impl Port {
         while let Some((ticket, ..)) = self.outputs.last() {
             self.complete(*ticket);
         }
+        self.finished.append(&mut self.forwards);
     }
 
     fn record(&mut self) -> Result<Record, Error> {
@@ -400,7 +416,13 @@ impl Port {
     }
 
     fn span(&self, reference: &Reference) -> Result<Span<'_>, Violation> {
-        self.attached.get(reference.pool as usize).ok_or(Violation::Pool)?.check(reference)
+        self.attached.get(reference.pool as usize).ok_or(Violation::Pool)?.attached.check(reference)
+    }
+
+    /// Whether part of a message is there, at least: then what waits for one will not wait long. A process that passes messages on asks,
+    /// and settles, as long as there is none ([`Port::settle`]): its peer may be waiting for what came back.
+    pub fn has_message(&self) -> bool {
+        self.next.is_some() || self.link.waits()
     }
 
     /// How long the next message is; waits for it.
@@ -425,6 +447,16 @@ impl Port {
                 self.span(&record.reference)?.copy_to(0, target);
                 self.link.put(1, &record.reference.ticket.to_le_bytes())?;
             }
+            Kind::Forwarded => {
+                let span = self.span(&record.reference)?;
+                span.copy_to(0, target);
+                let whole = self.is_fresh(&record.reference);
+                self.link.put(1, &record.reference.ticket.to_le_bytes())?;
+                if !whole {
+                    self.next = None;
+                    return Err(Limit::Stale.into());
+                }
+            }
             Kind::Pull => {
                 self.pull(&record, target)?;
                 self.link.put(1, &record.reference.ticket.to_le_bytes())?;
@@ -441,7 +473,7 @@ impl Port {
     pub fn receive_reference(&mut self) -> Result<Message, Error> {
         let record = self.record()?;
         let copied = record.semantics.allocation == Allocation::Application && record.semantics.integrity == Integrity::Strong;
-        if record.kind == Kind::Region && !copied {
+        if matches!(record.kind, Kind::Region | Kind::Forwarded) && !copied {
             let span = self.span(&record.reference)?;
             let at = Some((span.pointer().cast_const(), span.length()));
             self.next = None;

@@ -33,7 +33,7 @@ fn other(input: &mut Input, peer: &mut Port) -> Option<()> {
 fn record(input: &mut Input) -> Option<[u8; Record::SIZE]> {
     let (kind, semantics) = (input.byte()?, input.byte()?);
     let semantics = Semantics::of_index(semantics as usize % 8)?;
-    let kind = [Kind::Bytes, Kind::Region, Kind::Pull][kind as usize % 3];
+    let kind = [Kind::Bytes, Kind::Region, Kind::Pull, Kind::Forwarded][kind as usize % 4];
     let (offset, length) = (input.length(1 << 18)? as u64, input.length(1 << 18)? as u64);
     let serial = input.byte()? as u16;
     let reference = Reference { offset, length, generation: 1, pool: input.byte()? as u32 % 3, ticket: offset };
