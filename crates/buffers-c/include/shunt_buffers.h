@@ -121,6 +121,15 @@ int shunt_give_back(shunt_port *port, shunt_message *message);
 /* The next message in a region of the first pool that was offered here: system-allocated semantics. */
 int shunt_receive_region(shunt_port *port, int semantics, shunt_region **region, size_t *length);
 
+/* Passes a message on that came by `from`, without reading it: where it lies in a region, the peer of `to` reads it there, and from now
+ * on sees all of its pool; else it is copied. The handle is gone, whatever the result. shunt_settle gives back to `from` what the peer of
+ * `to` has finished with, and says how many messages it still has; call it while shunt_has_message says 0 for `from`, whose peer may be
+ * waiting for what came back. */
+int shunt_forward(shunt_port *to, shunt_message *message, shunt_port *from);
+int shunt_settle(shunt_port *to, shunt_port *from, size_t *left);
+/* 1: part of a message is there, at least. */
+int shunt_has_message(const shunt_port *port);
+
 /* Before the kernel is told to write into memory that may be a region's (read(2), recv(2)): without it the call can fail with EFAULT
  * where the bytes there are being sent. */
 void shunt_before_kernel_writes(void *data, size_t length);

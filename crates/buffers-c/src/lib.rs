@@ -374,6 +374,27 @@ pub unsafe extern "C" fn shunt_receive_region(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn shunt_forward(to: *mut Port, message: *mut Message, from: *mut Port) -> c_int {
+    // SAFETY: the contract above: two ports; the handle is consumed.
+    unsafe { failed((*to).forward(*Box::from_raw(message), &mut *from)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_settle(to: *mut Port, from: *mut Port, left: *mut usize) -> c_int {
+    // SAFETY: the contract above: two ports.
+    unsafe { failed((*to).settle(&mut *from).map(|count| put(left, count))) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_has_message(port: *const Port) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*port).has_message().into() }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn shunt_before_kernel_writes(data: *mut c_void, length: usize) {
     before_kernel_writes(data as usize, length);
 }

@@ -53,8 +53,39 @@ static void receiver(int fd) {
     exit(0);
 }
 
+/* A message that passes through the middle of three. */
+static void passed_on(void) {
+    shunt_port *ports[4];
+    for (int i = 0; i < 4; i += 2) {
+        int fds[2];
+        MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+        ports[i] = shunt_port_connect(fds[0], NULL);
+        ports[i + 1] = shunt_port_accept(fds[1], NULL);
+        MUST(ports[i] != NULL && ports[i + 1] != NULL);
+    }
+    shunt_pool *pool = shunt_pool_create(UNIT, 32, SHUNT_PAGES_SMALL, SHUNT_FOR_ANYONE, NULL);
+    MUST(shunt_port_offer(ports[0], pool) == SHUNT_OK);
+    shunt_region *region = shunt_region_allocate(pool, LONG, NULL);
+    memset(shunt_region_data(region), 4, LONG);
+    MUST(shunt_has_message(ports[1]) == 0);
+    MUST(shunt_send_region(ports[0], region, LONG, SHUNT_EMULATED_WEAK_MOVE, NULL) == SHUNT_OK);
+    MUST(shunt_has_message(ports[1]) == 1);
+    shunt_message *message = NULL;
+    MUST(shunt_receive_reference(ports[1], &message) == SHUNT_OK);
+    MUST(shunt_forward(ports[2], message, ports[1]) == SHUNT_OK);
+    MUST(shunt_receive_reference(ports[3], &message) == SHUNT_OK);
+    MUST(shunt_message_length(message) == LONG && all(shunt_message_data(message), LONG, 4));
+    size_t left = 0;
+    MUST(shunt_settle(ports[2], ports[1], &left) == SHUNT_OK && left == 1);
+    MUST(shunt_give_back(ports[3], message) == SHUNT_OK);
+    MUST(shunt_settle(ports[2], ports[1], &left) == SHUNT_OK && left == 0);
+    for (int i = 0; i < 4; i++) shunt_port_close(ports[i]);
+    shunt_pool_release(pool);
+}
+
 int main(void) {
     int fds[2], error = 0;
+    passed_on();
     MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
     pid_t child = fork();
     if (child == 0) {
