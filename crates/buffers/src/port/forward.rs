@@ -116,6 +116,6 @@ impl Port {
         let unit = foreign.attached.shape().unit as u64;
         // Messages by reference begin where their region does.
         let fresh = |span: shunt_region::Span<'_>| span.is_fresh((reference.offset / unit) as usize);
-        reference.offset % unit == 0 && foreign.attached.check(reference).is_ok_and(fresh)
+        reference.offset.is_multiple_of(unit) && foreign.attached.check(reference).is_ok_and(fresh)
     }
 }
