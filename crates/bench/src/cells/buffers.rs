@@ -77,7 +77,7 @@ impl Cell for Buffers {
                 let mut taken = Vec::new();
                 let _ = write!(text, "\n{:<26}", format!("{}, {}, {}", bytes(size), place.0, place.1));
                 for (way, title) in WAYS {
-                    let Some((whole, own)) = measure(cores, way, size, cold, read)? else {
+                    let Some((whole, own, written)) = measure(cores, way, size, cold, read)? else {
                         let _ = write!(text, "{:>16}", "-");
                         continue;
                     };
@@ -86,7 +86,7 @@ impl Cell for Buffers {
                     let words = format!("{}, {}, {}", bytes(size), place.0, place.1);
                     collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, whole)]);
                     busy.push((title, own));
-                    taken.push((way, whole, own));
+                    taken.push((way, whole, written));
                 }
                 regrets.extend(regret(&taken, size, &words_of(size, place)));
                 for (title, own) in busy {
@@ -143,7 +143,7 @@ fn words_of(size: usize, place: (&str, &str)) -> String {
 }
 
 /// What was chosen, over the best that could have been: for calls that may wait by the time until all is received, for calls that return at
-/// once by the sender's own.
+/// once by the sender's own, with what writing the message costs where an earlier one left the buffer protected.
 fn regret(taken: &[(Way, f64, f64)], size: usize, words: &str) -> Vec<(String, f64)> {
     let mut policy = Policy::new(calibrate::once());
     let of = |wanted: Way| taken.iter().find(|(way, ..)| *way == wanted).map(|(_, whole, own)| (*whole, *own));
@@ -214,9 +214,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Nanoseconds from the call until the receiver has finished, and of the call itself with what it leaves behind: the write that
-/// follows. `None`: no such pages here.
-fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool) -> io::Result<Option<(f64, f64)>> {
+/// Nanoseconds from the call until the receiver has finished, of the call itself, and of the call and the writing of the message in front
+/// of it, which pays for what the call before left behind. `None`: no such pages here.
+fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool) -> io::Result<Option<(f64, f64, f64)>> {
     let pages = match way {
         Way::Tcow(pages) | Way::Reference(pages) => pages,
         _ => Pages::Small,
@@ -269,7 +269,7 @@ fn receive(port: &mut Port, way: Way, read: bool) -> Result<(), shunt_buffers::p
     }
 }
 
-fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Result<(f64, f64), shunt_buffers::port::Error> {
+fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Result<(f64, f64, f64), shunt_buffers::port::Error> {
     let policy = port.policy();
     (policy.waiting_from, policy.tcow_from, policy.share_from) = (1, usize::MAX, 1);
     if matches!(way, Way::Tcow(_)) {
@@ -279,15 +279,17 @@ fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Resu
     let mut private = vec![1u8; size];
     let mut others = vec![0u8; if cold { CACHES } else { 0 }];
     let mut kept: Option<Region> = None;
-    let (mut whole, mut own) = (Vec::new(), Vec::new());
+    let (mut whole, mut own, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let moves = matches!(way, Way::Reference(_) | Way::Move);
         let mut region = if moves { pool.allocate(size)? } else { kept.take().map_or_else(|| pool.allocate(size), Ok)? };
+        let writing = Instant::now();
         if way == Way::Ring {
             private.fill(round as u8);
         } else {
             region.bytes_mut()[..size].fill(round as u8);
         }
+        let wrote = writing.elapsed();
         for byte in others.iter_mut().step_by(64) {
             *byte = round as u8;
         }
@@ -314,7 +316,8 @@ fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Resu
         port.receive(&mut [0])?;
         whole.push(begun.elapsed().as_nanos() as f64);
         own.push(called.as_nanos() as f64);
+        written.push((wrote + called).as_nanos() as f64);
         port.progress()?;
     }
-    Ok((median(whole), median(own)))
+    Ok((median(whole), median(own), median(written)))
 }
