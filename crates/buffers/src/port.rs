@@ -123,6 +123,9 @@ pub struct Message {
     at: Option<(*const u8, usize)>,
 }
 
+// SAFETY: bytes of its own, or where bytes of a mapping are that any thread may read.
+unsafe impl Send for Message {}
+
 impl Message {
     /// How many bytes it has.
     pub fn length(&self) -> usize {
