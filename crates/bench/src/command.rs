@@ -13,6 +13,7 @@ use crate::cells;
 use crate::contenders::{contenders, Carrier};
 use crate::curves;
 use crate::drawing;
+use crate::genie;
 use crate::heat;
 use crate::hosts;
 use crate::instrument::{Cell, Instrument, Settings};
@@ -65,6 +66,18 @@ pub enum Action {
     },
     /// The tables of the papers that shunt comes from, with this machine's figures beside the published ones
     Papers {
+        /// "Effects of Buffering Semantics on I/O Performance" instead: its tables 6 to 8 and figures 3 to 7
+        #[arg(long)]
+        genie: bool,
+        /// With --genie: over what [default: shm and udp]
+        #[arg(long, value_name = "CARRIER", value_delimiter = ',', requires = "genie", value_parser = ["shm", "udp"])]
+        over: Vec<String>,
+        /// With --genie: genie.json of other machines, for table 8
+        #[arg(long, value_name = "FILE", requires = "genie")]
+        against: Vec<PathBuf>,
+        /// With --genie: a quarter of the messages
+        #[arg(long, requires = "genie")]
+        quick: bool,
         /// How to measure
         #[command(flatten)]
         options: Options,
@@ -276,7 +289,17 @@ impl Bench {
                 let cells = cells::applications();
                 Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "applications" }.run()
             }
-            Action::Papers { options, output } => {
+            Action::Papers { genie: true, over, against, quick, options, output } => {
+                if options.urgent {
+                    let _ = crate::machine::go_first();
+                }
+                let named = |carrier: &genie::Carrier| over.is_empty() || over.iter().any(|word| word == carrier.word());
+                let carriers: Vec<_> = [genie::Carrier::Shm, genie::Carrier::Udp].into_iter().filter(named).collect();
+                let done = genie::reproduce(&carriers, *quick, against, output.as_deref());
+                done.inspect_err(|error| eprintln!("shunt bench papers: {error}"))
+                    .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            }
+            Action::Papers { options, output, .. } => {
                 let names = ["latency", "bandwidth", "ttcp", "netperf", "ftp"];
                 let cells =
                     cells::all().into_iter().chain(cells::applications()).filter(|cell| names.contains(&cell.name())).collect();

@@ -26,6 +26,7 @@ mod command;
 pub mod contenders;
 mod curves;
 mod drawing;
+mod genie;
 mod heat;
 mod hosts;
 pub mod instrument;

@@ -1,9 +1,11 @@
 //! Measures what the primitive operations cost here.
 
 use crate::costs::{Costs, Line, NEAR};
+use crate::port::Port;
 use shunt_region::word::Use;
 use shunt_region::{Access, Audience, Limit, Pages, Pool, Shape};
 use shunt_sys::calls;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Times that each operation is done at each size; the median counts.
@@ -94,6 +96,52 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
     Ok(all)
 }
 
+/// The costs of this machine, measured when they are first asked for, and then this process's.
+pub fn once() -> &'static Costs {
+    static COSTS: OnceLock<Costs> = OnceLock::new();
+    COSTS.get_or_init(costs)
+}
+
+/// The size from which on one copy by two is faster than two copies through the ring: both are tried between two threads, as what a copy
+/// costs in one processor's caches says little of lines that go to another's. `None`: that cannot be tried.
+fn waiting() -> Option<usize> {
+    const SIZES: [usize; 7] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
+    let (mut here, mut there) = Port::pair().ok()?;
+    // A port that has costs asks for none.
+    here.set_costs(Costs::USUAL);
+    let pool = Pool::create(Shape { unit: 64 << 10, units: 32 }, Pages::Small, Audience::Anyone).ok()?;
+    pool.populate();
+    here.offer(&pool).ok()?;
+    let receiver = std::thread::Builder::new().spawn(move || {
+        let mut own = vec![0; 256 << 10];
+        while there.receive(&mut own).is_ok_and(|length| length > 0) && there.send(b"k", false).is_ok() {}
+    });
+    let receiver = receiver.ok()?;
+    let mut region = pool.allocate(256 << 10).ok()?;
+    let mut from = usize::MAX;
+    for size in SIZES.into_iter().rev() {
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 0..TIMES {
+            for (pulled, times) in times.iter_mut().enumerate() {
+                region.bytes_mut()[..size].fill(round as u8);
+                (here.policy().waiting_from, here.policy().tcow_from) = (if pulled == 1 { 1 } else { usize::MAX }, usize::MAX);
+                let begun = Instant::now();
+                here.send(&region.bytes()[..size], false).ok()?;
+                here.receive(&mut [0]).ok()?;
+                times.push(begun.elapsed().as_nanos() as f64);
+            }
+        }
+        let [copied, pulled] = times.map(median);
+        if pulled >= copied {
+            break;
+        }
+        from = size;
+    }
+    let _ = here.send(&[], false);
+    let _ = receiver.join();
+    Some(from)
+}
+
 /// The costs of this machine, as far as they can be measured; else usual ones.
 pub fn costs() -> Costs {
     let mut costs = Costs::USUAL;
@@ -109,5 +157,6 @@ pub fn costs() -> Costs {
     costs.invalidate = table[3].line;
     costs.reinstate = table[4].line;
     (costs.wire, costs.unwire) = (table[5].line, table[6].line);
+    costs.waiting_from = waiting();
     costs
 }

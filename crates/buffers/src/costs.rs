@@ -71,6 +71,8 @@ pub struct Costs {
     pub unwire: Line,
     /// A write fault of TCOW that saves nothing.
     pub fault: Line,
+    /// From here on a message that is pulled while the call lasts is there sooner than one that is copied, where both were tried.
+    pub waiting_from: Option<usize>,
 }
 
 impl Costs {
@@ -86,6 +88,7 @@ impl Costs {
         wire: Line::new(2_400.0, 0.016),
         unwire: Line::new(2_100.0, 0.009),
         fault: Line::new(3_000.0, 0.0),
+        waiting_from: None,
     };
 
     /// One copy of so many bytes.

@@ -9,6 +9,7 @@
 //! A program that installs a handler after this one takes the signal away; the next output under TCOW notices, and puts a further
 //! level over it. Each level goes on to what *it* found, so a program's handler that goes on to ours does not come round.
 
+use crate::threads;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_region::Limit;
 use shunt_sys::action::{self, Action};
@@ -55,7 +56,7 @@ pub fn mended() -> u64 {
     MENDED.load(Ordering::Relaxed)
 }
 
-/// Makes sure that faults come here, and that this thread may have some.
+/// Makes sure that faults come here, and that this process's threads may have some.
 ///
 /// # Errors
 /// [`Limit::SignalBlocked`], [`Limit::FaultHandler`].
@@ -63,6 +64,9 @@ pub fn ensure() -> Result<(), Limit> {
     let mut blocked = 0u64;
     let _ = calls::sigprocmask(libc::SIG_BLOCK, core::ptr::null(), &mut blocked, calls::KERNEL_SIGSET);
     if blocked & action::bit(libc::SIGSEGV) != 0 {
+        return Err(Limit::SignalBlocked);
+    }
+    if !threads::all_take_faults() {
         return Err(Limit::SignalBlocked);
     }
     let now = action::current(libc::SIGSEGV).ok_or(Limit::FaultHandler)?;

@@ -69,7 +69,12 @@ impl Input {
     pub fn complete(mut self, memory: &mut impl Memory) -> Result<Work, Limit> {
         let Stage::Ready(architecture) = self.stage else { panic!("an input that is not ready") };
         for operation in architecture.row(self.semantics).dispose {
-            memory.perform(*operation, &mut self.work)?;
+            if let Err(limit) = memory.perform(*operation, &mut self.work) {
+                // What is the application's and what the system's is not told apart any more: neither has it.
+                memory.undo(Operation::AllocateSystem, &mut self.work);
+                memory.undo(Operation::MarkMovingIn, &mut self.work);
+                return Err(limit);
+            }
         }
         Ok(self.work)
     }

@@ -40,6 +40,7 @@ pub mod port;
 pub mod record;
 mod semantics;
 pub mod tables;
+mod threads;
 
 pub use memory::{Memory, Work};
 pub use semantics::{Allocation, Integrity, Level, Semantics};

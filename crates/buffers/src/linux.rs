@@ -47,12 +47,17 @@ impl Queue {
         self.count += 1;
         true
     }
+    /// The oldest that fits. Those in front of it stay, one place further on.
     fn take(&mut self, fits: impl Fn(&Located) -> bool) -> Option<Located> {
-        let at = self.regions[self.first].filter(|at| self.count > 0 && fits(at))?;
-        self.regions[self.first] = None;
+        let place = |number: usize| (self.first + number) % KEPT;
+        let found = (0..self.count).find(|number| self.regions[place(*number)].as_ref().is_some_and(&fits))?;
+        let at = self.regions[place(found)].take();
+        for number in (0..found).rev() {
+            self.regions.swap((self.first + number) % KEPT, (self.first + number + 1) % KEPT);
+        }
         self.first = (self.first + 1) % KEPT;
         self.count -= 1;
-        Some(at)
+        at
     }
 }
 
@@ -113,6 +118,15 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    /// Regions that are kept for inputs go back to the pool, which others may have, too.
+    fn drop(&mut self) {
+        for queue in [core::mem::replace(&mut self.moved_out, Queue::new()), core::mem::replace(&mut self.weakly, Queue::new())] {
+            queue.regions.iter().flatten().for_each(|at| self.remove(at));
+        }
+    }
+}
+
 impl Memory for Host {
     fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
         match operation {
@@ -135,8 +149,8 @@ impl Memory for Host {
                     core::ptr::copy_nonoverlapping(work.address as *const u8, to, work.length);
                 }
             }
-            Operation::Copyout | Operation::SwapOrCopyout | Operation::FillRegion => self.copy_out(work)?,
-            Operation::SwapPages => self.swap(work)?,
+            Operation::Copyout | Operation::SwapOrCopyout => self.copy_out(work)?,
+            Operation::SwapPages | Operation::FillRegion => self.swap(work)?,
             Operation::Reference => {
                 let at = Host::region(work)?;
                 let kind = if work.input { Use::Input } else { Use::Output };
@@ -178,7 +192,8 @@ impl Memory for Host {
                 work.address = self.whole(&Host::region(work)?).0 as usize;
             }
             Operation::ZeroComplete => {
-                let at = Host::region(work)?;
+                // Of the region that will be the application's.
+                let at = work.system.filter(|_| self.is_exchanged(work)).map_or_else(|| Host::region(work), Ok)?;
                 let (start, size) = self.whole(&at);
                 // SAFETY: behind the message, inside a region that nobody has yet.
                 unsafe { start.add(work.length).write_bytes(0, size - work.length) };
@@ -242,10 +257,16 @@ impl Host {
         Ok(())
     }
 
+    /// Whether the region that bytes came in can take the place of the one that was prepared.
+    fn is_exchanged(&self, work: &Work) -> bool {
+        let prepared = work.region.is_some_and(|at| self.is_moving_in(&at));
+        prepared && work.offset == 0 && work.system.is_some_and(|at| self.pool.value(at.first).outputs() == 0)
+    }
+
     /// A region that comes in place of another costs nothing; the application's own buffer is where it is.
     fn swap(&mut self, work: &mut Work) -> Result<(), Limit> {
-        match (work.region.filter(|at| self.is_moving_in(at)), work.system) {
-            (Some(mine), Some(system)) if work.offset == 0 && self.pool.value(system.first).outputs() == 0 => {
+        match (work.region, work.system) {
+            (Some(mine), Some(system)) if self.is_exchanged(work) => {
                 // The region that was prepared goes back to the system; the one with the bytes is the application's.
                 let _ = self.pool.unreference(&mine, Use::Input);
                 self.pool.access(&mine, Access::Write)?;
@@ -257,6 +278,26 @@ impl Host {
                 Ok(())
             }
             _ => self.copy_out(work),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_region_that_does_not_fit_hides_no_other() {
+        let mut queue = Queue::new();
+        let at = |count: usize| Located { first: count, count, generation: 1, offset: 0 };
+        for turn in 0..3 * KEPT {
+            assert!(queue.put(at(1), 100) && queue.put(at(2), 100) && queue.put(at(3), 100), "{turn}");
+            let counts = [2, 1, 3].map(|wanted| queue.take(|at| at.count == wanted).map(|at| at.count));
+            assert_eq!((counts, queue.count), ([Some(2), Some(1), Some(3)], 0));
+            assert!(queue.put(at(4), 100) && queue.put(at(5), 100));
+            assert_eq!(queue.take(|at| at.count > 4).map(|at| at.count), Some(5));
+            assert_eq!(queue.take(|at| at.count > 4).map(|at| at.count), None);
+            assert_eq!(queue.take(|_| true).map(|at| at.count), Some(4));
         }
     }
 }

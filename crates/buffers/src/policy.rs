@@ -50,7 +50,9 @@ impl Policy {
         // Two copies that overlap take as long as one and a chunk of 16 KiB; one copy by two has a hand-shake on top.
         let overlapped = |size: usize| costs.copying(size) + costs.copying(size.min(16 << 10));
         Policy {
-            waiting_from: from(&|size| costs.copying(size) * 0.6 + 2.0 * costs.base.at(0) < overlapped(size)),
+            waiting_from: costs
+                .waiting_from
+                .unwrap_or_else(|| from(&|size| costs.copying(size) * 0.6 + 2.0 * costs.base.at(0) < overlapped(size))),
             tcow_from: from(&|size| {
                 costs.read_only.at(size) + costs.reference.at(size) + costs.fault.at(0) < costs.copying(size)
             }),

@@ -9,9 +9,11 @@
 //!
 //! One thread uses a port at a time. `send` waits for room in the ring, `receive` for a message.
 
+mod forward;
 mod pulling;
 mod setup;
 
+use crate::calibrate;
 use crate::costs::Costs;
 use crate::fault;
 use crate::input::Input;
@@ -22,8 +24,8 @@ use crate::policy::{Policy, Realisation};
 use crate::record::{Kind, Record};
 use crate::semantics::{Allocation, Integrity, Semantics};
 use crate::tables::Architecture;
-use setup::Link;
-use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
+use setup::{Foreign, Link};
+use shunt_region::{Account, Limit, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
 
 /// Why a port cannot go on.
@@ -70,6 +72,18 @@ pub const QUOTA: usize = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// As a number, for other languages.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The ticket of a number. One that was never given stands for nothing: it is completed.
+    pub const fn of_number(number: u64) -> Ticket {
+        Ticket(number)
+    }
+}
+
 /// The ticket of a message that was copied into the ring: completed at once.
 pub const AT_ONCE: Ticket = Ticket(u64::MAX);
 
@@ -77,11 +91,20 @@ pub const AT_ONCE: Ticket = Ticket(u64::MAX);
 pub struct Port {
     link: Link,
     account: Account,
+    id: u64,
     hosts: Vec<Host>,
-    attached: Vec<Attached>,
+    /// The numbers that their pools have at the peer's.
+    numbers: Vec<u32>,
+    /// Pools that the peer was passed.
+    passed: u32,
+    attached: Vec<Foreign>,
+    forwards: Vec<forward::Forward>,
+    finished: Vec<forward::Forward>,
+    forwarded: u64,
     outputs: Vec<(u64, usize, Output)>,
     policy: Policy,
-    costs: Costs,
+    /// None before it has a pool, and so a choice.
+    costs: Option<Costs>,
     serial: u16,
     /// The tickets of messages that were pulled last.
     pulls: [u64; setup::PULLS],
@@ -100,6 +123,9 @@ pub struct Message {
     at: Option<(*const u8, usize)>,
 }
 
+// SAFETY: bytes of its own, or where bytes of a mapping are that any thread may read.
+unsafe impl Send for Message {}
+
 impl Message {
     /// How many bytes it has.
     pub fn length(&self) -> usize {
@@ -115,6 +141,11 @@ impl Message {
     /// a move and is honest. Valid until the message is given back.
     pub fn in_place(&self) -> Option<(*const u8, usize)> {
         self.at
+    }
+
+    /// Its first byte, in the peer's memory or in its own.
+    pub fn start(&self) -> *const u8 {
+        self.at.map_or(self.bytes.as_ptr(), |at| at.0)
     }
 
     /// A copy of its bytes.
@@ -159,7 +190,12 @@ impl Port {
     pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
         self.account.room(pool, 0)?;
         self.link.pass_pool(pool)?;
+        if self.costs.is_none() {
+            self.set_costs(*calibrate::once());
+        }
         self.hosts.push(Host::new(pool.clone()));
+        self.numbers.push(self.passed);
+        self.passed += 1;
         Ok(())
     }
 
@@ -172,10 +208,11 @@ impl Port {
         Ok(())
     }
 
-    /// Decides by these costs from now on.
+    /// Decides by these costs from now on. Until then, and from the first pool that is offered, it decides by what this machine was
+    /// measured to cost ([`calibrate::once`]).
     pub fn set_costs(&mut self, costs: Costs) {
         self.policy = Policy::new(&costs);
-        self.costs = costs;
+        self.costs = Some(costs);
     }
 
     /// What it decides by; may be changed.
@@ -186,6 +223,11 @@ impl Port {
     /// How many outputs were copied for this reason.
     pub fn copied(&self, limit: Limit) -> u64 {
         self.copied[limit as usize]
+    }
+
+    fn note(&mut self, limit: Limit) {
+        self.copied[limit as usize] += 1;
+        shunt_region::told::note(limit);
     }
 
     /// What the peer holds, in bytes and references.
@@ -223,7 +265,7 @@ impl Port {
                 }
             }
         };
-        self.copied[why as usize] += 1;
+        self.note(why);
         self.send_bytes(bytes, Semantics::COPY)?;
         Ok(AT_ONCE)
     }
@@ -250,7 +292,7 @@ impl Port {
                 sent => return sent,
             },
         };
-        self.copied[why as usize] += 1;
+        self.note(why);
         self.send_bytes(&region.bytes()[..length], semantics)?;
         Ok(AT_ONCE)
     }
@@ -267,7 +309,7 @@ impl Port {
         match self.begin(number, work, semantics, false) {
             Err(Error::Limit(limit)) => {
                 let region = Region::regain(pool, at)?;
-                self.copied[limit as usize] += 1;
+                self.note(limit);
                 self.send_bytes(&region.bytes()[..length], semantics)?;
                 Ok(AT_ONCE)
             }
@@ -286,7 +328,7 @@ impl Port {
         self.account.room(&pool, work.length)?;
         let output = Output::prepare(semantics, work, None, host)?;
         if let Some(limit) = output.why() {
-            self.copied[limit as usize] += 1;
+            self.note(limit);
         }
         let at = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
         let at = at.expect("what is read lies in a region");
@@ -297,7 +339,7 @@ impl Port {
                 return Err(limit.into());
             }
         };
-        reference.pool = number as u32;
+        reference.pool = self.numbers[number];
         self.outputs.push((reference.ticket, number, output));
         let record = Record { kind: Kind::Region, semantics, serial: 0, reference, source: 0 };
         self.link.put(0, &record.to_bytes())?;
@@ -319,6 +361,10 @@ impl Port {
     /// [`Error::Violation`].
     pub fn progress(&mut self) -> Result<(), Error> {
         while let Some(ticket) = self.link.ticket()? {
+            if forward::is_one(ticket) {
+                self.finish(ticket)?;
+                continue;
+            }
             self.account.give_back(ticket)?;
             self.complete(ticket);
         }
@@ -346,6 +392,7 @@ impl Port {
         while let Some((ticket, ..)) = self.outputs.last() {
             self.complete(*ticket);
         }
+        self.finished.append(&mut self.forwards);
     }
 
     fn record(&mut self) -> Result<Record, Error> {
@@ -372,7 +419,13 @@ impl Port {
     }
 
     fn span(&self, reference: &Reference) -> Result<Span<'_>, Violation> {
-        self.attached.get(reference.pool as usize).ok_or(Violation::Pool)?.check(reference)
+        self.attached.get(reference.pool as usize).ok_or(Violation::Pool)?.attached.check(reference)
+    }
+
+    /// Whether part of a message is there, at least: then what waits for one will not wait long. A process that passes messages on asks,
+    /// and settles, as long as there is none ([`Port::settle`]): its peer may be waiting for what came back.
+    pub fn has_message(&self) -> bool {
+        self.next.is_some() || self.link.waits()
     }
 
     /// How long the next message is; waits for it.
@@ -397,6 +450,16 @@ impl Port {
                 self.span(&record.reference)?.copy_to(0, target);
                 self.link.put(1, &record.reference.ticket.to_le_bytes())?;
             }
+            Kind::Forwarded => {
+                let span = self.span(&record.reference)?;
+                span.copy_to(0, target);
+                let whole = self.is_fresh(&record.reference);
+                self.link.put(1, &record.reference.ticket.to_le_bytes())?;
+                if !whole {
+                    self.next = None;
+                    return Err(Limit::Stale.into());
+                }
+            }
             Kind::Pull => {
                 self.pull(&record, target)?;
                 self.link.put(1, &record.reference.ticket.to_le_bytes())?;
@@ -413,7 +476,7 @@ impl Port {
     pub fn receive_reference(&mut self) -> Result<Message, Error> {
         let record = self.record()?;
         let copied = record.semantics.allocation == Allocation::Application && record.semantics.integrity == Integrity::Strong;
-        if record.kind == Kind::Region && !copied {
+        if matches!(record.kind, Kind::Region | Kind::Forwarded) && !copied {
             let span = self.span(&record.reference)?;
             let at = Some((span.pointer().cast_const(), span.length()));
             self.next = None;
@@ -452,7 +515,10 @@ impl Port {
         let host = self.hosts.first_mut().ok_or(Limit::Private)?;
         let pool = host.pool().clone();
         let mut input = Input::post(semantics, Work { length, ..Work::default() }, host)?;
-        input.ready(Architecture::Pooled, host)?;
+        if let Err(limit) = input.ready(Architecture::Pooled, host) {
+            input.fail(host);
+            return Err(limit.into());
+        }
         let at = input.work.system.expect("the overlay");
         let place = pool.pointer(&at);
         // SAFETY: as long; nobody else has it.

@@ -12,6 +12,8 @@ pub enum Kind {
     Region = 2,
     /// They lie in a region while the sender's call lasts; see [`shunt_region::pull`].
     Pull = 3,
+    /// They lie in a region of a third process's, who sent them to the sender of this; see [`crate::port::Port::forward`].
+    Forwarded = 4,
 }
 
 /// A record.
@@ -53,6 +55,7 @@ impl Record {
             1 => Kind::Bytes,
             2 => Kind::Region,
             3 => Kind::Pull,
+            4 => Kind::Forwarded,
             _ => return Err(Violation::Record),
         };
         let semantics = Semantics::of_index(bytes[1] as usize).ok_or(Violation::Record)?;
@@ -76,14 +79,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_a_record_is_the_same_one_again(bytes: [u8; Record::SIZE], kind in 0u8..5, semantics in 0u8..10) {
+        fn what_is_a_record_is_the_same_one_again(bytes: [u8; Record::SIZE], kind in 0u8..6, semantics in 0u8..10) {
             let mut bytes = bytes;
             (bytes[0], bytes[1]) = (kind, semantics);
             bytes[4..8].fill(0);
             if let Ok(record) = Record::from_bytes(&bytes) {
                 prop_assert_eq!(record.to_bytes(), bytes);
             } else {
-                prop_assert!(!(1..=3).contains(&kind) || semantics > 7 || bytes[2..4] == [0, 0]);
+                prop_assert!(!(1..=4).contains(&kind) || semantics > 7 || bytes[2..4] == [0, 0]);
             }
         }
     }

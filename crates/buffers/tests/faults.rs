@@ -140,16 +140,63 @@ fn a_fault_of_nobodys_ends_the_process_as_ever() {
     });
 }
 
+/// Blocks SIGSEGV in this thread, or takes it again.
+fn block(how: i32) {
+    let set = 1u64 << (constants::SIGSEGV - 1);
+    calls::sigprocmask(how, &set, std::ptr::null_mut(), 8).unwrap();
+}
+
 #[test]
 fn a_thread_that_blocks_the_signal_copies() {
-    let (mut here, mut there, pool) = joined();
-    let region = pool.allocate(UNIT).unwrap();
-    let set = 1u64 << (constants::SIGSEGV - 1);
-    calls::sigprocmask(constants::SIG_BLOCK, &set, std::ptr::null_mut(), 8).unwrap();
-    here.send(region.bytes(), true).unwrap();
-    assert_eq!((here.copied(Limit::SignalBlocked), here.lent().1), (1, 0));
-    assert_eq!(there.receive(&mut vec![0; UNIT]), Ok(UNIT));
-    calls::sigprocmask(constants::SIG_UNBLOCK, &set, std::ptr::null_mut(), 8).unwrap();
+    alone("a_thread_that_blocks_the_signal_copies", || {
+        let (mut here, mut there, pool) = joined();
+        let region = pool.allocate(UNIT).unwrap();
+        block(constants::SIG_BLOCK);
+        here.send(region.bytes(), true).unwrap();
+        assert_eq!((here.copied(Limit::SignalBlocked), here.lent().1), (1, 0));
+        assert_eq!(there.receive(&mut vec![0; UNIT]), Ok(UNIT));
+        block(constants::SIG_UNBLOCK);
+    });
+}
+
+/// It need not be the one that sends: a handler does not help whoever writes with the signal blocked.
+#[test]
+fn nothing_is_armed_while_another_thread_blocks_the_signal() {
+    alone("nothing_is_armed_while_another_thread_blocks_the_signal", || {
+        let (mut here, mut there, pool) = joined();
+        let mut region = pool.allocate(UNIT).unwrap();
+        let turns = std::sync::Barrier::new(2);
+        let mut bytes = vec![0; UNIT];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                block(constants::SIG_BLOCK);
+                turns.wait();
+                turns.wait();
+                block(constants::SIG_UNBLOCK);
+                turns.wait();
+                turns.wait();
+            });
+            turns.wait();
+            here.send(region.bytes(), true).unwrap();
+            assert_eq!((here.copied(Limit::SignalBlocked), here.lent().1), (1, 0));
+            there.receive(&mut bytes).unwrap();
+            turns.wait();
+            turns.wait();
+            here.send(region.bytes(), true).unwrap();
+            assert_eq!((here.copied(Limit::SignalBlocked), here.lent().1), (1, 1));
+            // As many outputs as there are threads go without a look.
+            for _ in 0..8 {
+                there.receive(&mut bytes).unwrap();
+                here.progress().unwrap();
+                here.send(region.bytes(), true).unwrap();
+            }
+            turns.wait();
+        });
+        // It has ended.
+        region.bytes_mut()[0] = 1;
+        there.receive(&mut bytes).unwrap();
+        assert_eq!(bytes[0], 0);
+    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A peer that sends what it likes, scribbles over what it can reach, and gives back what it never had.
 
 use proptest::prelude::*;
+use shunt_buffers::costs::Costs;
 use shunt_buffers::port::{Error, Port};
 use shunt_buffers::record::{Kind, Record};
 use shunt_buffers::Semantics;
@@ -15,6 +16,7 @@ fn record(kind: Kind, offset: u64, length: u64, pool: u32) -> Record {
 fn offered() -> (Port, Port, Pool) {
     let (honest, mut hostile) = Port::pair().unwrap();
     let pool = Pool::create(Shape { unit: 4096, units: 16 }, Pages::Small, Audience::Anyone).unwrap();
+    hostile.set_costs(Costs::USUAL);
     hostile.offer(&pool).unwrap();
     (honest, hostile, pool)
 }
@@ -57,6 +59,7 @@ fn pools_for_trusted_peers_are_passed_only_where_the_program_says_so() {
     let (mut one, mut other) = Port::pair().unwrap();
     assert!(matches!(one.offer(&pool), Err(Error::Limit(Limit::Untrusted))));
     one.trust();
+    one.set_costs(Costs::USUAL);
     one.offer(&pool).unwrap();
     let mut region = pool.allocate(4096).unwrap();
     region.bytes_mut().fill(1);
@@ -88,6 +91,19 @@ fn what_was_copied_does_not_change_any_more() {
     let (mine, length) = honest.receive_region(Semantics::EMULATED_MOVE).unwrap();
     region.bytes_mut().fill(2);
     assert!(mine.bytes()[..length].iter().all(|byte| *byte == 1));
+}
+
+/// Half of the pool for the region that is prepared, and no room for what comes: nothing of it is kept.
+#[test]
+fn a_message_that_the_pool_has_no_room_for_leaves_the_pool_whole() {
+    let (mut honest, mut hostile, _pool) = offered();
+    let own = Pool::create(Shape { unit: 4096, units: 16 }, Pages::Small, Audience::Anyone).unwrap();
+    honest.offer(&own).unwrap();
+    hostile.send(&[1; 9 * 4096], false).unwrap();
+    assert_eq!(honest.receive_region(Semantics::EMULATED_WEAK_MOVE).map(|_| ()), Err(Error::Limit(Limit::PoolFull)));
+    assert_eq!(own.free(), 16);
+    let mut bytes = [0; 9 * 4096];
+    assert_eq!(honest.receive(&mut bytes), Ok(9 * 4096), "it can still be received");
 }
 
 proptest! {

@@ -9,5 +9,6 @@ pub mod kernel_tcp;
 pub mod link;
 pub mod process_state;
 pub mod processes;
+pub mod regions;
 pub mod stations;
 pub mod words;

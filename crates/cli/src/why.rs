@@ -12,6 +12,7 @@ use crate::inspect::diagnosis::{self, Companion, UnixSockets};
 use crate::inspect::kernel_tcp::{self, KernelSocket};
 use crate::inspect::process_state::{Row, State};
 use crate::inspect::processes::{self, Descriptor, Target};
+use crate::inspect::regions;
 use crate::inspect::stations::{self, Stream};
 use crate::output::{print, print_json};
 use crate::run::{library, obstacle::Obstacle};
@@ -32,6 +33,8 @@ struct Report {
     instructions: Vec<Instructions>,
     /// How often each reason was given since the process started.
     counters: serde_json::Map<String, serde_json::Value>,
+    /// How often each limit made a message of its regions a copy (`shunt-region`); of a program that uses them.
+    regions: serde_json::Map<String, serde_json::Value>,
 }
 
 /// An object that could make calls past the C library.
@@ -160,6 +163,7 @@ pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
         },
         sockets: sockets(pid, &descriptors, state.as_ref(), without_row),
         counters: own.into_iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
+        regions: regions::counters(pid, &descriptors).into_iter().map(|(word, count)| (word.to_owned(), count.into())).collect(),
     };
     if json {
         print_json(&report)?;
@@ -321,6 +325,10 @@ fn text(report: &Report) -> String {
     if !report.counters.is_empty() {
         let counts: Vec<String> = report.counters.iter().map(|(word, count)| format!("{word} {count}")).collect();
         text.push_str(&format!("since it started: {}\n", counts.join(", ")));
+    }
+    if !report.regions.is_empty() {
+        let counts: Vec<String> = report.regions.iter().map(|(word, count)| format!("{word} {count}")).collect();
+        text.push_str(&format!("messages that were copied although regions can be passed: {}\n", counts.join(", ")));
     }
     text
 }

@@ -18,6 +18,7 @@ mod instructions;
 mod list;
 mod messages;
 mod pipe;
+mod regions;
 mod requests;
 mod rights;
 mod rpc;
@@ -49,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     ("rpc_records", rpc::records),
     ("rpc_values", rpc::values),
     ("rpc_definitions", rpc::definitions),
+    ("regions", regions::run),
 ];
 
 /// Runs the target `name`.

@@ -1,5 +1,6 @@
 //! A peer's pool, mapped once and kept: what its owner says is checked, what its memory holds is never believed twice.
 
+use crate::guard;
 use crate::limit::Limit;
 use crate::pool::{Header, MAGIC, VERSION};
 use crate::reference::{Reference, Violation};
@@ -7,7 +8,7 @@ use crate::seals;
 use crate::shape::{Audience, Shape, PAGE};
 use core::ops::Range;
 use core::sync::atomic::{fence, AtomicU32, Ordering};
-use shunt_sys::{calls, mapping};
+use shunt_sys::{calls, check, libc, mapping, syscall};
 
 /// The mapping, with a private copy of the shape.
 #[derive(Debug)]
@@ -41,11 +42,35 @@ impl Attached {
         let (unit, units) = (header.unit.load(Ordering::Relaxed), header.units.load(Ordering::Relaxed));
         let shape = Shape { unit: unit as usize, units: units as usize }.checked().ok().filter(|_| sound);
         match shape.filter(|shape| shape.file() == size) {
-            Some(shape) => Ok(Attached { base, shape, writable: trusted }),
+            Some(shape) => {
+                let attached = Attached { base, shape, writable: trusted };
+                attached.populate(fd);
+                Ok(attached)
+            }
             None => {
                 let _ = calls::munmap(base, size);
                 Err(Limit::Shape)
             }
+        }
+    }
+
+    /// Enters the units into this process's page tables, if all of them are memory already. A fault for each page that a message is
+    /// read from the first time, or for sixteen, costs more than passing the message does. Pages that their owner has not touched
+    /// would become this process's to pay for, so then they are left to be found one by one.
+    fn populate(&self, fd: i32) {
+        /// Not more than takes a blink; tables of such a pool are two megabytes.
+        const MOST: usize = 1 << 30;
+        const SEEK_HOLE: i32 = 4;
+        const MADV_POPULATE_READ: i32 = 22;
+        let (front, bytes) = (self.shape.front(), self.shape.bytes());
+        if bytes > MOST {
+            return;
+        }
+        // SAFETY: plain numbers.
+        let hole = check(unsafe { syscall!(libc::SYS_lseek, fd, front, SEEK_HOLE) });
+        if hole.is_ok_and(|hole| hole >= front + bytes) {
+            // SAFETY: inside the mapping. A kernel that cannot do this leaves it undone.
+            let _ = calls::madvise(unsafe { self.base.add(front) }, bytes, MADV_POPULATE_READ);
         }
     }
 
@@ -139,19 +164,10 @@ impl Span<'_> {
             unsafe {
                 let source = self.attached.base.add(shape.front() + at);
                 let target = to.add(done);
-                let redirect = self.attached.told(unit, 0);
-                let mut saved = redirect.load(Ordering::Acquire);
-                // It changes once in an output's life; one that changes again is a scribbler's, whose bytes are any bytes.
-                for _ in 0..2 {
-                    let source = if saved == 0 { source } else { source.add(shape.bytes()) };
+                guard::read(self.attached.told(unit, 0), |saved| {
+                    let source = if saved { source.add(shape.bytes()) } else { source };
                     core::ptr::copy_nonoverlapping(source, target, part);
-                    fence(Ordering::Acquire);
-                    let now = redirect.load(Ordering::Relaxed);
-                    if now == saved {
-                        break;
-                    }
-                    saved = now;
-                }
+                });
             }
             done += part;
         }

@@ -42,6 +42,7 @@ mod account;
 mod attached;
 #[cfg(not(loom))]
 pub mod fifo;
+pub mod guard;
 #[cfg(not(loom))]
 pub mod huge;
 pub mod limit;
@@ -56,6 +57,8 @@ mod seals;
 mod shape;
 pub mod state;
 #[cfg(not(loom))]
+pub mod told;
+#[cfg(not(loom))]
 mod trust;
 pub mod word;
 
@@ -63,9 +66,10 @@ pub mod word;
 pub use account::{Account, Returned, LOANS};
 #[cfg(not(loom))]
 pub use attached::{Attached, Span};
+pub use guard::Access;
 pub use limit::Limit;
 #[cfg(not(loom))]
-pub use pool::{before_kernel_writes, mend, Access, Located, Pool, Region};
+pub use pool::{before_kernel_writes, mend, Located, Pool, Region};
 pub use reference::{Reference, Violation};
 pub use shape::{Audience, Pages, Shape};
 #[cfg(not(loom))]

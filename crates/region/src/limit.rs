@@ -49,7 +49,7 @@ limits! {
     Violation = "region-violation", "The peer sent a reference, or a ticket, that no honest peer sends.";
     Redirected = "region-redirected", "Parts of the region were written while an earlier output of it is being read.";
     Faulting = "region-faulting", "Another thread was changing the region's protection.";
-    SignalBlocked = "region-signal-blocked", "The thread has SIGSEGV blocked: a write to a protected page would end the process.";
+    SignalBlocked = "region-signal-blocked", "A thread of the process has SIGSEGV blocked, or that cannot be seen: a write to a protected page would end the process.";
     FaultHandler = "region-fault-handler", "SIGSEGV cannot be handled: other handlers were installed over this library's too often.";
     Pools = "region-pools", "More pools than a process can have.";
     Rewritten = "region-rewritten", "The buffer was written while an earlier output was under way; it is copied for a while.";

@@ -1,6 +1,7 @@
 //! Pools as their owner has them, and the regions in them.
 
 use crate::fifo::Fifo;
+use crate::guard::{Access, Claim, Guard, Hands, Marks};
 use crate::limit::Limit;
 use crate::shape::{Audience, Pages, Shape, HUGE, PAGE};
 use crate::state::{Event, State};
@@ -47,26 +48,8 @@ pub(crate) struct Unit {
     word: Word,
     /// Units of the region.
     count: AtomicU32,
-    /// A fault is being mended in this unit.
-    claim: AtomicU32,
-    /// Changes of protection of the region that gave rights back: begun, and ended.
-    started: AtomicU32,
-    ended: AtomicU32,
-    /// What was taken away from the region: 0 nothing, 1 writing, 2 all.
-    protection: AtomicU32,
-    /// Of a region without writing: units that have it again.
-    open: AtomicU32,
-}
-
-/// What can be done with bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Nothing: the region is hidden.
-    None = 2,
-    /// They can be read.
-    Read = 1,
-    /// They can be read and written.
-    Write = 0,
+    claim: Claim,
+    marks: Marks,
 }
 
 /// The mappings that protections may add to this process, an eighth of what it may have by default (vm.max_map_count).
@@ -125,56 +108,25 @@ impl Control {
         unsafe { self.pointer(unit).add(self.shape.bytes()) }
     }
 
-    fn protect(&self, first: usize, count: usize, access: Access) -> Result<(), Limit> {
+    /// The run of `count` units from `first` on, as TCOW sees it.
+    fn guard(&self, first: usize, count: usize) -> Guard<'_, Run<'_>> {
         let entry = self.unit(first);
-        let before = entry.protection.load(Ordering::Relaxed);
-        if access != Access::Write && before == 0 {
-            if APART.fetch_add(2, Ordering::Relaxed) >= MAPPINGS {
-                APART.fetch_sub(2, Ordering::Relaxed);
-                return Err(Limit::Mappings);
-            }
-            self.apart.fetch_add(1, Ordering::Relaxed);
-        }
-        let protection = match access {
-            Access::None => libc::PROT_NONE,
-            Access::Read => libc::PROT_READ,
-            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
-        };
-        let done = calls::mprotect(self.pointer(first), count * self.shape.unit, protection);
-        let after = if done.is_ok() { access as u32 } else { before };
-        entry.protection.store(after, Ordering::Release);
-        if after == 0 {
-            entry.open.store(0, Ordering::Release);
-        }
-        if after == 0 && (before != 0 || access != Access::Write) {
-            APART.fetch_sub(2, Ordering::Relaxed);
-            self.apart.fetch_sub(1, Ordering::Relaxed);
-        }
-        done.map_err(|_| Limit::Protection)
+        Guard { word: &entry.word, marks: &entry.marks, count, hands: Run { control: self, first, count } }
     }
 
     /// The region's last reference has gone: its units can be another's.
     fn free(&self, first: usize) {
-        let entry = self.unit(first);
-        let count = entry.count.load(Ordering::Relaxed) as usize;
-        if entry.protection.load(Ordering::Relaxed) != 0 {
+        let count = self.unit(first).count.load(Ordering::Relaxed) as usize;
+        let guard = self.guard(first, count);
+        if guard.marks.protection() != Access::Write {
             // Where that fails the units stay taken: memory is lost, and nothing else.
-            if self.protect(first, count, Access::Write).is_err() {
+            if guard.protect(Access::Write).is_err() {
                 return;
             }
         }
-        self.settle(first, count);
+        guard.settle();
         self.told(first, 1).store(self.word(first).load().generation(), Ordering::Release);
         self.fifo().give(first, count);
-    }
-
-    /// Nothing reads the region any more: its spares are not looked at again.
-    fn settle(&self, first: usize, count: usize) {
-        for unit in first..first + count {
-            if self.told(unit, 0).load(Ordering::Relaxed) != 0 {
-                self.told(unit, 0).store(0, Ordering::Release);
-            }
-        }
     }
 
     pub(crate) fn forked(&self) {
@@ -188,6 +140,65 @@ impl Control {
 
     fn hold(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The memory of one region.
+struct Run<'a> {
+    control: &'a Control,
+    first: usize,
+    count: usize,
+}
+
+impl Hands for Run<'_> {
+    fn protect(&self, access: Access) -> Result<(), Limit> {
+        let protection = match access {
+            Access::None => libc::PROT_NONE,
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let size = self.count * self.control.shape.unit;
+        calls::mprotect(self.control.pointer(self.first), size, protection).map_err(|_| Limit::Protection)
+    }
+
+    fn open(&self, unit: usize) -> Result<(), Limit> {
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        let size = self.control.shape.unit;
+        calls::mprotect(self.control.pointer(self.first + unit), size, writable).map_err(|_| Limit::Protection)
+    }
+
+    fn save(&self, unit: usize) {
+        let unit = self.first + unit;
+        // SAFETY: both lie in the mapping; nobody can write the unit, and nobody reads the spare before the redirect says so.
+        unsafe {
+            core::ptr::copy_nonoverlapping(self.control.pointer(unit), self.control.spare(unit), self.control.shape.unit);
+        }
+    }
+
+    fn redirect(&self, unit: usize) -> &AtomicU32 {
+        self.control.told(self.first + unit, 0)
+    }
+
+    fn claim(&self, unit: usize) -> &Claim {
+        &self.control.unit(self.first + unit).claim
+    }
+
+    fn part(&self) -> Result<(), Limit> {
+        if APART.fetch_add(2, Ordering::Relaxed) >= MAPPINGS {
+            APART.fetch_sub(2, Ordering::Relaxed);
+            return Err(Limit::Mappings);
+        }
+        self.control.apart.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn join(&self) {
+        APART.fetch_sub(2, Ordering::Relaxed);
+        self.control.apart.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn rest(&self) {
+        calls::sched_yield();
     }
 }
 
@@ -496,16 +507,7 @@ impl Pool {
     /// # Errors
     /// [`Limit::Redirected`]: an output is under way whose bytes are in one; a new output would be read from there, too.
     pub fn settled(&self, at: &Located) -> Result<(), Limit> {
-        let control = self.control();
-        if (at.first..at.first + at.count).all(|unit| control.told(unit, 0).load(Ordering::SeqCst) == 0) {
-            return Ok(());
-        }
-        if control.word(at.first).load().outputs() > 1 {
-            return Err(Limit::Redirected);
-        }
-        // A fault that is being mended now finds the next output, and saves what that is to read.
-        control.settle(at.first, at.count);
-        Ok(())
+        self.control().guard(at.first, at.count).settled()
     }
 
     /// Takes away writing, for an output whose reference has been taken: the first step of TCOW. Who writes then faults, and is
@@ -515,50 +517,22 @@ impl Pool {
     /// [`Limit::Redirected`], [`Limit::Faulting`]: it is not protected as the output needs it. [`Limit::Mappings`],
     /// [`Limit::Protection`].
     pub fn arm(&self, at: &Located) -> Result<(), Limit> {
-        let control = self.control();
-        let entry = control.unit(at.first);
-        // The other way round a change could begin and end in between.
-        let ended = entry.ended.load(Ordering::SeqCst);
-        let started = entry.started.load(Ordering::SeqCst);
-        if started != ended {
-            return Err(Limit::Faulting);
-        }
-        self.settled(at)?;
-        // Protected since an earlier output, and not written since: nothing to do.
-        if entry.protection.load(Ordering::Acquire) != Access::Read as u32 || entry.open.load(Ordering::Acquire) != 0 {
-            control.protect(at.first, at.count, Access::Read)?;
-            entry.open.store(0, Ordering::Release);
-        }
-        // Whoever gives writing back from here on finds an output under way, and saves the bytes first.
-        match entry.started.load(Ordering::SeqCst) == started {
-            true => Ok(()),
-            false => Err(Limit::Faulting),
-        }
+        self.control().guard(at.first, at.count).arm()
     }
 
     /// Gives writing back if no output is under way.
     pub fn disarm(&self, at: &Located) {
-        let control = self.control();
-        let entry = control.unit(at.first);
-        if entry.protection.load(Ordering::Acquire) == Access::Read as u32 {
-            entry.started.fetch_add(1, Ordering::SeqCst);
-            let value = control.word(at.first).load();
-            if value.outputs() == 0 && value.generation() == at.generation && value.state().is_usable() {
-                let _ = control.protect(at.first, at.count, Access::Write);
-            }
-            entry.ended.fetch_add(1, Ordering::SeqCst);
-        }
+        self.control().guard(at.first, at.count).disarm(at.generation);
     }
 
     /// Whether the region was written since writing was taken away.
     pub fn was_written(&self, at: &Located) -> bool {
-        let entry = self.control().unit(at.first);
-        entry.open.load(Ordering::Acquire) != 0 || entry.protection.load(Ordering::Acquire) == 0
+        self.control().guard(at.first, at.count).was_written()
     }
 
     /// Whether writing was taken away from the region.
     pub fn is_armed(&self, at: &Located) -> bool {
-        self.control().unit(at.first).protection.load(Ordering::Acquire) == Access::Read as u32
+        self.control().unit(at.first).marks.protection() == Access::Read
     }
 
     /// Hides a region, or gives it back. Not for [`Access::Read`]: see [`Pool::arm`].
@@ -566,10 +540,10 @@ impl Pool {
     /// # Errors
     /// [`Limit::Mappings`], [`Limit::Protection`].
     pub fn access(&self, at: &Located, access: Access) -> Result<(), Limit> {
-        let entry = self.control().unit(at.first);
-        match entry.protection.load(Ordering::Acquire) == access as u32 {
+        let guard = self.control().guard(at.first, at.count);
+        match guard.marks.protection() == access {
             true => Ok(()),
-            false => self.control().protect(at.first, at.count, access),
+            false => guard.protect(access),
         }
     }
 
@@ -588,43 +562,12 @@ pub fn mend(address: usize) -> bool {
     let Some(control) = registry::find(address) else { return false };
     let Some(unit) = control.unit_at(address) else { return false };
     let Some(first) = control.fifo().first(unit) else { return false };
-    let region = control.unit(first);
-    let count = region.count.load(Ordering::Acquire) as usize;
-    match region.protection.load(Ordering::Acquire) {
-        0 => return true,
-        protection if protection != Access::Read as u32 => return false,
-        _ => {}
+    let count = control.unit(first).count.load(Ordering::Acquire) as usize;
+    match unit < first + count {
+        true => control.guard(first, count).mend(unit - first),
+        // The run is being taken, or let go.
+        false => false,
     }
-    let entry = control.unit(unit);
-    if entry.claim.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-        // Another thread is at it; this one tries its write again.
-        calls::sched_yield();
-        return true;
-    }
-    region.started.fetch_add(1, Ordering::SeqCst);
-    let value = control.word(first).load();
-    let done = if !value.state().is_usable() {
-        // The application has given it away.
-        false
-    } else if value.outputs() == 0 {
-        // All of it: a fault costs as much as giving back some hundred pages.
-        control.protect(first, count, Access::Write).is_ok()
-    } else {
-        if control.told(unit, 0).load(Ordering::SeqCst) == 0 {
-            // SAFETY: both lie in the mapping; nobody can write the unit, and nobody reads the spare before the word says so.
-            unsafe { core::ptr::copy_nonoverlapping(control.pointer(unit), control.spare(unit), control.shape.unit) };
-            control.told(unit, 0).store(1, Ordering::SeqCst);
-            if control.word(first).load().outputs() == 0 {
-                control.told(unit, 0).store(0, Ordering::SeqCst);
-            }
-        }
-        let writable = libc::PROT_READ | libc::PROT_WRITE;
-        region.open.fetch_add(1, Ordering::SeqCst);
-        calls::mprotect(control.pointer(unit), control.shape.unit, writable).is_ok()
-    };
-    region.ended.fetch_add(1, Ordering::SeqCst);
-    entry.claim.store(0, Ordering::SeqCst);
-    done
 }
 
 /// Before the kernel is told to write `length` bytes at `address`: it does not call handlers, it fails. Two compares where there

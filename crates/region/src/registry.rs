@@ -50,6 +50,7 @@ pub fn touches(address: usize, length: usize) -> bool {
 /// The child sees what the parent's pools hold, and goes on seeing it where neither writes. It can change nothing that the parent
 /// has lent to others.
 pub fn forked() {
+    crate::told::forked();
     for slot in &TABLE {
         let control = slot.swap(core::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: this process's copy of what was in the table.

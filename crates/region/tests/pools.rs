@@ -59,6 +59,39 @@ fn a_dead_peer_holds_nothing_and_poisoned_bytes_are_not_seen_again() {
     assert!(all.bytes().iter().all(|byte| *byte == 0));
 }
 
+/// Faults of this thread that needed no disk.
+fn faults() -> i64 {
+    // SAFETY: plain integers, and room for them.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        shunt_sys::check(shunt_sys::syscall!(libc::SYS_getrusage, 1, &raw mut usage)).unwrap();
+        usage.ru_minflt
+    }
+}
+
+#[test]
+fn what_is_read_of_a_populated_pool_faults_nowhere() {
+    let shape = Shape { unit: 64 << 10, units: 64 };
+    for (populated, audience) in [(true, Audience::Anyone), (true, Audience::Trusted), (false, Audience::Anyone)] {
+        let pool = Pool::create(shape, Pages::Small, audience).unwrap();
+        if populated {
+            pool.populate();
+        }
+        let region = pool.allocate(shape.bytes()).unwrap();
+        let mut account = Account::new(1 << 30).unwrap();
+        let reference = account.lend(&pool, &region, 0, shape.bytes()).unwrap();
+        let attached = Attached::map(pool.descriptor(), audience).unwrap();
+        let span = attached.check(&reference).unwrap();
+        let mut bytes = vec![1; shape.unit];
+        let before = faults();
+        (0..shape.units).for_each(|unit| assert_eq!(span.copy_to(unit * shape.unit, &mut bytes), shape.unit));
+        // Sixteen pages a fault, where the kernel looks around.
+        let some = (shape.bytes() / 4096 / 16) as i64;
+        assert_eq!(faults() - before >= some, !populated, "{populated} {audience:?}");
+        assert!(populated || pool.shape() == shape);
+    }
+}
+
 #[test]
 fn an_armed_region_keeps_its_bytes_for_the_reader() {
     let pool = small();

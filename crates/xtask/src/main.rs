@@ -32,6 +32,7 @@ fn documents() -> Vec<Document> {
         Document::whole("docs/OPTIONS.md", options::render()),
         Document::whole("crates/shmem/include/shmem.h", shmem::header()),
         Document::part("docs/REASONS.md", "reasons", reasons::render()),
+        Document::part("docs/REASONS.md", "limits", reasons::limits()),
     ]
 }
 

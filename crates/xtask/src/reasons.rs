@@ -1,5 +1,6 @@
 //! The table of fall-backs, docs/REASONS.md.
 
+use shunt_region::Limit;
 use shunt_segment::reason::Reason;
 use std::fmt::Write;
 
@@ -11,6 +12,15 @@ pub fn render() -> String {
     let mut text = String::from("| reason | meaning |\n|---|---|\n");
     for reason in Reason::ALL.iter().filter(|reason| !NO_FALL_BACK.contains(reason)) {
         let _ = writeln!(text, "| `{}` | {} |", reason.word(), reason.text());
+    }
+    text
+}
+
+/// One row for each limit that makes a message of a region a copy.
+pub fn limits() -> String {
+    let mut text = String::from("| limit | meaning |\n|---|---|\n");
+    for limit in Limit::ALL {
+        let _ = writeln!(text, "| `{}` | {} |", limit.word(), limit.text());
     }
     text
 }

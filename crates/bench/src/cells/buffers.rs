@@ -1,12 +1,15 @@
 //! Large messages between two processes by what becomes of their buffers: copied through rings, pulled while the sender waits,
 //! by reference under TCOW, and by reference alone. Time from the call until the receiver has finished, and the sender's own.
 
+mod streams;
+
 use std::fmt::Write as _;
 use std::io;
 use std::time::Instant;
 
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::{fork, ForkResult, Pid};
+use shunt_buffers::policy::{Policy, Realisation};
 use shunt_buffers::port::Port;
 use shunt_buffers::region::{Audience, Pages, Pool, Region, Shape};
 use shunt_buffers::{calibrate, Semantics};
@@ -66,13 +69,15 @@ impl Cell for Buffers {
         for way in ["ring", "waiting", "tcow", "tcow-huge", "weak", "weak-huge", "move"] {
             let _ = write!(text, "{way:>16}");
         }
+        let mut regrets: Vec<(String, f64)> = Vec::new();
         for size in SIZES {
             for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
                 let place = (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" });
                 let mut busy = Vec::new();
+                let mut taken = Vec::new();
                 let _ = write!(text, "\n{:<26}", format!("{}, {}, {}", bytes(size), place.0, place.1));
                 for (way, title) in WAYS {
-                    let Some((whole, own)) = measure(cores, way, size, cold, read)? else {
+                    let Some((whole, own, written)) = measure(cores, way, size, cold, read)? else {
                         let _ = write!(text, "{:>16}", "-");
                         continue;
                     };
@@ -81,7 +86,9 @@ impl Cell for Buffers {
                     let words = format!("{}, {}, {}", bytes(size), place.0, place.1);
                     collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, whole)]);
                     busy.push((title, own));
+                    taken.push((way, whole, written));
                 }
+                regrets.extend(regret(&taken, size, &words_of(size, place)));
                 for (title, own) in busy {
                     let name = format!("buffers/{size}B/{}/{}/sender", place.0, place.1);
                     let words = format!("{}, {}, {}: sender", bytes(size), place.0, place.1);
@@ -89,7 +96,19 @@ impl Cell for Buffers {
                 }
             }
         }
-        let _ = writeln!(text, "\n\nprimitive operations, by least squares:");
+        let _ = writeln!(
+            text,
+            "\n\nthe policy's choice over the best realisation of the same integrity, by what was measured above:"
+        );
+        for (words, ratio) in &regrets {
+            let _ = writeln!(text, "{words:<60}{ratio:>8.2}");
+            collector.add_floor(
+                "regret x 1000",
+                vec![Figure::new(format!("buffers/regret/{words}"), words.clone(), Unit::Nanoseconds, ratio * 1e3)],
+            );
+        }
+        passed(&mut text, cores, collector)?;
+        let _ = writeln!(text, "\nprimitive operations, by least squares:");
         for measured in calibrate::table(Pages::Small).map_err(io::Error::other)? {
             let line = measured.line;
             let _ = writeln!(
@@ -119,6 +138,64 @@ impl Cell for Buffers {
     }
 }
 
+fn words_of(size: usize, place: (&str, &str)) -> String {
+    format!("{}, {}, {}", bytes(size), place.0, place.1)
+}
+
+/// What was chosen, over the best that could have been: for calls that may wait by the time until all is received, for calls that return at
+/// once by the sender's own, with what writing the message costs where an earlier one left the buffer protected.
+fn regret(taken: &[(Way, f64, f64)], size: usize, words: &str) -> Vec<(String, f64)> {
+    let mut policy = Policy::new(calibrate::once());
+    let of = |wanted: Way| taken.iter().find(|(way, ..)| *way == wanted).map(|(_, whole, own)| (*whole, *own));
+    let (ring, waiting, tcow) = (of(Way::Ring), of(Way::Waiting), of(Way::Tcow(Pages::Small)));
+    let mut found = Vec::new();
+    for defer in [false, true] {
+        let time = |pair: (f64, f64)| if defer { pair.1 } else { pair.0 };
+        let others = if defer { tcow } else { waiting };
+        let (Some(copied), Some(other)) = (ring.map(time), others.map(time)) else { continue };
+        let chosen = match policy.choose(0, 1, size, defer) {
+            Realisation::Copy(_) => copied,
+            _ => other,
+        };
+        let what = if defer { "returns at once" } else { "may wait" };
+        found.push((format!("{words}, {what}"), chosen / copied.min(other)));
+    }
+    found
+}
+
+/// Streams, and what is passed on.
+fn passed(text: &mut String, cores: (usize, usize), collector: &mut Collector) -> io::Result<()> {
+    let median_of = |measure: &dyn Fn() -> io::Result<f64>| -> io::Result<f64> {
+        Ok(median((0..5).map(|_| measure()).collect::<io::Result<Vec<f64>>>()?))
+    };
+    let _ = writeln!(text, "\nstreams, each message written before and read after, GB/s:");
+    for size in [16 << 10, 64 << 10, 256 << 10, 1 << 20] {
+        let _ = write!(text, "{:<12}", bytes(size));
+        for (by, title) in streams::STREAMS {
+            let rate = median_of(&|| streams::stream(cores, by, size))?;
+            let _ = write!(text, "{:>22} {:.2}", title.split(':').next().unwrap_or(title), rate / 1e9);
+            let figure =
+                Figure::new(format!("buffers/stream/{size}B"), format!("stream of {}", bytes(size)), Unit::BytesPerSecond, rate);
+            collector.add_floor(title, vec![figure]);
+        }
+        let _ = writeln!(text);
+    }
+    let _ = writeln!(text, "\nthree processes, the middle one passes on what it does not read, us a message:");
+    for size in [16 << 10, 64 << 10, 256 << 10, 1 << 20] {
+        let _ = write!(text, "{:<12}", bytes(size));
+        let mut times = Vec::new();
+        for (by, title) in [streams::STREAMS[1], streams::STREAMS[2]] {
+            let time = median_of(&|| streams::stages(cores, by, size))?;
+            times.push(time);
+            let _ = write!(text, "{:>22} {:.2}", title.split(':').next().unwrap_or(title), time / 1e3);
+            let words = format!("three processes, {}", bytes(size));
+            collector.add_floor(title, vec![Figure::new(format!("buffers/stages/{size}B"), words, Unit::Nanoseconds, time)]);
+        }
+        let _ = writeln!(text, "   {:.1} x", times[0] / times[1]);
+    }
+    Ok(())
+}
+
 fn pin(core: usize) {
     let mut set = CpuSet::new();
     let _ = set.set(core);
@@ -137,9 +214,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Nanoseconds from the call until the receiver has finished, and of the call itself with what it leaves behind: the write that
-/// follows. `None`: no such pages here.
-fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool) -> io::Result<Option<(f64, f64)>> {
+/// Nanoseconds from the call until the receiver has finished, of the call itself, and of the call and the writing of the message in front
+/// of it, which pays for what the call before left behind. `None`: no such pages here.
+fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool) -> io::Result<Option<(f64, f64, f64)>> {
     let pages = match way {
         Way::Tcow(pages) | Way::Reference(pages) => pages,
         _ => Pages::Small,
@@ -192,7 +269,7 @@ fn receive(port: &mut Port, way: Way, read: bool) -> Result<(), shunt_buffers::p
     }
 }
 
-fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Result<(f64, f64), shunt_buffers::port::Error> {
+fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Result<(f64, f64, f64), shunt_buffers::port::Error> {
     let policy = port.policy();
     (policy.waiting_from, policy.tcow_from, policy.share_from) = (1, usize::MAX, 1);
     if matches!(way, Way::Tcow(_)) {
@@ -202,18 +279,23 @@ fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Resu
     let mut private = vec![1u8; size];
     let mut others = vec![0u8; if cold { CACHES } else { 0 }];
     let mut kept: Option<Region> = None;
-    let (mut whole, mut own) = (Vec::new(), Vec::new());
+    let (mut whole, mut own, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let moves = matches!(way, Way::Reference(_) | Way::Move);
         let mut region = if moves { pool.allocate(size)? } else { kept.take().map_or_else(|| pool.allocate(size), Ok)? };
+        let writing = Instant::now();
         if way == Way::Ring {
             private.fill(round as u8);
         } else {
             region.bytes_mut()[..size].fill(round as u8);
         }
+        let wrote = writing.elapsed();
         for byte in others.iter_mut().step_by(64) {
             *byte = round as u8;
         }
+        // Who has waited so long sleeps, and its waking is not what is measured.
+        port.send(b"w", false)?;
+        port.receive(&mut [0])?;
         let begun = Instant::now();
         match way {
             Way::Ring => {
@@ -234,7 +316,8 @@ fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Resu
         port.receive(&mut [0])?;
         whole.push(begun.elapsed().as_nanos() as f64);
         own.push(called.as_nanos() as f64);
+        written.push((wrote + called).as_nanos() as f64);
         port.progress()?;
     }
-    Ok((median(whole), median(own)))
+    Ok((median(whole), median(own), median(written)))
 }

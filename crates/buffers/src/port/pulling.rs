@@ -38,7 +38,7 @@ impl Port {
             Ok(reference) => reference,
             Err(limit) => return Ok(Some(limit)),
         };
-        reference.pool = number as u32;
+        reference.pool = self.numbers[number];
         // Free once the peer has given it back.
         drop(system);
         (self.serial, self.pulls[slot]) = (serial, reference.ticket);

@@ -25,6 +25,24 @@ const POOLS: usize = 16;
 pub(super) const PULLS: usize = 8;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
+/// A peer's pool, with what it takes to pass it on.
+pub(super) struct Foreign {
+    pub(super) attached: Attached,
+    file: Descriptor,
+    trusted: bool,
+    /// The port that it was passed on by, and its number there.
+    pub(super) passed: Option<(u64, u32)>,
+}
+
+/// Closed when it is dropped.
+struct Descriptor(i32);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let _ = calls::close(self.0);
+    }
+}
+
 pub(super) struct Link {
     fd: i32,
     base: *mut u8,
@@ -132,11 +150,17 @@ impl Port {
         Ok(Port {
             link,
             account: Account::new(QUOTA)?,
+            id: PORTS.fetch_add(1, Ordering::Relaxed),
             hosts: Vec::new(),
+            numbers: Vec::new(),
+            passed: 0,
+            forwards: Vec::new(),
+            finished: Vec::new(),
+            forwarded: 0,
             attached: Vec::new(),
             outputs: Vec::new(),
             policy: Policy::new(&Costs::USUAL),
-            costs: Costs::USUAL,
+            costs: None,
             serial: 0,
             pulls: [u64::MAX; PULLS],
             next: None,
@@ -150,6 +174,9 @@ impl Port {
         self.link.fd
     }
 }
+
+/// Ports of this process, counted.
+static PORTS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
 /// Children of fork(3) get private copies of pools before they go on. Those of the bare system call do not: their writes fault as
 /// this process's do, where writing is taken away, and are seen where it is not.
@@ -234,8 +261,16 @@ impl Link {
         pass(self.fd, if trusted { TRUSTED } else { POOL }, pool.descriptor()).map_err(Error::System)
     }
 
+    /// Passes a third process's pool on.
+    pub(super) fn pass_foreign(&self, pool: &Foreign) -> Result<(), Error> {
+        if pool.trusted && !self.trusts {
+            return Err(Limit::Untrusted.into());
+        }
+        pass(self.fd, if pool.trusted { TRUSTED } else { POOL }, pool.file.0).map_err(Error::System)
+    }
+
     /// Waits for the next pool of the peer's, and maps it.
-    pub(super) fn next_pool(&mut self) -> Result<Attached, Error> {
+    pub(super) fn next_pool(&mut self) -> Result<Foreign, Error> {
         let mut looks = 0;
         loop {
             self.drain()?;
@@ -246,8 +281,8 @@ impl Link {
                     true => Err(Limit::Untrusted),
                     false => Attached::map(fd, audience),
                 };
-                let _ = calls::close(fd);
-                return Ok(attached?);
+                let file = Descriptor(fd);
+                return Ok(Foreign { attached: attached?, file, trusted, passed: None });
             }
             if self.came >= POOLS {
                 return Err(Violation::Pool.into());
@@ -353,6 +388,11 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Whether bytes of messages wait.
+    pub(super) fn waits(&self) -> bool {
+        self.pipe(0, 1 - self.side).look().1 > 0
     }
 
     /// A ticket that came back, if one has.

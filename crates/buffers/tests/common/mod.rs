@@ -1,6 +1,7 @@
 //! Ports with a pool, and tests that need a process to themselves.
 #![allow(dead_code)]
 
+use shunt_buffers::costs::Costs;
 use shunt_buffers::port::Port;
 use shunt_region::{Audience, Pages, Pool, Shape};
 
@@ -14,6 +15,8 @@ pub fn pool() -> Pool {
 pub fn joined() -> (Port, Port, Pool) {
     let (mut here, there) = Port::pair().unwrap();
     let pool = pool();
+    // What is chosen does not depend on the machine.
+    here.set_costs(Costs::USUAL);
     here.offer(&pool).unwrap();
     here.policy().tcow_from = UNIT;
     (here, there, pool)

@@ -1,0 +1,420 @@
+//! Two processes that pass messages by the tables of `shunt-buffers`: each walks the rows of its own semantics, and between them a
+//! carrier moves the bytes as a device would, past the protections of both.
+//!
+//! ```text
+//! sender     fill ─ ask ─ wait ─┬ t0  prepare ─ carrier ──┐                      ┌ dispose
+//! receiver          post [ready]┘                         └ [ready] dispose ─ t1 ┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
+use nix::unistd::{fork, ForkResult, Pid};
+use serde::Serialize;
+use shunt_buffers::input::Input;
+use shunt_buffers::linux::Host;
+use shunt_buffers::output::Output;
+use shunt_buffers::region::{Attached, Audience, Limit, Reference, Region};
+use shunt_buffers::tables::Architecture;
+use shunt_buffers::{fault, Allocation, Semantics, Work};
+
+use super::memory::{now, Booked, Machine};
+
+/// The longest message.
+pub const LONGEST: usize = 256 << 10;
+/// Regions go round in it, all semantics' alike: buffers that stay where they are would be warmer than those that move.
+const POOL: usize = 8 << 20;
+/// Where an application's buffer lies that is not aligned to the system's pages.
+const UNALIGNED: usize = 1024;
+const MOST_BOOKED: usize = 48;
+
+/// How bytes go from one to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// The receiver copies out of the sender's region.
+    Shm,
+    /// The kernel's UDP over loopback.
+    Udp,
+}
+
+impl Carrier {
+    pub fn word(self) -> &'static str {
+        match self {
+            Carrier::Shm => "shm",
+            Carrier::Udp => "udp",
+        }
+    }
+
+    /// The longest message that it carries.
+    pub fn longest(self) -> usize {
+        match self {
+            Carrier::Shm => LONGEST,
+            Carrier::Udp => 60 << 10,
+        }
+    }
+}
+
+/// One kind of message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Case {
+    pub sender: Semantics,
+    pub receiver: Semantics,
+    pub architecture: Architecture,
+    pub aligned: bool,
+    /// Pages are swapped where they can be.
+    pub swaps: bool,
+    pub length: usize,
+}
+
+/// At which stage an operation was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    SenderPrepare,
+    SenderDispose,
+    Ready,
+    Dispose,
+}
+
+/// One message.
+pub struct Sample {
+    pub latency: f64,
+    pub booked: Vec<(Stage, Booked)>,
+}
+
+/// What the two processes share.
+#[repr(C)]
+struct Mail {
+    asked: AtomicU64,
+    case: [AtomicU64; 5],
+    armed: AtomicU64,
+    sent: AtomicU64,
+    offset: AtomicU64,
+    done: AtomicU64,
+    at: AtomicU64,
+    failed: AtomicU64,
+    count: AtomicU64,
+    booked: [AtomicU64; MOST_BOOKED],
+}
+
+fn shared() -> io::Result<&'static Mail> {
+    // SAFETY: fresh memory; zeros are valid; it is never unmapped.
+    unsafe {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(std::ptr::null_mut(), size_of::<Mail>(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(&*at.cast())
+    }
+}
+
+fn other(limit: Limit) -> io::Error {
+    io::Error::other(limit)
+}
+
+/// The sender's side, which asks for everything.
+pub struct Rig {
+    mail: &'static Mail,
+    machine: Machine,
+    child: Pid,
+    socket: Option<std::net::UdpSocket>,
+    turn: u64,
+    empty: u64,
+}
+
+impl Rig {
+    /// Starts the receiver on the second core.
+    pub fn new(carrier: Carrier, cores: (usize, usize)) -> io::Result<Rig> {
+        let mail = shared()?;
+        let machine = Machine::new(POOL).map_err(other)?;
+        let sockets = match carrier {
+            Carrier::Shm => None,
+            Carrier::Udp => {
+                let (one, two) = (std::net::UdpSocket::bind("127.0.0.1:0")?, std::net::UdpSocket::bind("127.0.0.1:0")?);
+                one.connect(two.local_addr()?)?;
+                two.connect(one.local_addr()?)?;
+                two.set_nonblocking(true)?;
+                Some((one, two))
+            }
+        };
+        let fd = machine.host.pool().descriptor();
+        let parent = std::process::id();
+        // SAFETY: the child goes on alone, and ends here.
+        let child = match unsafe { fork()? } {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                // SAFETY: plain call: it ends with its parent.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                if std::os::unix::process::parent_id() == parent {
+                    super::pin(cores.1);
+                    let socket = sockets.map(|sockets| sockets.1);
+                    if let Err(error) = Receiver::new(mail, fd, socket).and_then(|mut receiver| receiver.run()) {
+                        eprintln!("shunt bench: the receiver: {error}");
+                    }
+                }
+                // SAFETY: ends the child, without what the parent would do at its end.
+                unsafe { libc::_exit(1) }
+            }
+        };
+        super::pin(cores.0);
+        fault::ensure().map_err(other)?;
+        let mut times: Vec<u64> = (0..101).map(|_| (now(), now())).map(|(from, to)| to - from).collect();
+        times.sort_unstable();
+        Ok(Rig { mail, machine, child, socket: sockets.map(|sockets| sockets.0), turn: 0, empty: times[50] })
+    }
+
+    fn wait(&self, word: &AtomicU64) -> io::Result<()> {
+        let mut looks = 0u64;
+        while word.load(SeqCst) != self.turn {
+            std::hint::spin_loop();
+            looks += 1;
+            if looks.is_multiple_of(1 << 22) {
+                match waitpid(self.child, Some(WaitPidFlag::WNOHANG))? {
+                    WaitStatus::StillAlive => {}
+                    ended => return Err(io::Error::other(format!("the receiver ended: {ended:?}"))),
+                }
+            }
+        }
+        match self.mail.failed.load(SeqCst) {
+            0 => Ok(()),
+            code => Err(other(Limit::ALL[code as usize - 1])),
+        }
+    }
+
+    /// Passes one message.
+    pub fn pass(&mut self, case: &Case, timed: bool) -> io::Result<Sample> {
+        let region = self.machine.host.pool().allocate(case.length).map_err(other)?;
+        let address = region.pointer() as usize;
+        self.turn += 1;
+        // SAFETY: the region's own bytes; a write to one that an earlier output protected is mended.
+        unsafe { std::ptr::write_bytes(address as *mut u8, self.turn as u8, case.length) };
+        let work = self.machine.host.work(address, case.length);
+        // One that is to be moved is the system's from here on; one that is not is let go when this message has passed.
+        let kept = match case.sender.allocation {
+            Allocation::System => {
+                let _ = region.leave();
+                None
+            }
+            Allocation::Application => Some(region),
+        };
+
+        let mail = self.mail;
+        let flags = case.aligned as u64 | (case.swaps as u64) << 1 | (timed as u64) << 2;
+        let architecture = Architecture::ALL.iter().position(|known| *known == case.architecture).unwrap_or(0);
+        let words = [case.receiver.index() as u64, architecture as u64, flags, case.length as u64, 0];
+        words.iter().zip(&mail.case).for_each(|(word, place)| place.store(*word, SeqCst));
+        mail.asked.store(self.turn, SeqCst);
+        self.wait(&mail.armed)?;
+
+        self.machine.timed = timed;
+        self.machine.booked.clear();
+        let begun = now();
+        let output = Output::prepare(case.sender, work, None, &mut self.machine).map_err(other)?;
+        if let Some(limit) = output.why() {
+            return Err(other(limit));
+        }
+        let read = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
+        let offset = read.ok_or_else(|| other(Limit::Private))?.offset;
+        let prepared = self.machine.booked.len();
+        match &self.socket {
+            Some(socket) if case.architecture != Architecture::Outboard => {
+                // SAFETY: the pool's bytes.
+                let bytes = unsafe { std::slice::from_raw_parts(self.machine.device(offset, case.length), case.length) };
+                socket.send(bytes)?;
+            }
+            _ => {
+                mail.offset.store(offset as u64, SeqCst);
+                mail.sent.store(self.turn, SeqCst);
+            }
+        }
+        self.wait(&mail.done)?;
+        output.complete(&mut self.machine);
+        drop(kept);
+        let latency = mail.at.load(SeqCst).saturating_sub(begun) as f64;
+        let less = |booked: Booked| Booked { nanoseconds: booked.nanoseconds.saturating_sub(self.empty), ..booked };
+        let ours =
+            self.machine.booked.iter().enumerate().map(|(number, booked)| {
+                (if number < prepared { Stage::SenderPrepare } else { Stage::SenderDispose }, less(*booked))
+            });
+        let count = (mail.count.load(SeqCst) as usize).min(MOST_BOOKED);
+        let theirs = mail.booked[..count].iter().map(|word| {
+            let word = word.load(SeqCst);
+            let stage = if word >> 56 == 0 { Stage::Ready } else { Stage::Dispose };
+            (stage, less(Booked { code: (word >> 48) as u8, nanoseconds: word & 0xffff_ffff_ffff }))
+        });
+        Ok(Sample { latency, booked: ours.chain(theirs).collect() })
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = nix::sys::signal::kill(self.child, nix::sys::signal::Signal::SIGKILL);
+        let _ = waitpid(self.child, None);
+    }
+}
+
+/// The other process.
+struct Receiver {
+    mail: &'static Mail,
+    machine: Machine,
+    sender: Attached,
+    socket: Option<std::net::UdpSocket>,
+    /// For each length the regions that were kept of it: an application has its sizes.
+    hosts: BTreeMap<usize, Host>,
+}
+
+impl Receiver {
+    fn new(mail: &'static Mail, fd: i32, socket: Option<std::net::UdpSocket>) -> io::Result<Receiver> {
+        let machine = Machine::new(POOL).map_err(other)?;
+        let sender = Attached::map(fd, Audience::Trusted).map_err(other)?;
+        Ok(Receiver { mail, machine, sender, socket, hosts: BTreeMap::new() })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut turn = 0;
+        loop {
+            turn += 1;
+            while self.mail.asked.load(SeqCst) != turn {
+                std::hint::spin_loop();
+            }
+            let [receiver, architecture, flags, length, _] =
+                [0, 1, 2, 3, 4].map(|place: usize| self.mail.case[place].load(SeqCst));
+            let semantics = Semantics::of_index(receiver as usize).ok_or_else(|| io::Error::other("no such semantics"))?;
+            let architecture = Architecture::ALL[architecture as usize];
+            (self.machine.swaps, self.machine.timed) = (flags & 2 != 0, flags & 4 != 0);
+            let length = length as usize;
+            let own = self.hosts.remove(&length).unwrap_or_else(|| Host::new(self.machine.host.pool().clone()));
+            let other_sizes = std::mem::replace(&mut self.machine.host, own);
+            let passed = self.one(turn, semantics, architecture, flags & 1 != 0, length);
+            self.hosts.insert(length, std::mem::replace(&mut self.machine.host, other_sizes));
+            if let Err(error) = passed {
+                let limit = error.downcast::<Limit>().unwrap_or(Limit::State);
+                self.mail.failed.store(limit as u64 + 1, SeqCst);
+                self.mail.armed.store(turn, SeqCst);
+                self.mail.done.store(turn, SeqCst);
+                return Err(io::Error::other(limit));
+            }
+        }
+    }
+
+    fn one(
+        &mut self,
+        turn: u64,
+        semantics: Semantics,
+        architecture: Architecture,
+        aligned: bool,
+        length: usize,
+    ) -> io::Result<()> {
+        let (mail, early) = (self.mail, architecture == Architecture::Early);
+        let shift = if aligned { 0 } else { UNALIGNED };
+        let mut buffer = None;
+        let work = match semantics.allocation {
+            Allocation::Application => {
+                let region: Region = self.machine.host.pool().allocate(length + shift).map_err(other)?;
+                let place = region.pointer() as usize + shift;
+                buffer = Some(region);
+                self.machine.host.work(place, length)
+            }
+            Allocation::System => Work { length, ..Work::default() },
+        };
+        self.machine.booked.clear();
+        let mut input = Input::post(semantics, work, &mut self.machine).map_err(other)?;
+        if early {
+            input.ready(architecture, &mut self.machine).map_err(other)?;
+        }
+        self.machine.booked.clear();
+        mail.armed.store(turn, SeqCst);
+
+        let mut outside = [0u8; 1];
+        match &self.socket {
+            Some(socket) if architecture != Architecture::Outboard => while socket.peek(&mut outside).is_err() {},
+            _ => {
+                while mail.sent.load(SeqCst) != turn {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        let offset = mail.offset.load(SeqCst);
+        let reference = Reference { offset, length: length as u64, generation: 0, pool: 0, ticket: 0 };
+        let source = self.sender.check(&reference).map_err(|violation| other(violation.into()))?.pointer();
+        self.machine.outboard = Some(source);
+        if !early {
+            input.ready(architecture, &mut self.machine).map_err(other)?;
+        }
+        let ready = if early { 0 } else { self.machine.booked.len() };
+        if architecture != Architecture::Outboard {
+            let target = self.machine.target(&input.work);
+            match &self.socket {
+                // SAFETY: the pool's own bytes, which nobody uses before the input is complete.
+                Some(socket) => drop(socket.recv(unsafe { std::slice::from_raw_parts_mut(target, length) })?),
+                // SAFETY: as many bytes of the sender's region, which stays as it is until this is done.
+                None => unsafe { std::ptr::copy_nonoverlapping(source, target, length) },
+            }
+        }
+        let done = input.complete(&mut self.machine).map_err(other)?;
+        let ended = now();
+        // SAFETY: the application's bytes.
+        let (first, last) = unsafe { (*(done.address as *const u8), *(done.address as *const u8).add(length - 1)) };
+        if (first, last) != (turn as u8, turn as u8) {
+            return Err(io::Error::other("other bytes came"));
+        }
+        let booked = self.machine.booked.iter().enumerate().take(MOST_BOOKED);
+        for (number, one) in booked {
+            let stage = u64::from(number >= ready) << 56;
+            mail.booked[number].store(stage | u64::from(one.code) << 48 | one.nanoseconds, SeqCst);
+        }
+        mail.count.store(self.machine.booked.len() as u64, SeqCst);
+        mail.at.store(ended, SeqCst);
+        mail.done.store(turn, SeqCst);
+
+        // Not timed: what the next input finds. The application frees what it was given, and sends another of its regions on, which the
+        // pool's order makes as cold as everything else is.
+        self.machine.restore().map_err(other)?;
+        drop(buffer);
+        if let Some(at) = done.region.filter(|_| semantics.allocation == Allocation::System) {
+            let pool = self.machine.host.pool().clone();
+            drop(Region::regain(pool.clone(), at).map_err(other)?);
+            let (_, fresh) = pool.allocate(length).map_err(other)?.leave();
+            let work = self.machine.host.work(pool.pointer(&fresh) as usize, length);
+            self.machine.timed = false;
+            let output = Output::prepare(semantics, work, None, &mut self.machine).map_err(other)?;
+            output.complete(&mut self.machine);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Way;
+    use super::*;
+
+    /// The receiver looks at what came, and the rows of the tables are what was booked.
+    #[test]
+    fn every_kind_of_message_passes() {
+        let machine = crate::machine::Machine::here();
+        for carrier in [Carrier::Shm, Carrier::Udp] {
+            let mut rig = Rig::new(carrier, (machine.client_core, machine.server_core)).unwrap();
+            for length in [1, 100, 4096, 9000, 60 << 10] {
+                for way in Way::ALL.into_iter().filter(|way| carrier == Carrier::Shm || *way != Way::Outboard) {
+                    for semantics in Semantics::ALL {
+                        let case = way.case(semantics, length);
+                        for timed in [false, true] {
+                            let sample = rig.pass(&case, timed).unwrap();
+                            assert!(sample.latency > 0.0);
+                            let row = shunt_buffers::tables::output(semantics);
+                            let count = |stage| sample.booked.iter().filter(|booked| booked.0 == stage).count();
+                            let expected = if timed { row.prepare.len() } else { 0 };
+                            assert_eq!(count(Stage::SenderPrepare), expected, "{} {}", semantics.name(), way.title());
+                            let dispose = case.architecture.row(semantics).dispose.len();
+                            assert_eq!(count(Stage::Dispose), if timed { dispose } else { 0 });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

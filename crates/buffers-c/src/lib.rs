@@ -1,0 +1,402 @@
+//! Large messages by reference for C: the functions of `include/shunt_buffers.h`, which says what they do.
+//!
+//! This crate owns the border: raw pointers become references here, once. Every function takes pointers that a constructor gave, not
+//! freed, and pointers to as much memory as the header says: that is each one's safety contract.
+#![allow(clippy::missing_safety_doc)]
+
+mod results;
+
+use results::{code, failed, REFUSED, TOO_LONG};
+use shunt_buffers::port::{Error, Message, Port, Ticket, AT_ONCE};
+use shunt_buffers::region::{before_kernel_writes, Audience, Pages, Pool, Region, Shape};
+use shunt_buffers::{Allocation, Semantics};
+use std::ffi::{c_int, c_void};
+
+pub use results::{shunt_result_text, shunt_result_word};
+
+/// # Safety
+/// The caller's integer, or null.
+unsafe fn made<T>(result: Result<T, Error>, error: *mut c_int) -> *mut T {
+    match result {
+        Ok(made) => Box::into_raw(Box::new(made)),
+        Err(why) => {
+            if !error.is_null() {
+                // SAFETY: promised.
+                unsafe { *error = code(why) };
+            }
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// As for [`made`].
+unsafe fn put<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: promised.
+        unsafe { to.write(value) };
+    }
+}
+
+/// # Safety
+/// Made by [`made`], or null; freed once.
+unsafe fn free<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: promised.
+        drop(unsafe { Box::from_raw(handle) });
+    }
+}
+
+fn semantics(number: c_int, allocation: Allocation) -> Option<Semantics> {
+    let found = usize::try_from(number).ok().and_then(Semantics::of_index)?;
+    (found.allocation == allocation).then_some(found)
+}
+
+/// The result of an output.
+///
+/// # Safety
+/// The caller's ticket, or null.
+unsafe fn sent(result: Result<Ticket, Error>, ticket: *mut u64) -> c_int {
+    match result {
+        Ok(given) => {
+            // SAFETY: promised.
+            unsafe { put(ticket, given.number()) };
+            0
+        }
+        Err(why) => code(why),
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_create(
+    unit: usize,
+    units: usize,
+    pages: c_int,
+    audience: c_int,
+    error: *mut c_int,
+) -> *mut Pool {
+    let pages = match pages {
+        0 => Pages::Small,
+        1 => Pages::Huge,
+        _ => Pages::HugeIfPossible,
+    };
+    let audience = if audience == 1 { Audience::Trusted } else { Audience::Anyone };
+    // SAFETY: the contract above.
+    unsafe { made(Pool::create(Shape { unit, units }, pages, audience).map_err(Error::Limit), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_release(pool: *mut Pool) {
+    // SAFETY: the contract above.
+    unsafe { free(pool) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_populate(pool: *const Pool) {
+    // SAFETY: the contract above.
+    unsafe { (*pool).populate() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_unit(pool: *const Pool) -> usize {
+    // SAFETY: the contract above.
+    unsafe { (*pool).shape().unit }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_units(pool: *const Pool) -> usize {
+    // SAFETY: the contract above.
+    unsafe { (*pool).shape().units }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_free_units(pool: *const Pool) -> usize {
+    // SAFETY: the contract above.
+    unsafe { (*pool).free() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_region_allocate(pool: *const Pool, bytes: usize, error: *mut c_int) -> *mut Region {
+    // SAFETY: the contract above.
+    unsafe { made((*pool).allocate(bytes).map_err(Error::Limit), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_region_release(region: *mut Region) {
+    // SAFETY: the contract above.
+    unsafe { free(region) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_region_data(region: *const Region) -> *mut c_void {
+    // SAFETY: the contract above.
+    unsafe { (*region).pointer().cast() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_region_size(region: *const Region) -> usize {
+    // SAFETY: the contract above.
+    unsafe { (*region).size() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_connect(fd: c_int, error: *mut c_int) -> *mut Port {
+    // SAFETY: the contract above.
+    unsafe { made(Port::connect(fd), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_accept(fd: c_int, error: *mut c_int) -> *mut Port {
+    // SAFETY: the contract above.
+    unsafe { made(Port::accept(fd), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_close(port: *mut Port) {
+    // SAFETY: the contract above.
+    unsafe { free(port) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_descriptor(port: *const Port) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*port).descriptor() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_trust(port: *mut Port) {
+    // SAFETY: the contract above.
+    unsafe { (*port).trust() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_offer(port: *mut Port, pool: *const Pool) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { failed((*port).offer(&*pool)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_set_quota(port: *mut Port, bytes: usize) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { failed((*port).set_quota(bytes)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_set_largest(port: *mut Port, bytes: usize) {
+    // SAFETY: the contract above.
+    unsafe { (*port).set_largest(bytes) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_lent(port: *const Port, bytes: *mut usize, references: *mut usize) {
+    // SAFETY: the contract above.
+    unsafe {
+        let lent = (*port).lent();
+        put(bytes, lent.0);
+        put(references, lent.1);
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_copied(port: *const Port, result: c_int) -> u64 {
+    // SAFETY: the contract above.
+    results::limit(result).map_or(0, |limit| unsafe { (*port).copied(limit) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_send(
+    port: *mut Port,
+    data: *const c_void,
+    length: usize,
+    defer: c_int,
+    ticket: *mut u64,
+) -> c_int {
+    // SAFETY: the contract above; of no bytes the pointer may be null.
+    unsafe {
+        let bytes = if length == 0 { &[] } else { core::slice::from_raw_parts(data.cast(), length) };
+        sent((*port).send(bytes, defer != 0), ticket)
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_send_shared(
+    port: *mut Port,
+    region: *const Region,
+    length: usize,
+    number: c_int,
+    ticket: *mut u64,
+) -> c_int {
+    // SAFETY: the contract above.
+    let (port, region) = unsafe { (&mut *port, &*region) };
+    match semantics(number, Allocation::Application).filter(|_| length <= region.size()) {
+        // SAFETY: the contract above.
+        Some(semantics) => unsafe { sent(port.send_shared(region, length, semantics), ticket) },
+        None => REFUSED,
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_send_region(
+    port: *mut Port,
+    region: *mut Region,
+    length: usize,
+    number: c_int,
+    ticket: *mut u64,
+) -> c_int {
+    // SAFETY: the contract above; the handle is consumed.
+    let (port, region) = unsafe { (&mut *port, *Box::from_raw(region)) };
+    match semantics(number, Allocation::System).filter(|_| length <= region.size()) {
+        // SAFETY: the contract above.
+        Some(semantics) => unsafe { sent(port.send_region(region, length, semantics), ticket) },
+        None => REFUSED,
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_completed(port: *mut Port, ticket: u64) -> c_int {
+    // SAFETY: the contract above.
+    match unsafe { (*port).completed(Ticket::of_number(ticket)) } {
+        Ok(done) => done.into(),
+        Err(why) => code(why),
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_next_length(port: *mut Port, length: *mut usize) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { failed((*port).next_length().map(|found| put(length, found))) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_receive(port: *mut Port, data: *mut c_void, room: usize, length: *mut usize) -> c_int {
+    // SAFETY: the contract above; of no bytes the pointer may be null.
+    unsafe {
+        let room = if room == 0 { &mut [] } else { core::slice::from_raw_parts_mut(data.cast(), room) };
+        match (*port).receive(room) {
+            Ok(got) => {
+                put(length, got);
+                0
+            }
+            Err(Error::Length(needed)) => {
+                put(length, needed);
+                TOO_LONG
+            }
+            Err(why) => code(why),
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_receive_reference(port: *mut Port, message: *mut *mut Message) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { failed((*port).receive_reference().map(|came| message.write(Box::into_raw(Box::new(came))))) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_message_data(message: *const Message) -> *const c_void {
+    // SAFETY: the contract above.
+    unsafe { (*message).start().cast() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_message_length(message: *const Message) -> usize {
+    // SAFETY: the contract above.
+    unsafe { (*message).length() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_message_semantics(message: *const Message) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*message).semantics().index() as c_int }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_message_is_in_place(message: *const Message) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*message).in_place().is_some().into() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_give_back(port: *mut Port, message: *mut Message) -> c_int {
+    // SAFETY: the contract above; the handle is consumed.
+    unsafe { failed((*port).give_back(*Box::from_raw(message))) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_receive_region(
+    port: *mut Port,
+    number: c_int,
+    region: *mut *mut Region,
+    length: *mut usize,
+) -> c_int {
+    let Some(semantics) = semantics(number, Allocation::System) else { return REFUSED };
+    // SAFETY: the contract above.
+    unsafe {
+        failed((*port).receive_region(semantics).map(|(came, bytes)| {
+            put(length, bytes);
+            region.write(Box::into_raw(Box::new(came)));
+        }))
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_forward(to: *mut Port, message: *mut Message, from: *mut Port) -> c_int {
+    // SAFETY: the contract above: two ports; the handle is consumed.
+    unsafe { failed((*to).forward(*Box::from_raw(message), &mut *from)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_settle(to: *mut Port, from: *mut Port, left: *mut usize) -> c_int {
+    // SAFETY: the contract above: two ports.
+    unsafe { failed((*to).settle(&mut *from).map(|count| put(left, count))) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_has_message(port: *const Port) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*port).has_message().into() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_before_kernel_writes(data: *mut c_void, length: usize) {
+    before_kernel_writes(data as usize, length);
+}
+
+const _: () = assert!(AT_ONCE.number() == u64::MAX);

@@ -1,0 +1,373 @@
+"""Large messages between two processes of one host, by reference. README.md beside this package has an example."""
+import ctypes
+import enum
+import pickle
+import struct
+import threading
+import time
+import weakref
+from collections import deque
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+
+from . import _library as _c
+from ._library import Error, Full, Gone
+
+__all__ = ["Error", "Full", "Gone", "Message", "Pages", "Pool", "Port", "Region", "Semantics", "dump", "load"]
+
+
+class Semantics(enum.IntEnum):
+    """What is promised of a message's memory ("Effects of Buffering Semantics on I/O Performance", OSDI '96)."""
+
+    COPY = 0
+    EMULATED_COPY = 1
+    SHARE = 2
+    EMULATED_SHARE = 3
+    MOVE = 4
+    EMULATED_MOVE = 5
+    WEAK_MOVE = 6
+    EMULATED_WEAK_MOVE = 7
+
+
+class Pages(enum.IntEnum):
+    """Pages of a pool. Huge ones are for peers that trust each other."""
+
+    SMALL = 0
+    HUGE = 1
+    HUGE_IF_POSSIBLE = 2
+
+
+class _Memory:
+    """Bytes at an address, as whatever takes buffers. They stay while anything refers to them."""
+
+    _readonly = False
+
+    @property
+    def view(self):
+        """The bytes as a memoryview."""
+        view = memoryview(self._array).cast("B")
+        return view.toreadonly() if self._readonly else view
+
+    def __len__(self):
+        return len(self._array)
+
+    def __bytes__(self):
+        return self.view.tobytes()
+
+    def __buffer__(self, flags):
+        return self.view
+
+    @property
+    def __array_interface__(self):
+        address = ctypes.addressof(self._array)
+        return {"version": 3, "typestr": "|u1", "shape": (len(self),), "data": (address, self._readonly)}
+
+    def array(self, dtype="u1", shape=None, offset=0):
+        """A NumPy array in this memory: no copy. Without a shape, as long as there are bytes."""
+        import numpy
+
+        dtype = numpy.dtype(dtype)
+        shape = ((len(self) - offset) // dtype.itemsize,) if shape is None else shape
+        return numpy.ndarray(shape, dtype, self.view, offset)
+
+
+def _array_at(address, length):
+    return (ctypes.c_ubyte * length).from_address(address) if length else (ctypes.c_ubyte * 0)()
+
+
+class Pool:
+    """Memory of this process's that peers can map; regions are parts of it."""
+
+    def __init__(self, size, *, unit=64 << 10, pages=Pages.SMALL, trusted=False):
+        error = c_int()
+        handle = _c.pool_create(unit, max(1, -(-size // unit)), pages, trusted, byref(error))
+        self._handle = _c.made(handle, error)
+        weakref.finalize(self, _c.pool_release, handle)
+
+    def populate(self):
+        """Touches all pages now, so that no message is the first to."""
+        _c.pool_populate(self._handle)
+
+    @property
+    def unit(self):
+        """Bytes of which regions are multiples."""
+        return _c.pool_unit(self._handle)
+
+    @property
+    def size(self):
+        """All bytes."""
+        return self.unit * _c.pool_units(self._handle)
+
+    @property
+    def free(self):
+        """Bytes that nobody has, and nobody reads."""
+        return self.unit * _c.pool_free_units(self._handle)
+
+    def allocate(self, size):
+        """A region of at least so many bytes; Full if there is none now."""
+        error = c_int()
+        return Region(self, _c.made(_c.region_allocate(self._handle, size, byref(error)), error))
+
+
+class _Handle:
+    """A region's handle in the library: given up once, by a move or when nothing refers to the region."""
+
+    def __init__(self, pool, handle):
+        self.pool, self.handle = pool, handle
+
+    def take(self):
+        handle, self.handle = self.handle, None
+        if handle is None:
+            raise ValueError("the region was moved, or released")
+        return handle
+
+    def release(self):
+        if self.handle is not None:
+            _c.region_release(self.take())
+
+
+class Region(_Memory):
+    """A part of a pool that this process has: writable memory."""
+
+    def __init__(self, pool, handle):
+        self._handle = _Handle(pool, handle)
+        self._array = _array_at(_c.region_data(handle), _c.region_size(handle))
+        # Views and arrays refer to this, and it to the pool.
+        weakref.finalize(self._array, self._handle.release).atexit = False
+
+    def release(self):
+        """It is free once nobody reads it. It must not be used any more."""
+        self._handle.release()
+
+
+class Message(_Memory):
+    """A message that was received by reference. It goes back to its sender when nothing refers to it, its view or an array of it."""
+
+    _readonly = True
+
+    def __init__(self, core, handle):
+        self.semantics = Semantics(_c.message_semantics(handle))
+        self.in_place = bool(_c.message_is_in_place(handle))
+        self._array = _array_at(_c.message_data(handle), _c.message_length(handle))
+        # The finalizer holds the port: its mappings stay as long as a view of them.
+        weakref.finalize(self._array, core.return_later, handle).atexit = False
+
+
+class _Core:
+    """A port in the library. One thread at a time; messages come back from whichever thread drops them, and wait if there is another."""
+
+    def __init__(self, handle):
+        self.handle, self.lock, self.dropped = handle, threading.Lock(), deque()
+
+    def __enter__(self):
+        self.lock.acquire()
+        self.give_back()
+        return self.handle
+
+    def __exit__(self, *_):
+        self.give_back()
+        self.lock.release()
+
+    def give_back(self):
+        while self.dropped:
+            _c.give_back(self.handle, self.dropped.popleft())
+
+    def return_later(self, message):
+        self.dropped.append(message)
+        # Who has the lock looks again before it lets go; what comes after that look finds the lock free, or waits for the next call.
+        if self.lock.acquire(blocking=False):
+            self.__exit__()
+
+    def __del__(self):
+        self.give_back()
+        _c.port_close(self.handle)
+
+
+class Port:
+    """One process's end. `connect` and `accept` take the two ends of an AF_UNIX stream, sockets or descriptors, for good."""
+
+    def __init__(self, make, socket):
+        descriptor = socket if isinstance(socket, int) else socket.detach()
+        error = c_int()
+        self._core = _Core(_c.made(make(descriptor, byref(error)), error))
+        self._pools = []
+
+    @classmethod
+    def connect(cls, socket):
+        """The end that makes the link."""
+        return cls(_c.port_connect, socket)
+
+    @classmethod
+    def accept(cls, socket):
+        """The other one; waits for the first."""
+        return cls(_c.port_accept, socket)
+
+    def fileno(self):
+        """Its socket, to hear of the peer's end by poll."""
+        with self._core as port:
+            return _c.port_descriptor(port)
+
+    def trust(self):
+        """The peer could change this process's memory anyway: pools for trusted peers may be passed, both ways."""
+        with self._core as port:
+            _c.port_trust(port)
+
+    def offer(self, pool):
+        """From now on regions of the pool can be sent here; the peer can read all of it."""
+        with self._core as port:
+            _c.check(_c.port_offer(port, pool._handle))
+        self._pools.append(pool)
+
+    def set_quota(self, size):
+        """What the peer may hold; before anything is sent."""
+        with self._core as port:
+            _c.check(_c.port_set_quota(port, size))
+
+    def set_largest(self, size):
+        """The most that a message by reference is copied, if it has to be."""
+        with self._core as port:
+            _c.port_set_largest(port, size)
+
+    @property
+    def lent(self):
+        """Bytes that the peer holds."""
+        size = c_size_t()
+        with self._core as port:
+            _c.completed(port, 0)
+            _c.port_lent(port, byref(size), None)
+        return size.value
+
+    def copied(self, word=None):
+        """How many messages were copied although they need not have been: for this reason, or for each."""
+        with self._core as port:
+            counts = {name: _c.port_copied(port, code) for name, code in _c.codes().items()}
+        return counts[word] if word else {name: count for name, count in counts.items() if count}
+
+    def send(self, data, *, defer=False):
+        """Sends any bytes with copy semantics; gives a ticket. `defer`: if they lie in a region the call copies nothing, and a write to
+        them while they are read is mended."""
+        ticket = c_uint64()
+        view = memoryview(data).cast("B")
+        if view.readonly and not isinstance(data, bytes):
+            address, keep = _address(view)
+        else:
+            keep = data if isinstance(data, bytes) else (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else b""
+            address = ctypes.cast(keep, c_void_p)
+        with self._core as port:
+            _c.check(_c.send(port, address, len(view), defer, byref(ticket)))
+        return ticket.value
+
+    def share(self, region, length=None, semantics=Semantics.EMULATED_SHARE):
+        """Sends the front of a region, which is not to be changed before the ticket is completed."""
+        ticket = c_uint64()
+        if region._handle.handle is None:
+            raise ValueError("the region was moved, or released")
+        with self._core as port:
+            length = len(region) if length is None else length
+            _c.check(_c.send_shared(port, region._handle.handle, length, semantics, byref(ticket)))
+        return ticket.value
+
+    def move(self, region, length=None, semantics=Semantics.EMULATED_WEAK_MOVE):
+        """Sends the front of a region and gives the region away: neither it nor its views are to be used any more."""
+        ticket = c_uint64()
+        length = len(region) if length is None else length
+        with self._core as port:
+            _c.check(_c.send_region(port, region._handle.take(), length, semantics, byref(ticket)))
+        return ticket.value
+
+    def completed(self, ticket):
+        """Whether the peer has finished with what was sent."""
+        with self._core as port:
+            return bool(_c.check(_c.completed(port, ticket)))
+
+    def room(self, pool, size):
+        """A region of the pool; waits until the peer has given enough of it back."""
+        while True:
+            try:
+                return pool.allocate(size)
+            except Full:
+                if size > pool.size:
+                    raise
+            self.completed(0)
+            time.sleep(0.0002)
+
+    def receive(self):
+        """The next message, copied; waits."""
+        length = c_size_t()
+        with self._core as port:
+            _c.check(_c.next_length(port, byref(length)))
+            data = bytearray(length.value)
+            room = (ctypes.c_ubyte * len(data)).from_buffer(data) if data else None
+            _c.check(_c.receive(port, room, len(data), byref(length)))
+        return data
+
+    def receive_into(self, buffer):
+        """The next message, copied into a buffer; gives its length."""
+        length = c_size_t()
+        view = memoryview(buffer).cast("B")
+        room = (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else None
+        with self._core as port:
+            _c.check(_c.receive(port, room, len(view), byref(length)))
+        return length.value
+
+    def reference(self):
+        """The next message where it lies; waits. Its sender could change it, unless it gave it away and is honest."""
+        handle = c_void_p()
+        with self._core as port:
+            _c.check(_c.receive_reference(port, byref(handle)))
+        return Message(self._core, handle.value)
+
+
+def _address(view):
+    """The address of memory that is only to be read."""
+
+    class Buffer(ctypes.Structure):  # Py_buffer
+        _fields_ = [("buf", c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t)]
+        _fields_ += [("readonly", c_int), ("ndim", c_int), ("format", c_void_p), ("shape", c_void_p), ("strides", c_void_p)]
+        _fields_ += [("suboffsets", c_void_p), ("internal", c_void_p)]
+
+    buffer = Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), byref(buffer), 0)
+    address = buffer.buf
+    # The view that was asked of stays, and its memory with it.
+    ctypes.pythonapi.PyBuffer_Release(byref(buffer))
+    return address, view
+
+
+_HEAD = struct.Struct("<QQ")
+_LINE = 64
+
+
+def dump(value, pool, port=None):
+    """An object as a region: pickled, its buffers (arrays) beside, each copied once. Gives the region and how many bytes of it to send.
+    With a port it waits for room."""
+    buffers = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    views = [buffer.raw() for buffer in buffers]
+    at = _HEAD.size + 8 * len(views) + len(head)
+    places = []
+    for view in views:
+        at = -(-at // _LINE) * _LINE
+        places.append(at)
+        at += len(view)
+    region = port.room(pool, at) if port else pool.allocate(at)
+    into = region.view
+    _HEAD.pack_into(into, 0, len(head), len(views))
+    struct.pack_into(f"<{len(views)}Q", into, _HEAD.size, *(len(view) for view in views))
+    into[_HEAD.size + 8 * len(views):][: len(head)] = head
+    for place, view in zip(places, views):
+        into[place : place + len(view)] = view
+    return region, at
+
+
+def load(message):
+    """The object of a message that `dump` made: its arrays lie in the message, and keep it. Like pickle, for peers that are trusted."""
+    view = message.view
+    head, count = _HEAD.unpack_from(view)
+    lengths = struct.unpack_from(f"<{count}Q", view, _HEAD.size)
+    at = _HEAD.size + 8 * count + head
+    pickled, buffers = view[at - head : at], []
+    for length in lengths:
+        at = -(-at // _LINE) * _LINE
+        buffers.append(view[at : at + length])
+        at += length
+    return pickle.loads(pickled, buffers=buffers)

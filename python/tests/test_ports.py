@@ -1,0 +1,192 @@
+"""Messages between ports of this process, and to children."""
+import gc
+import multiprocessing
+import os
+import socket
+import threading
+import unittest
+
+import shunt_buffers as sb
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+BIG = 1 << 20
+
+
+def pair():
+    left, right = socket.socketpair()
+    here = sb.Port.connect(left)
+    there = sb.Port.accept(right)
+    pool = sb.Pool(8 << 20)
+    here.offer(pool)
+    return here, there, pool
+
+
+class Ports(unittest.TestCase):
+    def test_a_moved_region_is_read_where_it_lies_and_comes_back(self):
+        here, there, pool = pair()
+        region = pool.allocate(BIG)
+        region.view[:5] = b"hello"
+        ticket = here.move(region)
+        with self.assertRaises(ValueError):
+            here.move(region)
+        message = there.reference()
+        self.assertTrue(message.in_place)
+        self.assertEqual((len(message), bytes(message.view[:5])), (BIG, b"hello"))
+        with self.assertRaises(TypeError):
+            message.view[0] = 1
+        view = message.view[1:3]
+        del message
+        gc.collect()
+        self.assertFalse(here.completed(ticket), "a view of it is there")
+        self.assertEqual(bytes(view), b"el")
+        del view
+        gc.collect()
+        self.assertTrue(here.completed(ticket))
+        self.assertEqual(here.lent, 0)
+
+    def test_a_view_outlives_its_port_and_its_peer(self):
+        here, there, pool = pair()
+        region = pool.allocate(BIG)
+        region.view[:5] = b"hello"
+        here.share(region)
+        view = there.reference().view
+        del here, there, pool, region
+        gc.collect()
+        self.assertEqual(bytes(view[:5]), b"hello")
+
+    def test_any_bytes_are_sent_and_copied(self):
+        here, there, pool = pair()
+        for data in [b"", b"x" * 100, bytearray(b"y" * BIG), memoryview(b"z" * 9).toreadonly(), pool.allocate(10).view[:10]]:
+            here.send(data)
+            self.assertEqual(there.receive(), bytes(data))
+        here.send(b"abc")
+        room = bytearray(10)
+        self.assertEqual((there.receive_into(room), room[:3]), (3, b"abc"))
+        self.assertGreater(here.copied("region-private"), 0)
+
+    def test_what_is_deferred_is_as_it_was_when_it_was_sent(self):
+        here, there, pool = pair()
+        region = pool.allocate(4 << 20)
+        region.view[:] = b"1" * len(region)
+        here.send(region.view, defer=True)
+        region.view[:] = b"2" * len(region)
+        self.assertEqual(there.receive(), b"1" * len(region))
+
+    def test_limits_have_words(self):
+        here, there, pool = pair()
+        kept = [pool.allocate(BIG) for _ in range(8)]
+        with self.assertRaises(sb.Full) as full:
+            pool.allocate(1)
+        self.assertEqual(full.exception.word, "region-pool-full")
+        kept.pop()
+        gc.collect()
+        self.assertEqual(pool.free, BIG)
+        with self.assertRaises(sb.Error):
+            here.share(kept[0], len(kept[0]) + 1)
+        with self.assertRaises(sb.Error) as refused:
+            here.offer(sb.Pool(BIG, trusted=True))
+        self.assertEqual(refused.exception.word, "region-untrusted")
+        del there
+        gc.collect()
+        with self.assertRaises(sb.Gone):
+            here.receive()
+
+    def test_messages_are_dropped_by_any_thread(self):
+        here, there, pool = pair()
+        messages = []
+        for _ in range(4):
+            here.move(pool.allocate(BIG))
+            messages.append(there.reference())
+        threads = [threading.Thread(target=messages.pop) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        there.lent
+        self.assertEqual(here.lent, 0)
+
+    def test_a_forked_child_has_a_copy(self):
+        here, there, pool = pair()
+        region = pool.allocate(BIG)
+        region.view[:1] = b"a"
+        here.share(region)
+        child = os.fork()
+        if child == 0:
+            region.view[:1] = b"b"
+            os._exit(0 if bytes(region.view[:1]) == b"b" else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(bytes(there.reference().view[:1]), b"a")
+
+
+def produce(descriptor, count):
+    port = sb.Port.connect(descriptor)
+    pool = sb.Pool(4 << 20)
+    port.offer(pool)
+    for number in range(count):
+        region = port.room(pool, BIG)
+        region.view[:] = bytes([number]) * BIG
+        port.move(region)
+
+
+class Processes(unittest.TestCase):
+    def test_a_child_sends_more_than_its_pool_holds(self):
+        left, right = socket.socketpair()
+        child = multiprocessing.get_context("fork").Process(target=produce, args=(left.fileno(), 20))
+        child.start()
+        left.close()
+        port = sb.Port.accept(right)
+        for number in range(20):
+            message = port.reference()
+            self.assertEqual((message.view[0], message.view[-1], message.in_place), (number, number, True))
+        with self.assertRaises(sb.Gone):
+            port.reference()
+        child.join()
+        self.assertEqual(child.exitcode, 0)
+
+
+@unittest.skipIf(numpy is None, "no numpy")
+class Arrays(unittest.TestCase):
+    def test_arrays_lie_in_regions_and_messages(self):
+        here, there, pool = pair()
+        region = pool.allocate(BIG)
+        array = region.array(numpy.float32, (512, 512))
+        array[:] = 1.5
+        address = array.ctypes.data
+        self.assertEqual(numpy.asarray(region).ctypes.data, address)
+        here.move(region)
+        message = there.reference()
+        got = message.array(numpy.float32, (512, 512))
+        self.assertEqual((got.sum(), got.flags.writeable, got.flags.owndata), (1.5 * 512 * 512, False, False))
+        self.assertFalse(numpy.asarray(message).flags.owndata)
+        del message, array, region
+        gc.collect()
+        self.assertGreater(here.lent, 0)
+        self.assertEqual(got[511, 511], 1.5)
+        del got
+        gc.collect()
+        self.assertEqual(here.lent, 0)
+
+    def test_objects_are_copied_once(self):
+        here, there, pool = pair()
+        batch = {"pixels": numpy.arange(1000, dtype="f8").reshape(10, 100), "labels": numpy.arange(10), "name": "first"}
+        here.move(*sb.dump(batch, pool))
+        message = there.reference()
+        got = sb.load(message)
+        self.assertEqual(got["name"], "first")
+        for name in ("pixels", "labels"):
+            numpy.testing.assert_array_equal(got[name], batch[name])
+        start = numpy.asarray(message).ctypes.data
+        self.assertTrue(start < got["pixels"].ctypes.data < start + len(message))
+        self.assertEqual(got["pixels"].ctypes.data % 64, 0)
+        del message
+        gc.collect()
+        self.assertGreater(here.lent, 0, "its arrays keep it")
+
+
+if __name__ == "__main__":
+    unittest.main()
