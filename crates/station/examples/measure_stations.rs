@@ -261,7 +261,7 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
     let (mut at_a, mut at_b) = (program(), program());
     let four =
         FourTuple { client: Address { port: 40000, ..address(&pair[0]) }, server: Address { port: PORT, ..address(&pair[1]) } };
-    let mut gate = pair[1].enter(|| Gate::open(false).expect("a gate"));
+    let mut gate = pair[1].enter(|| Discovery::open(false).expect("a gate"));
     b.listen(7, &four.server).expect("room for a listener");
     let ear = pair[1].enter(|| Station::ear(7).expect("an ear"));
     let mut inquiry = pair[0].enter(|| Inquiry::begin(&a, &four, now(), &mut at_a).expect("an inquiry"));
