@@ -481,3 +481,93 @@ SOLO(exec_closes_what_is_marked, "of ten connections half are marked FD_CLOEXEC:
         say_received("still", fds[i], 10, 1);
     }
 }
+
+/* The program takes each number that it does not have, for a moment: what a library keeps for itself has to move, again and again. */
+static void take_every_number(void)
+{
+    struct rlimit limit;
+    int null = MUST(open("/dev/null", O_RDWR)), wrong = 0;
+    MUST(getrlimit(RLIMIT_NOFILE, &limit));
+    for (int number = 3; number < 1400 && number < (int)limit.rlim_cur; number++)
+        if (fcntl(number, F_GETFD) == -1)
+            wrong += dup2(null, number) != number || write(number, "x", 1) != 1 || close(number) != 0;
+    MUST(close(null));
+    say("numbers that could not be had: %d", wrong);
+}
+
+static void meet(int listener, int epoll, unsigned turn)
+{
+    int client = dial("127.0.0.1", port_of(listener));
+    show_epoll("listener", epoll, 1000);
+    int server = MUST(accept(listener, NULL, NULL));
+    R(send_all(client, 3000, turn));
+    say_received("server", server, 3000, turn);
+    R(send_all(server, 30, turn + 1));
+    say_received("client", client, 30, turn + 1);
+    R(close(turn % 2 ? client : server));
+    R(recv(turn % 2 ? server : client, bytes, 1, 0));
+    R(close(turn % 2 ? server : client));
+}
+
+static void deferred_one(int listener)
+{
+    int client = dial("127.0.0.1", port_of(listener));
+    show_poll("deferring", listener, POLLIN);
+    take_every_number();
+    R(send(client, "x", 1, 0));
+    await(listener, POLLIN);
+    int server = F(accept(listener, NULL, NULL));
+    R(recv(server, bytes, 10, 0));
+    R(close(server)), R(close(client));
+}
+
+SOLO(dup2_over_every_number, "listeners, connections, sets, datagrams and deferred clients while the program takes every free number for a moment")
+{
+    struct rlimit limit;
+    MUST(getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = limit.rlim_max < 2048 ? limit.rlim_max : 2048;
+    MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    int listener = listen_on("127.0.0.1", 16), deferring = listen_on("127.0.0.1", 16), seconds = 60, client, server, local[2];
+    int epoll = MUST(epoll_create1(0)), around = MUST(epoll_create1(0)), talk = MUST(epoll_create1(0));
+    R(setsockopt(deferring, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+    R(epoll_adding(epoll, listener, EPOLLIN, 1));
+    R(epoll_adding(around, epoll, EPOLLIN, 2));
+    pair(&client, &server);
+    R(epoll_adding(talk, server, EPOLLIN | EPOLLET, 3));
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, local));
+    struct endpoint_address address = address_of("127.0.0.1", 0);
+    int to = MUST(socket(AF_INET, SOCK_DGRAM, 0)), from = MUST(socket(AF_INET, SOCK_DGRAM, 0));
+    MUST(bind(to, SA(address)));
+    MUST(getsockname(to, (struct sockaddr *)&address.storage, &address.length));
+    MUST(connect(from, SA(address)));
+    R(epoll_adding(talk, to, EPOLLIN, 4));
+    for (unsigned turn = 0; turn < 3; turn++)
+        meet(listener, epoll, turn);
+    for (unsigned turn = 0; turn < 4; turn++) {
+        take_every_number();
+        meet(listener, turn % 2 ? around : epoll, turn);
+        R(send_all(client, 100, turn));
+        show_epoll("talk", talk, 1000);
+        say_received("server", server, 100, turn);
+        R(send(from, "abc", 3, 0));
+        show_epoll("talk", talk, 1000);
+        R(recv(to, bytes, 10, 0));
+        R(send_all(local[0], 500, turn));
+        say_received("local", local[1], 500, turn);
+        if (turn == 1)
+            deferred_one(deferring);
+        if (turn == 2) {
+            pid_t process = MUST(fork());
+            if (process == 0) {
+                take_every_number();
+                int got = accept(listener, NULL, NULL);
+                _exit(send_all(got, 100, 9) == 100 && send_all(server, 100, 8) == 100 ? 0 : 1);
+            }
+            int fresh = dial("127.0.0.1", port_of(listener));
+            say_received("fresh", fresh, 100, 9);
+            say_received("client", client, 100, 8);
+            wait_for("child", process);
+            R(close(fresh));
+        }
+    }
+}
