@@ -41,7 +41,7 @@ use shunt_config::{Udp, Unix};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_stream::waiting::watchers::Head;
+use shunt_stream::socket::parts::Head;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock};
 use shunt_table::global::LockedCell;

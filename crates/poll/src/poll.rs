@@ -17,7 +17,8 @@ use shunt_stream::deadlines;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::{no_longer_asleep, Waiter};
 use shunt_stream::waiting::nudge::Beside;
-use shunt_stream::waiting::{bells, nudge, readiness, spin, wait};
+use shunt_stream::waiting::{bells, nudge, readiness, spin, wake};
+use shunt_stream::{due, events, sleep};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, clock, sleeping, thread, Errno, Result};
@@ -305,7 +306,7 @@ impl<'a> Query<'a> {
         let mut ready = 0;
         for entry in self.entries.iter_mut() {
             entry.revents = match shunt_stream::socket::stream(entry.fd) {
-                Some(s) => readiness::events(s, entry.events | ALWAYS),
+                Some(s) => events::events(s, entry.events | ALWAYS),
                 None => 0,
             };
             ready += (entry.revents != 0) as isize;
@@ -350,7 +351,7 @@ impl<'a> Query<'a> {
 
     fn any_stream_ready(&self) -> bool {
         self.entries.iter().any(|e| match shunt_stream::socket::stream(e.fd) {
-            Some(s) => readiness::events(s, e.events | ALWAYS) != 0,
+            Some(s) => events::events(s, e.events | ALWAYS) != 0,
             None => shunt_table::table::find::<Datagram>(e.fd).is_some_and(|d| datagram::events(d) & e.events != 0),
         })
     }
@@ -485,7 +486,7 @@ impl<'a> Query<'a> {
             if s.has(flag::UNACCEPTED) {
                 readiness::while_unaccepted(s, entry.fd);
             } else if readiness::half_ended(s) {
-                wait::ask_peer(s, entry.fd);
+                wake::ask_peer(s, entry.fd);
             } else {
                 continue;
             }
@@ -506,14 +507,14 @@ impl<'a> Query<'a> {
     }
 
     fn check_those(&self, due: impl Fn(&Socket) -> bool) -> bool {
-        let mut gone = deadlines::keep();
+        let mut gone = due::keep();
         for entry in self.entries.iter() {
             if let Some(s) = shunt_stream::socket::stream(entry.fd).filter(|s| due(s)) {
-                wait::check_peer(s, entry.fd);
+                wake::check_peer(s, entry.fd);
                 gone |= s.own().receive.state.load(Ordering::Relaxed) & (state::PEER_GONE | state::TIMED_OUT) != 0;
             }
         }
-        gone | deadlines::keep()
+        gone | due::keep()
     }
 
     /// Arms everything and sleeps; true when the deadline passed.
@@ -580,9 +581,9 @@ impl<'a> Query<'a> {
 
     fn sleep_armed(&mut self, due: bool, began: u64, beside: i32) -> Result<bool> {
         if due {
-            wait::barrier();
+            wake::barrier();
         }
-        deadlines::keep();
+        due::keep();
         let Some(watch) = shunt_stream::progress::watch() else { return Ok(false) };
         let kept = deadlines::next();
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
@@ -627,7 +628,7 @@ impl<'a> Query<'a> {
         }
         if gone && !self.any_stream_ready() {
             // Nothing that was asked for follows from the end: poll must not turn into a busy loop.
-            wait::pause(1_000_000, self.deadline, self.mask, began)?;
+            wake::pause(1_000_000, self.deadline, self.mask, began)?;
         }
         Ok(self.expired())
     }
@@ -654,6 +655,6 @@ pub fn prepare(socket: &Socket, events: i16) -> bool {
     if asks_for_space(events) {
         conditions |= arm::OUT;
     }
-    wait::set_style(socket, style::POLL);
-    wait::announce(socket, conditions)
+    sleep::set_style(socket, style::POLL);
+    wake::announce(socket, conditions)
 }

@@ -16,7 +16,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
 use shunt_station::{Discovery, Station, Stream, LISTENERS};
 use shunt_stream::corked;
-use shunt_stream::waiting::{foreign, wait};
+use shunt_stream::waiting::{foreign, wake};
 use shunt_sys::libc::{
     self, epoll_event, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT,
 };
@@ -268,11 +268,11 @@ impl Keeper {
         };
         each(&mut |stream| {
             if self.narrow(stream) || self.holds_back(stream) {
-                due |= wait::announce(self.home.far(stream), arm::OUT);
+                due |= wake::announce(self.home.far(stream), arm::OUT);
             }
         });
         if due {
-            wait::barrier();
+            wake::barrier();
         }
         each(&mut |stream| {
             let far = self.home.far(stream);
@@ -628,11 +628,11 @@ impl Keeper {
             let flags = stream_words::flags(&self.home.station, stream);
             if flags & flag::RING_URGENT != 0 && self.home.far_fd(stream) >= 0 {
                 stream_words::lower(&self.home.station, stream, flag::RING_URGENT);
-                wait::ring_urgent(self.home.far(stream), self.home.far_fd(stream));
+                wake::ring_urgent(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::RING != 0 && self.home.far_fd(stream) >= 0 {
                 stream_words::lower(&self.home.station, stream, flag::RING);
-                wait::ring(self.home.far(stream), self.home.far_fd(stream));
+                wake::ring(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::OVER != 0 {
                 let Some(mut driver) = self.home.station.lock() else {

@@ -10,8 +10,9 @@ use core::sync::atomic::Ordering;
 use shunt_am::Data;
 use shunt_segment::channel::{arm, state};
 use shunt_station::Stream;
+use shunt_stream::locks::Locked;
 use shunt_stream::progress::Posting;
-use shunt_stream::socket::{flag, Locked, Socket};
+use shunt_stream::socket::{flag, Socket};
 use shunt_sys::user;
 
 /// Sockets whose bytes take the ring: others may want to see them wait, or a receive is more than taking them.

@@ -15,7 +15,7 @@ use shunt_segment::channel::{arm, release, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Pump, Stream};
 use shunt_stream::progress::Posting;
 use shunt_stream::urgent;
-use shunt_stream::waiting::wait;
+use shunt_stream::waiting::wake;
 use shunt_sys::clock;
 
 /// The largest ring of these links: the last one that lies in the base.
@@ -124,7 +124,7 @@ impl<'a> Rings<'a> {
         let far = self.0.far(stream);
         match self.0.near(stream) {
             Some(near) if marks::hears_by_itself(near, far, conditions) => {}
-            _ => wait::notify(far, self.0.far_fd(stream), conditions),
+            _ => wake::notify(far, self.0.far_fd(stream), conditions),
         }
     }
 
@@ -258,7 +258,7 @@ impl Pump for Rings<'_> {
         {
             let far = self.0.far(stream);
             urgent::mark(far);
-            wait::ring_urgent(far, self.0.far_fd(stream));
+            wake::ring_urgent(far, self.0.far_fd(stream));
         }
     }
 

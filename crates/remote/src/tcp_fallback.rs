@@ -606,7 +606,7 @@ impl Tending<'_, '_> {
                     let place = mark::VALID | far.outgoing().announced() & word::POSITION;
                     if urgent && far.own().urgent.load(Ordering::Relaxed) & (mark::VALID | word::POSITION) != place {
                         shunt_stream::urgent::mark(far);
-                        shunt_stream::waiting::wait::ring_urgent(far, self.home.far_fd(self.stream));
+                        shunt_stream::waiting::wake::ring_urgent(far, self.home.far_fd(self.stream));
                     }
                     // SAFETY: plain memory of ours; the station's lock is this side's sending lock.
                     let put = unsafe { far.outgoing().send(bytes.as_ptr(), got) };

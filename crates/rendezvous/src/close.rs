@@ -8,7 +8,7 @@ use shunt_link::companion_cache;
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::{wait, watchers};
+use shunt_stream::waiting::{wake, watchers};
 use shunt_sys::{calls, libc, thread};
 use shunt_table::global::SETUP;
 use shunt_table::private;
@@ -69,9 +69,9 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
         let held = socket.outgoing().held() > 0;
         let fresh = socket.outgoing().announced() & word::FIN == 0;
         announce_end(socket, ended);
-        let signalled = wait::peer_is_signalled(socket) && socket.outgoing().announced() & word::RST == 0;
+        let signalled = wake::peer_is_signalled(socket) && socket.outgoing().announced() & word::RST == 0;
         if fresh && signalled {
-            wait::ring_by_closer(socket, fd); // beside the bell, or the hang-up: an end signals twice
+            wake::ring_by_closer(socket, fd); // beside the bell, or the hang-up: an end signals twice
         } else if signalled {
             own.receive.state.fetch_or(state::CLOSED_LATE, Ordering::AcqRel);
         }
@@ -81,14 +81,14 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
             // half of what a hang-up costs.
             fence(Ordering::SeqCst);
             keep &= socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
-            wait::notify_by_closer(socket, fd, arm::IN | arm::OUT);
+            wake::notify_by_closer(socket, fd, arm::IN | arm::OUT);
             // A bell that nobody hears: the peer's end has gone.
             keep &= !socket.has(flag::HUNG_UP);
         }
         link::about_to_release(index, socket.link(), socket.channel(), socket.side());
         own.released.store(if keep { release::KEPT } else { release::CLOSED }, Ordering::Release);
     } else if !shunt_table::global::single_threaded() {
-        wait::ring_for_others(socket, fd);
+        wake::ring_for_others(socket, fd);
     }
     drop((receiving, sending));
     if !last {
@@ -128,7 +128,7 @@ fn announce_end(socket: &Socket, ended: bool) {
     let announced = socket.outgoing().announced();
     let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
     socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
-    wait::stamp_if_asked(socket);
+    wake::stamp_if_asked(socket);
 }
 
 /// The process ends: as [`finish`], for a process that needs nothing afterwards. True: nobody owns the side any more. The

@@ -96,13 +96,13 @@ fn reset(socket: &Socket, fd: i32) {
     if let Ok(held) = socket.lock_send() {
         let late = if socket.outgoing().announced() & word::FIN != 0 { word::LATE } else { 0 };
         socket.outgoing().end(word::FIN | word::CLOSED | word::RST | late);
-        shunt_stream::waiting::wait::stamp_if_asked(socket);
+        shunt_stream::waiting::wake::stamp_if_asked(socket);
         drop(held);
     }
     let over = state::RESET_DUE | state::DONE | state::END_NOTED | state::DISSOLVED;
     socket.own().receive.state.fetch_or(over, Ordering::AcqRel);
     if socket.has(flag::REMOTE) {
-        shunt_stream::waiting::wait::ring(socket, fd); // the pump is to tell the other host
+        shunt_stream::waiting::wake::ring(socket, fd); // the pump is to tell the other host
     }
     // Wakes whoever of ours sleeps for the companion.
     let _ = calls::shutdown(fd, libc::SHUT_RD);

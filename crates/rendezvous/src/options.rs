@@ -25,15 +25,16 @@ pub use get::get;
 pub use kinds::only_the_kernel_can;
 use shunt_stream::options::limits;
 pub use shunt_stream::options::owners::catch_up;
-pub use shunt_stream::options::stored::Stored;
+pub use shunt_stream::socket::stored::Stored;
 pub use tcp::{carry_over, give_back, give_to, note_get, note_given, note_six_only};
 
 use core::sync::atomic::Ordering;
 use given::as_given;
 use kinds::{changed_with, defers, is_simple, read_as};
 use shunt_stream::options::effects::{apply, integer, tell_linger};
-use shunt_stream::options::judge::{Judge, LONGEST};
+use shunt_stream::options::judge::Judge;
 use shunt_stream::options::owners::{publish, write_down};
+use shunt_stream::socket::stored::LONGEST;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::{control, corked, stalled};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};

@@ -8,7 +8,7 @@ use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::judge::Judge;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{holding, owner};
-use shunt_stream::{corked, deadlines, urgent};
+use shunt_stream::{corked, due, mark};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, user, Result};
 use shunt_table::process::status_page;
@@ -187,14 +187,14 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
         }
         (libc::FIONREAD, Kind::Stream) => {
             corked::look(socket);
-            deadlines::keep();
-            Some(answer(urgent::readable(socket)))
+            due::keep();
+            Some(answer(mark::readable(socket)))
         }
         (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(shunt_stream::room::unacknowledged(socket))),
         (request, Kind::Stream) if about_interfaces(request) => {
             Some(Judge::fresh(socket).and_then(|judge| judge.ioctl(request, argument as usize)))
         }
-        (SIOCATMARK, Kind::Stream) => Some(answer(shunt_stream::urgent::at_mark(socket) as usize)),
+        (SIOCATMARK, Kind::Stream) => Some(answer(shunt_stream::mark::at_mark(socket) as usize)),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error_queue;
 use crate::socket::{flag, Socket};
-use crate::waiting::wait;
+use crate::waiting::wake;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, cmsghdr, msghdr, timespec, timeval, SOL_SOCKET};
 use shunt_sys::{user, Errno, Result};
@@ -59,7 +59,7 @@ pub fn announce(socket: &Socket, fd: i32) {
     socket.own().asks_time.store(timed as u32, Ordering::Release);
     if timed {
         socket.set(flag::TIMED);
-        wait::arm_for_signals(socket, fd);
+        wake::arm_for_signals(socket, fd);
     } else {
         socket.clear(flag::TIMED);
     }

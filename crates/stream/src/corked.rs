@@ -23,7 +23,7 @@
 //! [`channel::arm::LOOKS`]: shunt_segment::channel::arm::LOOKS
 
 use crate::socket::{flag, Socket};
-use crate::waiting::wait;
+use crate::waiting::wake;
 use crate::waiting::watchers::Change;
 use crate::{deadlines, settle};
 use core::sync::atomic::{fence, Ordering};
@@ -64,7 +64,7 @@ pub(super) fn holds(socket: &Socket, flags: i32) -> bool {
     (flags & MSG_MORE != 0 || is_corked(socket))
         && flags & libc::MSG_OOB == 0
         && !socket.has(flag::FAR | flag::UNACCEPTED)
-        && (socket.has(flag::REMOTE) || !wait::peer_is_signalled(socket))
+        && (socket.has(flag::REMOTE) || !wake::peer_is_signalled(socket))
         && socket.peer().asks_time.load(Ordering::Relaxed) == 0
         && !carried()
 }
@@ -146,7 +146,7 @@ pub fn push(socket: &Socket, fd: i32) {
     }
     drop(held);
     if any {
-        wait::notify(socket, fd, arm::IN);
+        wake::notify(socket, fd, arm::IN);
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
         return;
     }
     if briefly || !bell::looks(&socket.peer().wait) {
-        wait::ring_if_asked(socket, fd, arm::IN, 0);
+        wake::ring_if_asked(socket, fd, arm::IN, 0);
     }
 }
 

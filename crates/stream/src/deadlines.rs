@@ -1,41 +1,43 @@
 //! When this process looks after its streams although nothing happens to them: time limits that nobody else keeps
-//! ([`stalled`], [`corked`]).
+//! ([`crate::stalled`], [`crate::corked`]).
 //!
 //! There is no thread of ours to sleep until then. So whoever sleeps in this process for anything sleeps no longer than to the next
 //! look, and whoever finds it due looks after all streams that ask for it; so does who finds nothing in a call that does not wait.
 //!
 //! A stream asks first, and notes its time here then. So a look finds it, or leaves a time standing.
 
-use super::{corked, stalled};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::clock;
-use shunt_table::table;
 
-static NEXT: Next = Next(AtomicU64::new(NEVER));
+/// The time of the looks.
+struct Looks {
+    next: Next,
+    /// Before when there is no other look: a peer decides when the bytes that it holds back are due, and could have a look at all streams
+    /// follow upon the last for ever.
+    not_before: AtomicU64,
+}
 
-/// Before when there is no other look: a peer decides when the bytes that he holds back are due, and could have a look at all streams
-/// follow upon the last for ever.
-static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
+static LOOKS: Looks = Looks { next: Next(AtomicU64::new(NEVER)), not_before: AtomicU64::new(0) };
 
 /// Between two looks at least, in ns, and as a multiple of what the first of them took: so much of a processor they cost at most.
 const PAUSE: u64 = 1_000_000;
 const SHARE: u64 = 16;
-const NEVER: u64 = u64::MAX;
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// How long a look may take before another thread begins one, in ns. So long others sleep while it goes on, because its news need
 /// not reach them.
 const LOOKING: u64 = 5_000_000;
 
-/// Until when a call may sleep before it must [`keep`] the time. To be asked before the last look at what it sleeps for: another
+/// Until when a call may sleep before it must keep the time ([`crate::due`]). To be asked before the last look at what it sleeps for: another
 /// thread may keep it in between.
 #[inline]
 pub fn next() -> u64 {
-    NEXT.time()
+    LOOKS.next.time()
 }
 
 /// The next look is due at `time`, if not before; `u64::MAX`: at no time. The stream asks for it already.
 pub fn look_at(time: u64) {
-    NEXT.note(time.max(NOT_BEFORE.load(Ordering::Relaxed)));
+    LOOKS.next.note(time.max(LOOKS.not_before.load(Ordering::Relaxed)));
 }
 
 /// When there may be another look after one that began at `began` and ended at `ended`: who was stopped in between did not look all
@@ -44,27 +46,16 @@ fn not_before(began: u64, ended: u64) -> u64 {
     ended + PAUSE.max(ended.saturating_sub(began).min(LOOKING) * SHARE)
 }
 
-/// Looks after the streams that ask for it, if it is time. True if there are bytes that were not there before.
-#[inline]
-pub fn keep() -> bool {
-    next() != NEVER && keep_due()
+/// It is `now`: the caller is to look, if any thread is, and to say the result to [`end`].
+pub(crate) fn begin(now: u64) -> Option<u64> {
+    LOOKS.next.begin(now)
 }
 
-#[cold]
-fn keep_due() -> bool {
-    let now = clock::monotonic_ns();
-    let Some(look) = NEXT.begin(now) else { return false };
-    let (mut first, mut news) = (NEVER, false);
-    for fd in 0..table::high_water() {
-        let Some(socket) = crate::socket::stream(fd) else { continue };
-        let (next, came) = corked::keep(socket, now);
-        first = first.min(next).min(stalled::keep(socket, fd, now));
-        news |= came;
-    }
-    let again = not_before(now, clock::monotonic_ns());
-    NOT_BEFORE.store(again, Ordering::Relaxed);
-    NEXT.end(look, first.max(again));
-    news
+/// The look that began at `began` is over, and `first` asks first.
+pub(crate) fn end(look: u64, began: u64, first: u64) {
+    let again = not_before(began, clock::monotonic_ns());
+    LOOKS.not_before.store(again, Ordering::Relaxed);
+    LOOKS.next.end(look, first.max(again));
 }
 
 /// The time of the next look, in CLOCK_MONOTONIC ns, a little late. The lowest bits count the notes, by which who has looked sees that

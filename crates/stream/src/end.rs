@@ -1,8 +1,9 @@
 //! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
 
 use crate::socket::{flag, Socket};
+use crate::waiting::bells::end_companion;
 use crate::waiting::watchers::Change;
-use crate::waiting::{bells, holding, readiness, wait};
+use crate::waiting::{bells, holding, readiness, wake};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::{calls, clock, libc, Errno, Result};
@@ -37,7 +38,7 @@ fn reset(socket: &Socket, fd: i32, error: u32) -> Result<()> {
     socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
     drop(held);
     socket.own().receive.state.fetch_or(error | state::DONE | state::END_NOTED, Ordering::AcqRel);
-    wait::notify(socket, fd, arm::IN);
+    wake::notify(socket, fd, arm::IN);
     tell_own_sleepers(socket, fd);
     Ok(())
 }
@@ -56,15 +57,6 @@ fn wake_own_sleepers(socket: &Socket, fd: i32) {
     if !socket.alone() {
         end_companion(socket, fd);
     }
-}
-
-/// The companion reads as ended: an edge for every set of every process that has it, besides.
-#[cold]
-pub fn end_companion(socket: &Socket, fd: i32) {
-    socket.set(flag::SPENT);
-    socket.hold.while_open(socket, fd, |fd| {
-        let _ = calls::shutdown(fd, libc::SHUT_RD);
-    });
 }
 
 /// The same of a stream that another thread has just left to the kernel, which has the other directions' state as well.
@@ -103,9 +95,9 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         }
         socket.outgoing().end(word::FIN);
         drop(held);
-        wait::notify(socket, fd, arm::IN);
-        if wait::peer_is_signalled(socket) {
-            wait::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
+        wake::notify(socket, fd, arm::IN);
+        if wake::peer_is_signalled(socket) {
+            wake::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
         }
         crate::waiting::nudge::all();
         // With the peer's end before ours all is over, and no bell comes any more that would tell others who have this side.
@@ -117,7 +109,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         }
     }
     // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut
-    // down for good: it reads as ended from now on, and waits for space poll instead (`wait::sleep`).
+    // down for good: it reads as ended from now on, and waits for space poll instead (`wake::sleep`).
     if how != libc::SHUT_WR {
         let _ = calls::shutdown(fd, libc::SHUT_RD);
     }

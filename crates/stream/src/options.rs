@@ -4,4 +4,3 @@ pub mod effects;
 pub mod judge;
 pub mod limits;
 pub mod owners;
-pub mod stored;

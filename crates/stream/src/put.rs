@@ -4,8 +4,9 @@ use super::distrust;
 use crate::corked::News;
 use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
+use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;
-use crate::waiting::wait;
+use crate::waiting::wake;
 use crate::{corked, settle, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bell, SHORT};
@@ -104,7 +105,7 @@ pub unsafe fn put_from(
     source: impl FnOnce() -> Result<usize>,
 ) -> Option<Result<(usize, bool)>> {
     if socket.has(flag::FENCE) {
-        wait::reconsider_fence(socket);
+        wake::reconsider_fence(socket);
     }
     crate::options::owners::catch_up(socket);
     let held = match socket.lock_send() {
@@ -149,18 +150,6 @@ pub unsafe fn put_from(
     Some(Ok((sent, sent == most)))
 }
 
-/// Whether a send is to look closer, for another reason than want of room: an end, or what is owed to a peer before.
-pub(super) fn has_ended(socket: &Socket) -> bool {
-    let own = socket.own().receive.state.load(Ordering::Relaxed);
-    let peer = socket.peer().post.word.load(Ordering::Acquire);
-    own & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE) != 0
-        || peer & (word::CLOSED | word::RST) != 0
-        || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
-        || socket.outgoing().announced() & word::FIN != 0
-        || socket.has(flag::UNACCEPTED)
-        || settle::owed(socket)
-}
-
 /// Lets `source` write up to `most` bytes of its own straight into the ring ([`shunt_ring::Pipe::fill`]), if at least `least` have
 /// room there; gives their number. `None`, and nothing asked: [`put`] is to be used.
 ///
@@ -174,7 +163,7 @@ pub(super) unsafe fn put_filled(
     source: impl FnOnce(shunt_ring::pipe::Space) -> usize,
 ) -> Option<usize> {
     if socket.has(flag::FENCE) {
-        wait::reconsider_fence(socket);
+        wake::reconsider_fence(socket);
     }
     let held = socket.lock_send().ok()?;
     let pipe = socket.outgoing();
@@ -224,10 +213,10 @@ fn put_done(socket: &Socket, fd: i32, sent: usize) {
     let pumped =
         socket.flags.load(Ordering::Relaxed) & (flag::REMOTE | flag::SHARED) == flag::REMOTE && crate::progress::kick(socket);
     if !pumped {
-        wait::notify_after(socket, fd, arm::IN, sent);
+        wake::notify_after(socket, fd, arm::IN, sent);
     }
-    if socket.outgoing().announced() as usize & (wait::look_after(sent) - 1) < sent {
-        wait::check_peer_of_sender(socket, fd);
+    if socket.outgoing().announced() as usize & (wake::look_after(sent) - 1) < sent {
+        wake::check_peer_of_sender(socket, fd);
         if sent <= SHORT {
             socket.outgoing().take_time(sent); // of longer ones the ring takes it
         }
@@ -296,9 +285,9 @@ pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done:
     }
     if marked.is_some() && socket.peer().receive.state.load(Ordering::Acquire) & state::OWNED != 0 {
         bell::must_ring(&socket.peer().wait, arm::IN);
-        wait::ring_urgent(socket, fd);
-        if wait::peer_is_signalled(socket) {
-            wait::ring(socket, fd); // for the byte beside the announcement (tcp_urg, tcp_data_queue)
+        wake::ring_urgent(socket, fd);
+        if wake::peer_is_signalled(socket) {
+            wake::ring(socket, fd); // for the byte beside the announcement (tcp_urg, tcp_data_queue)
         }
         return Ok(sent);
     }

@@ -9,9 +9,10 @@ use crate::progress::Posting;
 use crate::socket::{flag, Socket};
 use crate::swift::Declined;
 use crate::waiting::readiness::{observe, take_reset};
-use crate::waiting::wait::nonblocking;
-use crate::waiting::{foreign, readiness, wait};
-use crate::{deadlines, error_queue, swift, urgent};
+use crate::waiting::wake::nonblocking;
+use crate::waiting::{foreign, readiness, wake};
+use crate::{due, mark, sleep};
+use crate::{error_queue, swift, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
@@ -109,7 +110,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             Err(_) if done > 0 => break done,
             Err(error) => return Err(error),
         }
-        if done > 0 && (done >= enough || done == length || urgent::stands_at(socket, if peeking { base + done } else { 0 })) {
+        if done > 0 && (done >= enough || done == length || mark::stands_at(socket, if peeking { base + done } else { 0 })) {
             break done;
         }
         let (peer, waiting) = socket.incoming().look();
@@ -117,7 +118,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             return Ok(0); // recv of nothing waits for something, as on TCP
         }
         // What is there and does not count: bytes that a look has seen, the urgent byte.
-        let seen = if peeking { urgent::window(socket, base + done).0 } else { urgent::withheld(socket) };
+        let seen = if peeking { urgent::window(socket, base + done).0 } else { mark::withheld(socket) };
         if waiting > seen {
             continue;
         }
@@ -147,8 +148,8 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         let conditions = arm::IN | (seen as u32) << readiness::SEEN_SHIFT;
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
-            wait::check_peer(socket, fd);
-            deadlines::keep();
+            wake::check_peer(socket, fd);
+            due::keep();
             if socket.has(flag::REMOTE) {
                 let mut posting = post(socket, generation, pieces, done, flags);
                 crate::progress::drive_into(posting.as_mut()); // what has come is there
@@ -166,7 +167,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             deadline = limits::deadline(timeout);
         }
         let mut posting = post(socket, generation, pieces, done, flags);
-        let waited = wait::wait_into(
+        let waited = sleep::wait_into(
             socket,
             fd,
             conditions,
@@ -280,7 +281,7 @@ unsafe fn attempt(socket: &Socket, fd: i32, pieces: &Pieces, progress: Progress,
                 break;
             }
             dropped += count;
-            if urgent::stands_at(socket, 0) {
+            if mark::stands_at(socket, 0) {
                 break; // as a read that gives its bytes
             }
         }

@@ -15,10 +15,11 @@
 //! 300 where messages, buffers and rings of 1 MiB are more than a processor's cache. Streams, which find bytes of the last send, have the larger
 //! rings, and so has a sender whose reader does something else.
 
-use super::put::has_ended;
+use crate::socket::parts::Restraint;
 use crate::socket::{flag, Socket};
-use crate::waiting::wait;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::waiting::readiness::has_ended;
+use crate::waiting::wake;
+use core::sync::atomic::Ordering;
 use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::arm;
 use shunt_sys::{clock, thread};
@@ -37,16 +38,6 @@ const LARGEST: usize = RING_SIZE[CLASSES - 1] as usize;
 /// Large messages whose senders do not wait for the reader after one that waited in vain; twice as many each time.
 const PENALTY: u32 = 16;
 const WORST_PENALTY: u32 = 4096;
-
-/// Of one stream. All zero: its ring has not been found full.
-#[derive(Default)]
-pub struct Restraint {
-    /// In ticks.
-    until: AtomicU64,
-    /// 1: the send under way waits for room awake. More: so many large messages less one will not.
-    alone: AtomicU32,
-    penalty: AtomicU32,
-}
 
 impl Restraint {
     /// The stream is a new one.
@@ -83,7 +74,7 @@ pub fn begin(socket: &Socket, fd: i32, length: usize, flags: i32) {
     let may = !socket.has(flag::SHARED | flag::ASYNC | flag::REMOTE) && pipe.reader_is_elsewhere();
     let of_many = may
         && thread::is_one_of_many(core::ptr::from_ref(socket).addr())
-        && wait::nonblocking(socket, fd, flags)
+        && wake::nonblocking(socket, fd, flags)
         && !is_awaited(socket)
         && !is_over();
     let alone = may
@@ -156,7 +147,7 @@ pub fn holds_back(socket: &Socket, fd: i32, flags: i32) -> bool {
         return false;
     }
     // Who is armed has looked; of other owners' looks nothing is known; a signal is promised when a call had no room.
-    if socket.has(flag::SHARED | flag::ASYNC) || is_awaited(socket) || !wait::nonblocking(socket, fd, flags) {
+    if socket.has(flag::SHARED | flag::ASYNC) || is_awaited(socket) || !wake::nonblocking(socket, fd, flags) {
         return false;
     }
     let is_full = || {
@@ -173,7 +164,7 @@ pub fn holds_back(socket: &Socket, fd: i32, flags: i32) -> bool {
         end if clock::ticks() >= end => return false,
         _ => {}
     }
-    wait::check_peer(socket, fd);
+    wake::check_peer(socket, fd);
     // An edge, when there is room; what came before is seen here.
     socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
     !has_ended(socket) && is_full()

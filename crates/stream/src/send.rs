@@ -6,11 +6,12 @@ use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::options::limits;
 use crate::pieces::Pieces;
+use crate::sleep;
 use crate::socket::{flag, Socket};
 use crate::swift::Declined;
 use crate::waiting::readiness::{observe, take_error};
-use crate::waiting::wait::nonblocking;
-use crate::waiting::{readiness, wait};
+use crate::waiting::wake::nonblocking;
+use crate::waiting::{readiness, wake};
 use crate::{error_queue, pieces, restraint, stalled, swift, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
@@ -82,7 +83,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
 #[cold]
 fn before_send(socket: &Socket, fd: i32) {
     if socket.has(flag::FENCE) {
-        wait::reconsider_fence(socket);
+        wake::reconsider_fence(socket);
     }
     if socket.has(flag::UNACCEPTED) {
         readiness::while_unaccepted(socket, fd);
@@ -238,7 +239,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         stalled::note(socket, fd);
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
-            wait::check_peer(socket, fd);
+            wake::check_peer(socket, fd);
             if socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0 {
                 continue;
             }
@@ -248,8 +249,8 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             deadline = limits::deadline(timeout);
         }
         // Space that is there to a look and not to a send is a hostile peer's work: its death must end the wait for it.
-        wait::check_peer(socket, fd);
-        if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, flags, done), began) {
+        wake::check_peer(socket, fd);
+        if let Err(error) = sleep::wait(socket, fd, arm::OUT, ends_for_signals(deadline, flags, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
         if socket.hold.is_carried() {

@@ -6,8 +6,8 @@
 //! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
 //! that nobody has read.
 
+use crate::patience::Waited;
 use crate::socket::{flag, Socket};
-use crate::waiting::patience::Waited;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::channel::{state, Carriage};
 use shunt_segment::name;

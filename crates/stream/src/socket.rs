@@ -7,24 +7,22 @@
 mod connected;
 pub mod flag;
 mod listening;
-mod locks;
 mod names;
 mod numbers;
+pub mod option_history;
+pub mod parts;
 mod slab;
+pub mod stored;
 
 pub use connected::Connected;
 use flag::Bits;
 pub use listening::Listening;
-pub use locks::Locked;
 pub use names::of_channel;
 pub use numbers::{is_of, numbers_of, replace, stream};
 pub use slab::{allocate, allocate_locked, free};
 
-use crate::options::stored::Stored;
-use crate::waiting::bells::Ear;
-use crate::waiting::holding::Hold;
-use crate::waiting::watchers::Head;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use parts::{Ear, Head, Hold};
 use shunt_ring::tally::Tally;
 use shunt_ring::{Pipe, Window};
 use shunt_segment::address::Address;
@@ -32,6 +30,7 @@ use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::{Carriage, ChannelPage, Side};
 use shunt_segment::settings::Settings;
 use shunt_table::table::Kind;
+use stored::Stored;
 
 /// A socket. The first line is what each send and receive reads.
 #[repr(C, align(64))]
@@ -47,8 +46,8 @@ pub struct Socket {
     pub generation: AtomicU32,
     /// When the companion was last asked whether the peer lives, in ticks.
     pub last_check: AtomicU64,
-    sending: AtomicU32,
-    receiving: AtomicU32,
+    pub(crate) sending: AtomicU32,
+    pub(crate) receiving: AtomicU32,
     /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::waiting::readiness::end_shows`]): 1.
     pub end_behind: AtomicU32,
     /// TCP_CORK is on: 1.

@@ -8,10 +8,11 @@
 
 use crate as stream;
 use crate::options::limits;
+use crate::sleep;
 use crate::socket::Socket;
 use crate::waiting::readiness::{observe, take_reset};
-use crate::waiting::wait::nonblocking;
-use crate::waiting::{foreign, holding, readiness, wait};
+use crate::waiting::wake::nonblocking;
+use crate::waiting::{foreign, holding, readiness, wake};
 use crate::{carried, urgent};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -233,7 +234,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             return Ok(0);
         }
         if nonblocking(socket, fd, if timeout == limits::AT_ONCE { libc::MSG_DONTWAIT } else { 0 }) {
-            wait::check_peer(socket, fd);
+            wake::check_peer(socket, fd);
             if socket.has(crate::socket::flag::REMOTE) {
                 crate::progress::drive();
             }
@@ -248,7 +249,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         if deadline == 0 {
             deadline = limits::deadline(timeout);
         }
-        wait::wait(socket, fd, arm::IN, deadline, began)?;
+        sleep::wait(socket, fd, arm::IN, deadline, began)?;
         if socket.hold.is_carried() {
             let end = holding::end(socket, fd);
             if timeout != 0 {

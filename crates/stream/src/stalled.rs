@@ -6,9 +6,10 @@
 //! anew, and ends it when it has taken half of what there was: the rest is what TCP's window could hold by then.
 
 use super::{deadlines, end};
+use crate::socket::parts::Stalled;
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
 use shunt_sys::clock;
 
@@ -18,18 +19,6 @@ const LOOKS: u64 = 4;
 /// How long Linux waits before it first asks a peer whose window is closed, from when on it counts (the least retransmission timeout), and
 /// until it says so, in ns.
 const PROBE: u64 = 250_000_000;
-
-/// What is noted of one stream. All zero: nothing.
-pub struct Stalled {
-    /// TCP_USER_TIMEOUT, in ns; 0: none.
-    limit: AtomicU64,
-    /// Since when there is no room, in CLOCK_MONOTONIC ns; 0: there is.
-    since: AtomicU64,
-    /// The position up to which the peer had taken, as last seen.
-    taken: AtomicU64,
-    /// Bytes that it had not taken when a send last found no room.
-    full: AtomicU64,
-}
 
 impl Stalled {
     /// The option was set, to `milliseconds`.

@@ -8,9 +8,9 @@
 //! have a lean way in them, which calls nothing (`LEAN`), and go on from there to one that may.
 
 use crate as stream;
-use crate::deadlines;
+use crate::due;
 use crate::socket::{flag, Socket};
-use crate::waiting::wait;
+use crate::waiting::wake;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::{Attempt, SHORT};
 use shunt_segment::channel::{arm, state, word};
@@ -137,7 +137,7 @@ pub unsafe fn send<const ALONE: bool, const LEAN: bool>(
     // The look must follow the announcement: see `shunt_ring::bell`.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     // Now and then the peer may turn out to be gone: who only sends would not hear of it until the ring is full.
-    let behind = pipe.own.transmit.word.load(Ordering::Relaxed) as usize & (wait::LEAST_LOOK - 1);
+    let behind = pipe.own.transmit.word.load(Ordering::Relaxed) as usize & (wake::LEAST_LOOK - 1);
     if pipe.peer.wait.armed.load(Ordering::Relaxed) & ASKED != 0 {
         return Ok(tell(socket, fd, length));
     }
@@ -167,8 +167,8 @@ fn interrupted_sender(socket: &Socket, fd: i32, length: usize) -> isize {
 #[cold]
 #[inline(never)]
 fn tell(socket: &Socket, fd: i32, length: usize) -> isize {
-    wait::notify_after(socket, fd, arm::IN, length);
-    wait::check_peer_of_sender(socket, fd);
+    wake::notify_after(socket, fd, arm::IN, length);
+    wake::check_peer_of_sender(socket, fd);
     socket.outgoing().take_time(length);
     length as isize
 }
@@ -178,8 +178,8 @@ fn tell(socket: &Socket, fd: i32, length: usize) -> isize {
 #[inline(never)]
 fn look(socket: &Socket, fd: i32, length: usize) -> isize {
     let pipe = socket.outgoing();
-    if pipe.announced() as usize & (wait::look_after(length) - 1) < length {
-        wait::check_peer_of_sender(socket, fd);
+    if pipe.announced() as usize & (wake::look_after(length) - 1) < length {
+        wake::check_peer_of_sender(socket, fd);
     }
     pipe.take_time(length);
     length as isize
@@ -228,8 +228,8 @@ pub fn drained(socket: &Socket, fd: i32, flags: i32) -> bool {
     if !usual(socket, flags) || flags & MSG_DONTWAIT == 0 && !socket.has(flag::NONBLOCK) || socket.incoming().look().1 > 0 {
         return false;
     }
-    wait::check_peer(socket, fd);
-    deadlines::keep();
+    wake::check_peer(socket, fd);
+    due::keep();
     let (word, waiting) = socket.incoming().look();
     waiting == 0
         && word & (word::FIN | word::CLOSED | word::RST) == 0
@@ -261,7 +261,7 @@ pub fn arrives(socket: &Socket, length: usize, flags: i32) -> bool {
     if length > SHORT && socket.incoming().look().1 > SHORT {
         // A long message was there already.
         if socket.connected.sleeps.load(Ordering::Relaxed) > 0 {
-            wait::stayed_awake(socket);
+            wake::stayed_awake(socket);
         }
         return false;
     }
@@ -278,7 +278,7 @@ pub fn arrives(socket: &Socket, length: usize, flags: i32) -> bool {
         if pipe.look().1 > 0 {
             if block.expected_wait | socket.connected.sleeps.load(Ordering::Relaxed) as u64 > 3 {
                 block.expected_wait -= block.expected_wait / 4;
-                wait::stayed_awake(socket);
+                wake::stayed_awake(socket);
             }
             return true;
         }

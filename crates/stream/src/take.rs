@@ -3,7 +3,7 @@
 use super::distrust;
 use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
-use crate::waiting::{readiness, wait};
+use crate::waiting::{readiness, wake};
 use crate::{urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
@@ -171,7 +171,7 @@ pub fn taken(socket: &Socket, fd: i32) {
         readiness::end_may_come(socket);
     }
     if socket.has(flag::ASYNC | flag::TIMED) {
-        wait::arm_for_signals(socket, fd);
+        wake::arm_for_signals(socket, fd);
     }
 }
 
@@ -189,7 +189,7 @@ pub fn space_came_free(socket: &Socket, fd: i32) {
         let class = (peer >> word::CLASS_SHIFT) as usize & 7;
         let size = shunt_segment::area::RING_SIZE[class.min(shunt_segment::area::CLASSES - 1)] as usize;
         if waiting * 2 <= size {
-            wait::notify(socket, fd, arm::OUT);
+            wake::notify(socket, fd, arm::OUT);
         }
     }
 }

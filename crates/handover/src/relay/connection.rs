@@ -329,7 +329,7 @@ impl RelayedConnection {
         } else {
             // To sleep on the companion means to take bells off it, which are another owner's: it would sleep on. So the
             // clock decides.
-            shunt_stream::waiting::wait::check_peer(self.socket, self.stream);
+            shunt_stream::waiting::wake::check_peer(self.socket, self.stream);
             self.look = if self.outbound.is_empty() { (self.look * 2).min(LAST_LOOK) } else { FIRST_LOOK };
             wishes.look_again = wishes.look_again.min(now + self.look);
         }

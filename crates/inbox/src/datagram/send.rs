@@ -7,7 +7,7 @@ use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::lock;
 use shunt_segment::address::Address;
 use shunt_segment::inbox::ask;
-use shunt_stream::waiting::patience::Waited;
+use shunt_stream::patience::Waited;
 use shunt_sys::libc::{self, iovec, msghdr};
 use shunt_sys::{calls, cancel, clock, process, thread, Errno, Result};
 use shunt_table::sockaddr;

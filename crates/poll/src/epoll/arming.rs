@@ -14,7 +14,8 @@ use core::sync::atomic::Ordering;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style};
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::{bells, readiness, wait as waiting};
+use shunt_stream::waiting::{bells, wake as waiting};
+use shunt_stream::{events, sleep};
 use shunt_sys::clock;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_table::table;
@@ -42,7 +43,7 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     if socket.has(flag::SHARED) {
         hear_of_space(entry, socket);
     }
-    waiting::set_style(socket, style::POLL);
+    sleep::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))
 }
 
@@ -51,7 +52,7 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
 fn hear_of_space(entry: &'static Entry, socket: &Socket) {
     let wanted = entry.wanted();
     let may = wanted & SPACE != 0 && wanted & EXCLUSIVE == 0 && !entry.has(term::POKED | term::DISABLED | term::DORMANT);
-    if !may || readiness::events(socket, libc::POLLOUT) != 0 {
+    if !may || events::events(socket, libc::POLLOUT) != 0 {
         return;
     }
     let (Some(epfd), Some(fd)) = (entry.set().and_then(Set::descriptor), entry.descriptor()) else { return };

@@ -13,7 +13,7 @@ use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::accept::queues;
 use shunt_rendezvous::listen;
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::wait::barrier;
+use shunt_stream::waiting::wake::barrier;
 use shunt_stream::waiting::watchers::{Change, Watchers};
 use shunt_sys::{calls, libc};
 use shunt_table::private;

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_segment::channel::{state, word};
+use shunt_stream::events;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
 use shunt_sys::libc;
@@ -79,7 +80,7 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     let wanted = terms.events.load(Ordering::Relaxed);
     let asked = wanted & !MODES | ERR | HUP;
     if wanted & ET == 0 {
-        return Finding { events: readiness::events(socket, asked as i16) as u16 as u32, ..NOTHING };
+        return Finding { events: events::events(socket, asked as i16) as u16 as u32, ..NOTHING };
     }
     // In this order: what comes in between is then another edge, not a lost one.
     let (signature, news) = signature(socket, wanted);
@@ -88,7 +89,7 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     if !changed && asked & SPACE == 0 {
         return Finding { events: 0, signature, news, blocked };
     }
-    let now = readiness::events(socket, asked as i16) as u16 as u32;
+    let now = events::events(socket, asked as i16) as u16 as u32;
     let space = now & SPACE != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
     Finding { events: if changed || space { now } else { 0 }, signature, news, blocked }
 }
@@ -129,7 +130,7 @@ pub(super) fn find_bytes(entry: &'static Entry, socket: &Socket, wanted: u32) ->
     if !edge || flags & (term::FRESH | term::NO_SPACE) != 0 || !readiness::bytes_alone(socket) {
         return None;
     }
-    if space != 0 && readiness::events(socket, space as i16) as u16 as u32 != space {
+    if space != 0 && events::events(socket, space as i16) as u16 as u32 != space {
         return None;
     }
     Some(Finding { events: bytes | space, signature, news, blocked })

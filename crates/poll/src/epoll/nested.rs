@@ -12,7 +12,7 @@ use super::set::{activate, watcher, Set};
 use super::{events, ET, EXCLUSIVE, IN};
 use core::sync::atomic::{fence, Ordering};
 use shunt_rendezvous::accept::deferred;
-use shunt_stream::waiting::{bells, wait};
+use shunt_stream::waiting::{bells, wake};
 use shunt_sys::libc::{epoll_event, sigset_t};
 use shunt_sys::{calls, libc, Result};
 use shunt_table::table::Kind;
@@ -159,7 +159,7 @@ fn tell_others(set: &'static Set, epfd: i32, asker: Option<&'static Set>) {
         return;
     }
     if arm_all(set) {
-        wait::barrier();
+        wake::barrier();
     }
     let Some(_held) = set.lock.lock() else { return };
     if set.active().any(|entry| entry.inner().is_none() && events::find(entry).events != 0) {
@@ -215,7 +215,7 @@ const REST: u64 = 500_000;
 /// `deadline`, `mask`, `began`: the call's.
 pub fn rest_if_noisy(set: &'static Set, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
     match is_noisy(set) {
-        true => wait::pause(REST, deadline, mask, began),
+        true => wake::pause(REST, deadline, mask, began),
         false => Ok(()),
     }
 }

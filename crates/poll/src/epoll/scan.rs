@@ -12,7 +12,7 @@ use super::{datagrams, order, ET, EXCLUSIVE, IN, ONESHOT};
 use core::sync::atomic::Ordering;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::reconnect::shared_server;
-use shunt_stream::waiting::{spin, wait as waiting};
+use shunt_stream::waiting::{spin, wake as waiting};
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{clock, libc, user, Errno, Result};
 use shunt_table::table::Kind;

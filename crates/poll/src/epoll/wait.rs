@@ -14,9 +14,10 @@ use shunt_rendezvous::accept;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::deadlines;
+use shunt_stream::due;
 use shunt_stream::waiting::holding::Waiter;
 use shunt_stream::waiting::nudge::Beside;
-use shunt_stream::waiting::{nudge, spin, wait as waiting};
+use shunt_stream::waiting::{nudge, spin, wake as waiting};
 use shunt_sys::libc::{epoll_event, sigset_t};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
@@ -232,7 +233,7 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
     if turn != turn::STREAMS || answer.count == 0 {
         look(set, answer)?;
     }
-    if (due || deadline == 0) && deadlines::keep() && answer.count == 0 {
+    if (due || deadline == 0) && due::keep() && answer.count == 0 {
         look(set, answer)?;
     }
     let next = match turn {
@@ -262,13 +263,13 @@ fn peer_of(set: &'static Set) -> u32 {
     }
 }
 
-/// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
+/// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `sleep::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
     asleep_in(set, || {
         // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
         // be an event, so that nobody would announce it again.
         let watch = shunt_stream::progress::watch();
-        deadlines::keep();
+        due::keep();
         if arm_sleeping(set) {
             waiting::barrier();
         }

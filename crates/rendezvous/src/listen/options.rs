@@ -5,10 +5,11 @@ use crate::options::kinds::INHERITED;
 use crate::options::tcp::{note_given, note_set};
 use crate::options::{defer, defer_for, multipath};
 use core::sync::atomic::Ordering;
-use shunt_stream::earlier;
 use shunt_stream::options::effects::apply;
-use shunt_stream::options::judge::{Judge, LONGEST};
+use shunt_stream::options::judge::Judge;
 use shunt_stream::options::limits;
+use shunt_stream::socket::option_history;
+use shunt_stream::socket::stored::LONGEST;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, clock};
@@ -23,7 +24,7 @@ pub unsafe fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, nam
     let Some(_setup) = SETUP.lock() else { return };
     let now = clock::ticks();
     if accept::someone_waits(listener) {
-        earlier::before_change(listener, now);
+        option_history::before_change(listener, now);
     }
     // SAFETY: passed on.
     unsafe { note_given(fd, listener, level, name, data, length) };
@@ -65,7 +66,7 @@ pub fn follow(listener: &Socket) {
     }
     let is_it = |fd: &i32| table::get(*fd).object::<Socket>().is_some_and(|socket| core::ptr::eq(socket, listener));
     let Some(fd) = table::programs().find(is_it) else { return };
-    earlier::before_change(listener, time);
+    option_history::before_change(listener, time);
     listener.listening.options_time.store(time, Ordering::Relaxed);
     read_back(fd, listener);
 }
@@ -108,7 +109,7 @@ const UNLIMITED: [u8; 4] = u32::MAX.to_ne_bytes();
 /// Under the set-up lock.
 pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     follow(listener);
-    let earlier = earlier::at(listener, time);
+    let earlier = option_history::at(listener, time);
     let list = earlier.unwrap_or(&listener.stored);
     if multipath::is(listener) {
         accepted.stored.store(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNLIMITED);

@@ -8,7 +8,7 @@ use super::kinds::{changed_with, leaves_information};
 use super::{judge_of, multipath};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_stream::options::effects::integer;
-use shunt_stream::options::stored::{Entry, Stored};
+use shunt_stream::socket::stored::{Entry, Stored};
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, c_int, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::Result;

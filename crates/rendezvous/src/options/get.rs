@@ -4,7 +4,7 @@ use super::kinds::leaves_information;
 use super::{constants, judge_of, multipath};
 use crate::options::information;
 use core::sync::atomic::Ordering;
-use shunt_stream::deadlines;
+use shunt_stream::due;
 use shunt_stream::options::effects::integer;
 use shunt_stream::options::judge::Judge;
 use shunt_stream::options::limits;
@@ -26,7 +26,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
     }
     let name = limits::name(level, name);
     catch_up(socket);
-    deadlines::keep();
+    due::keep();
     // SAFETY: passed on.
     unsafe {
         let family = socket.family.load(Ordering::Relaxed);

@@ -4,8 +4,8 @@
 //!
 //! Any other value is the judge's, who knows what becomes of it, or the error.
 
-use shunt_stream::options::judge::LONGEST;
 use shunt_stream::options::limits::NO_TIME;
+use shunt_stream::socket::stored::LONGEST;
 use shunt_sys::libc::{self, c_int, linger, socklen_t, timeval, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{user, Result};
 

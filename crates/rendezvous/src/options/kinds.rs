@@ -1,6 +1,6 @@
 //! What is known of options by their names: facts of the kernel, in tables.
 
-use shunt_stream::options::stored::Entry;
+use shunt_stream::socket::stored::Entry;
 use shunt_sys::libc::{self, c_int, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options of which the kernel thinks the same whatever the state of the socket, and which servers set on each connection:

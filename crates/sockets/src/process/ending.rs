@@ -16,7 +16,7 @@ use shunt_rendezvous::accept;
 use shunt_rendezvous::close::say_end;
 use shunt_stream::settle;
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::wait;
+use shunt_stream::waiting::wake;
 use shunt_sys::{calls, clock, libc};
 use shunt_table::process::kernel_only;
 use shunt_table::table;
@@ -73,7 +73,7 @@ pub fn end() {
         sending.keep_from_threads();
         receiving.keep_from_threads();
         if !last {
-            wait::ring_for_others(socket, fd);
+            wake::ring_for_others(socket, fd);
             settle::tell(socket);
         }
     }

@@ -4,13 +4,11 @@
 //! stream that it speaks for, and has what only a connected socket has: segment sizes, windows, a route. Where that is
 //! not possible it is a fresh socket. It ends with a reset, which leaves nothing behind.
 
+use crate::socket::stored::LONGEST;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, linger, sockaddr_in, sockaddr_in6, socklen_t, SOL_SOCKET};
 use shunt_sys::{calls, Errno, Result};
-
-/// Longest option that is kept.
-pub const LONGEST: usize = 16;
 
 /// How long a judge of MPTCP may take to connect to itself, which it does at once.
 const MOST_NS: i64 = 100_000_000;

@@ -3,8 +3,8 @@
 //! A time of zero, or one that is too long for the kernel's clock, is no limit. Negative seconds are no time at all: a call acts as with
 //! O_NONBLOCK. getsockopt(2) tells zero of both, so what was given is kept, as [`NO_TIME`], wherever the kernel cannot be asked.
 
-use super::judge::LONGEST;
-use super::stored::Entry;
+use crate::socket::stored::Entry;
+use crate::socket::stored::LONGEST;
 use shunt_sys::libc::{self, c_int, socklen_t, timeval, SOL_SOCKET};
 use shunt_sys::{clock, user};
 

@@ -1,17 +1,16 @@
 //! What a stream has besides what every socket has, and besides the line that each send and receive reads.
 
 use super::names::Names;
+use super::parts::{Restraint, Stalled};
 use super::Socket;
-use crate::restraint::Restraint;
 use crate::seen::Seen;
-use crate::stalled::Stalled;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A stream's part of a socket.
 pub struct Connected {
     /// A handler was told that both directions have ended, or is not to be ([`crate::waiting::owner::say_cause`]): 1.
     pub end_told: AtomicU32,
-    /// Sleeps since the last run of waits that ended awake; see `wait::announce`.
+    /// Sleeps since the last run of waits that ended awake; see `wake::announce`.
     pub sleeps: AtomicU32,
     /// Waits that ended awake since the last sleep.
     pub spins: AtomicU32,

@@ -1,6 +1,6 @@
 //! What a listener has besides what every socket has. Fields are written by the crates above, which know what they mean.
 
-use crate::earlier::History;
+use crate::socket::option_history::History;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A listener's part of a socket.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::options::effects::apply;
-use crate::options::stored::Stored;
 use crate::options::{limits, owners};
+use crate::socket::stored::Stored;
 use shunt_sys::libc::{SOL_SOCKET, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO};
 
 fn set(end: &End, name: i32, value: i32) {

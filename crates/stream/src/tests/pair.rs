@@ -7,7 +7,7 @@
 
 use crate::pieces::Pieces;
 use crate::socket::{self, flag, Socket};
-use crate::waiting::{readiness, wait};
+use crate::waiting::{readiness, wake};
 use core::sync::atomic::Ordering;
 use shunt_config::Options;
 use shunt_link as link;
@@ -157,7 +157,7 @@ impl End {
 
     /// What poll(2) says of it, asked for these events and those that it always tells.
     pub fn events(&self, asked: i16) -> i16 {
-        readiness::events(self.socket, asked | libc::POLLERR | libc::POLLHUP)
+        crate::events::events(self.socket, asked | libc::POLLERR | libc::POLLHUP)
     }
 
     /// O_NONBLOCK.
@@ -171,7 +171,7 @@ impl End {
     pub fn close(&self, reset: bool) {
         table::take(self.fd);
         self.socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST } else { 0 });
-        wait::notify(self.socket, self.fd, shunt_segment::channel::arm::IN | shunt_segment::channel::arm::OUT);
+        wake::notify(self.socket, self.fd, shunt_segment::channel::arm::IN | shunt_segment::channel::arm::OUT);
         calls::close(self.fd).expect("an open descriptor");
     }
 

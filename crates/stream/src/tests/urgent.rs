@@ -55,7 +55,7 @@ fn at_the_mark() {
     let Pair { near, far } = &Pair::new();
     near.send(b"ab", 0).unwrap();
     near.send(b"!", MSG_OOB).unwrap();
-    assert!(!crate::urgent::at_mark(far.socket));
+    assert!(!crate::mark::at_mark(far.socket));
     far.text(64, 0).unwrap();
-    assert!(crate::urgent::at_mark(far.socket));
+    assert!(crate::mark::at_mark(far.socket));
 }

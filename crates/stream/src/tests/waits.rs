@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::waiting::holding::Waiter;
-use crate::waiting::wait;
+use crate::waiting::wake;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::clock;
@@ -50,7 +50,7 @@ fn to_and_fro_without_losing_a_bell() {
 fn a_deadline_that_is_over_is_not_slept_for() {
     let Pair { far, .. } = &Pair::new();
     let began = shunt_sys::thread::handled();
-    assert_eq!(wait::wait(far.socket, far.fd, arm::IN, clock::monotonic_ns(), began), Err(EAGAIN));
+    assert_eq!(crate::sleep::wait(far.socket, far.fd, arm::IN, clock::monotonic_ns(), began), Err(EAGAIN));
     assert_eq!(far.socket.own().wait.sleepers.load(Ordering::Relaxed), 0, "the account is closed");
 }
 
@@ -59,8 +59,8 @@ fn what_is_there_is_not_waited_for() {
     let Pair { near, far } = &Pair::new();
     near.send(b"x", 0).unwrap();
     let began = shunt_sys::thread::handled();
-    assert_eq!(wait::wait(far.socket, far.fd, arm::IN, u64::MAX, began), Ok(()));
-    assert_eq!(wait::wait(far.socket, far.fd, arm::OUT, u64::MAX, began), Ok(()));
+    assert_eq!(crate::sleep::wait(far.socket, far.fd, arm::IN, u64::MAX, began), Ok(()));
+    assert_eq!(crate::sleep::wait(far.socket, far.fd, arm::OUT, u64::MAX, began), Ok(()));
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn a_socket_that_waits_lingers_when_its_number_is_closed() {
 #[test]
 fn a_byte_that_no_bell_accounts_for_breaks_the_connection_off() {
     let Pair { near, far } = &Pair::new();
-    assert!(wait::write_bell(near.fd, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL));
+    assert!(wake::write_bell(near.fd, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL));
     assert_eq!(error(far.text(64, NOW)), libc::ECONNRESET, "it was put there past the library");
 }
 
 #[test]
 fn a_bell_that_is_counted_is_no_byte_of_the_stream() {
     let Pair { near, far } = &Pair::new();
-    wait::ring(near.socket, near.fd);
+    wake::ring(near.socket, near.fd);
     assert_eq!(far.text(64, NOW), Err(EAGAIN));
     near.send(b"x", 0).unwrap();
     assert_eq!(far.text(64, 0).unwrap(), "x");

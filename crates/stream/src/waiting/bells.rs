@@ -16,23 +16,16 @@
 //!
 //! [`Hold::when_all_heard`]: crate::waiting::holding::Hold::when_all_heard
 
+use crate::socket::parts::Ear;
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
 use crate::waiting::{foreign, readiness, watchers};
-use core::sync::atomic::{fence, AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{fence, Ordering};
 use shunt_ring::tally::Before;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, epoll_event, timespec, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
 use shunt_table::private;
-
-/// A process's own ear for the bells of a side that others have, too.
-pub struct Ear {
-    /// An epoll descriptor; -1: not made yet.
-    descriptor: AtomicI32,
-    /// It hears [`poke`] as well.
-    space: AtomicBool,
-}
 
 impl Ear {
     /// A fresh object's.
@@ -291,4 +284,13 @@ fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
         Err(_) => readiness::note_gone(socket),
     }
     Found::Nothing
+}
+
+/// The companion reads as ended: an edge for every set of every process that has it, besides.
+#[cold]
+pub fn end_companion(socket: &Socket, fd: i32) {
+    socket.set(flag::SPENT);
+    socket.hold.while_open(socket, fd, |fd| {
+        let _ = calls::shutdown(fd, libc::SHUT_RD);
+    });
 }

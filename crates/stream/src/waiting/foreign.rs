@@ -12,9 +12,9 @@
 //! It is looked at where bells are taken anyway, where a set hears one, where the kernel is asked whether the peer lives, before
 //! the end is read, and before a companion serves another connection ([`is_left`]).
 
-use crate as stream;
 use crate::socket::{flag, Socket};
-use crate::waiting::wait;
+use crate::waiting::bells;
+use crate::waiting::wake;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::tally::{Before, Tally};
 use shunt_segment::channel::{state, word, ChannelPage, BELL};
@@ -126,7 +126,7 @@ fn memory_of_bells(count: u32) -> u64 {
 fn measure() -> Result<u32> {
     let mut pair = [-1; 2];
     calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
-    let unread = if wait::write_bell(pair[0], 0) { calls::bytes_unread(pair[0]) } else { Ok(0) };
+    let unread = if wake::write_bell(pair[0], 0) { calls::bytes_unread(pair[0]) } else { Ok(0) };
     for end in pair {
         let _ = calls::close(end);
     }
@@ -146,9 +146,9 @@ pub fn break_off(socket: &Socket, fd: i32) {
         drop(held);
     }
     // Who holds the lock publishes a word of its own: so the peer hears a bell in any case, and finds the reason ([`note_broken`]).
-    wait::ring(socket, fd);
+    wake::ring(socket, fd);
     tell(socket, Reason::ForeignBytes);
-    stream::end_companion(socket, fd);
+    bells::end_companion(socket, fd);
 }
 
 /// The connection is over here, with an error. False: it was already, and may have told its error.

@@ -14,12 +14,11 @@ mod aside;
 
 pub use aside::{carried, dissolved, given_up, left, put_back, set_aside};
 
+use crate::socket::parts::Hold;
 use crate::socket::{flag, Socket};
 use crate::waiting::nudge::Beside;
-use crate::waiting::{nudge, wait};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use shunt_ring::bell_consumer::BellConsumer;
-use shunt_ring::passage::Passage;
+use crate::waiting::{nudge, wake};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use shunt_segment::channel::arm;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
@@ -89,26 +88,6 @@ pub fn fill(ends: &'static Ends) {
 fn ends() -> Option<&'static Ends> {
     // SAFETY: null, or the static that `fill` was given.
     unsafe { ENDS.load(Ordering::Acquire).as_ref() }
-}
-
-/// The number of waiters, and what keeps the open file when no descriptor does.
-pub struct Hold {
-    /// Counts them by [`WAITER`], and by [`ASLEEP`] those waits in a set that are one with a sleep in it.
-    waiters: AtomicU64,
-    /// The private duplicate, or [`NONE`].
-    number: AtomicI32,
-    /// The kernel's end of a stream that has become the kernel's, for calls that go on there, or [`NONE`].
-    end: AtomicI32,
-    /// Of a stream's numbers: [`aside::state`].
-    state: AtomicU32,
-    /// Waits on a socket that may be asleep, and who takes their bells.
-    gate: BellConsumer,
-    /// Those who ring by its descriptors, and who closes one.
-    passage: Passage,
-    /// 1: a sleeper was woken by a bell that is not taken yet.
-    woken: AtomicU32,
-    /// How often in a row nobody could take them, because others slept.
-    in_vain: AtomicU32,
 }
 
 /// How often the pause of those who could not take bells is doubled.
@@ -199,11 +178,11 @@ impl Hold {
         })
     }
 
-    /// Gives those a processor who were woken: 20 us at first, twice as long each time, as [`wait::pause`]. In no section, and
+    /// Gives those a processor who were woken: 20 us at first, twice as long each time, as [`wake::pause`]. In no section, and
     /// uncounted.
     pub fn let_others_go(&self, deadline: u64, mask: *const libc::sigset_t, looked: u64) -> Result<()> {
         let round = self.in_vain.fetch_add(1, Ordering::Relaxed).min(DOUBLED);
-        wait::pause(20_000 << round, deadline, mask, looked)
+        wake::pause(20_000 << round, deadline, mask, looked)
     }
 
     /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, who
@@ -306,7 +285,7 @@ impl Hold {
             }
             if let Lingerer::Socket(socket) = what {
                 if socket.kind() == table::Kind::Stream {
-                    wait::notify(socket, fd, arm::IN | arm::OUT); // for those who found no number to ring by
+                    wake::notify(socket, fd, arm::IN | arm::OUT); // for those who found no number to ring by
                 }
             }
         }

@@ -6,7 +6,7 @@
 //! kernel, because their clients' connections arrive at descriptors that the program does not know.
 
 use crate::socket::{flag, Socket};
-use crate::waiting::{readiness, wait};
+use crate::waiting::{readiness, wake};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, c_int};
@@ -33,7 +33,7 @@ pub fn set_async(socket: &'static Socket, kind: Kind, on: bool) {
     if !on {
         socket.clear(flag::ASYNC);
         if kind == Kind::Stream {
-            wait::ring_always(socket, false);
+            wake::ring_always(socket, false);
         }
         return;
     }
@@ -41,7 +41,7 @@ pub fn set_async(socket: &'static Socket, kind: Kind, on: bool) {
     match kind {
         Kind::Stream => {
             socket.set(flag::SPENT);
-            wait::ring_always(socket, true);
+            wake::ring_always(socket, true);
         }
         _ => socket.set(flag::OWNED),
     }
@@ -107,7 +107,7 @@ impl Owner {
         if socket.has(flag::ASYNC) {
             let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(libc::O_RDWR);
             let _ = calls::fcntl(fd, libc::F_SETFL, (flags | libc::O_ASYNC) as usize);
-            wait::ring_always(socket, true);
+            wake::ring_always(socket, true);
             self.connected(fd);
         }
     }

@@ -2,13 +2,14 @@
 //!
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
+use crate::settle;
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
-use crate::{corked, error_queue, restraint, urgent};
+use crate::{corked, mark};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
-use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use shunt_sys::libc::POLLHUP;
 
 /// Whoever waits for more than so many bytes adds them to his conditions with this shift: a reader who has seen them
 /// (MSG_PEEK with MSG_WAITALL), or for whom they do not count.
@@ -262,7 +263,7 @@ fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
     // Somebody may sleep until it comes. The reader looks at the word after it has taken bytes, and without a fence.
     let known = socket.end_behind.load(Ordering::Relaxed) != 0;
     if !known && !socket.alone() && socket.end_behind.swap(1, Ordering::SeqCst) == 0 {
-        crate::waiting::wait::barrier();
+        crate::waiting::wake::barrier();
         return pipe.look().1 > window;
     }
     true
@@ -280,8 +281,8 @@ pub fn end_may_come(socket: &Socket) {
 
 /// Whether so many unread bytes make it readable (SO_RCVLOWAT).
 #[inline(always)]
-fn is_enough(socket: &Socket, waiting: usize) -> bool {
-    waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket)
+pub(crate) fn is_enough(socket: &Socket, waiting: usize) -> bool {
+    waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + mark::withheld(socket)
 }
 
 /// Whether bytes are all that there may be to tell of the stream, and nothing of it is to be looked after.
@@ -315,50 +316,14 @@ pub fn bytes_alone(socket: &Socket) -> bool {
     waits(socket, socket.peer().post.word.load(Ordering::Acquire)) && is_plain(socket)
 }
 
-/// What holds of a connection that another owner of the side has dissolved: it is closed, and neither half was shut
-/// (tcp_disconnect).
-#[cold]
-fn dissolved(own: u32) -> i16 {
-    let error = if own & (state::RESET_DUE | state::PIPE_DUE) != 0 { POLLERR } else { 0 };
-    POLLOUT | POLLWRNORM | POLLHUP | error
-}
-
-/// Those of the events of poll(2) in `asked` that hold now.
-#[inline]
-pub fn events(socket: &Socket, asked: i16) -> i16 {
-    crate::options::owners::catch_up(socket);
-    let incoming = socket.incoming();
-    let (peer, waiting) = incoming.look();
-    let own_state = observe(socket, peer);
-    let done = own_state & state::DONE != 0;
-    if own_state & state::DISSOLVED != 0 {
-        return dissolved(own_state) & asked;
-    }
-    let end = done || end_shows(socket, peer, own_state, waiting);
-    let no_receive = end || own_state & state::SHUT_RD != 0;
-    let no_send = done || socket.outgoing().announced() & word::FIN != 0;
-    let mut events = 0;
-    if no_receive {
-        events |= POLLIN | POLLRDNORM | POLLRDHUP;
-        if no_send {
-            events |= POLLHUP;
-        }
-    } else if is_enough(socket, waiting) {
-        events |= POLLIN | POLLRDNORM;
-    }
-    if no_send {
-        events |= POLLOUT | POLLWRNORM;
-    } else if asked & (POLLOUT | POLLWRNORM) != 0 {
-        let (free, size) = socket.outgoing().writable();
-        if free * 3 >= size || restraint::can_grow(socket) {
-            events |= POLLOUT | POLLWRNORM;
-        }
-    }
-    if own_state & (state::RESET_DUE | state::PIPE_DUE) != 0 || error_queue::pending(socket) {
-        events |= POLLERR;
-    }
-    if urgent::pending(socket) {
-        events |= POLLPRI;
-    }
-    events & asked
+/// Whether a send is to look closer, for another reason than want of room: an end, or what is owed to a peer before.
+pub(crate) fn has_ended(socket: &Socket) -> bool {
+    let own = socket.own().receive.state.load(Ordering::Relaxed);
+    let peer = socket.peer().post.word.load(Ordering::Acquire);
+    own & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE) != 0
+        || peer & (word::CLOSED | word::RST) != 0
+        || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
+        || socket.outgoing().announced() & word::FIN != 0
+        || socket.has(flag::UNACCEPTED)
+        || settle::owed(socket)
 }

@@ -3,8 +3,8 @@
 //! They sleep beside nothing ([`crate::waiting::nudge`]), because that would cost each sleep a system call. So they are looked for in proc(5)
 //! and sent a signal. That happens when a connection becomes the kernel's, and is rare.
 
+use crate::socket::parts::Hold;
 use crate::socket::Socket;
-use crate::waiting::holding::Hold;
 use shunt_sys::libc::{self, timespec, AT_FDCWD, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, clock, interrupt_sleep, sleeping, thread};
 use shunt_table::procfs::{numbers, Path};

@@ -10,7 +10,7 @@
 //! woken for each. So that is tried even where waits are long.
 
 use crate::socket::Socket;
-use crate::waiting::wait;
+use crate::waiting::wake;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::Wait;
 use shunt_sys::libc::timespec;
@@ -128,7 +128,7 @@ pub fn comes(socket: &Socket, word: u64) -> bool {
             let block = unsafe { &mut *thread::block() };
             if block.expected_wait | socket.connected.sleeps.load(Ordering::Relaxed) as u64 > 3 {
                 block.expected_wait -= block.expected_wait / 4;
-                wait::stayed_awake(socket);
+                wake::stayed_awake(socket);
             }
             return true;
         }

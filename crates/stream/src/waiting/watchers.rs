@@ -3,12 +3,9 @@
 //! A socket has the head of a list whose entries belong to the room of sets, which fills the table in at start-up. A socket that no set
 //! watches costs a look at that head.
 
+use crate::socket::parts::Head;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicPtr, Ordering};
-
-/// First entry of a list of watchers.
-#[derive(Default)]
-pub struct Head(AtomicPtr<()>);
 
 impl Head {
     /// Whether no set watches.

@@ -127,7 +127,7 @@ impl RelayedConnection {
         self.look = FIRST_LOOK;
         drop(_held);
         // The sender may sleep for the space.
-        shunt_stream::waiting::wait::notify(self.socket, self.stream, arm::OUT);
+        shunt_stream::waiting::wake::notify(self.socket, self.stream, arm::OUT);
     }
 
     /// How much the program's queue holds for sure, however its bytes came.

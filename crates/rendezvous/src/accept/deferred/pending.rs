@@ -11,7 +11,7 @@ use shunt_ring::{bell, claim};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, word, ChannelPage, STAMP_POSITION};
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::wait;
+use shunt_stream::waiting::wake;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
 use shunt_table::global::{Guard, LockedCell};
@@ -225,7 +225,7 @@ pub(super) fn show(place: usize) {
 /// Arms for the client's first bytes.
 pub(super) fn listen_to(waiting: &Waiting) {
     if bell::arm(&waiting.page().sides[1].wait, arm::IN) {
-        wait::barrier();
+        wake::barrier();
     }
 }
 

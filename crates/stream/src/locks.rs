@@ -3,8 +3,8 @@
 //! Threads of one process exclude each other by a private word. A side that several processes own has a word in shared memory as
 //! well.
 
-use super::{flag, Socket};
-use crate::waiting::patience::Patience;
+use crate::patience::Patience;
+use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::lock;
 use shunt_segment::channel::state;

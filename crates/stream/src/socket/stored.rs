@@ -2,12 +2,14 @@
 //!
 //! Threads that set options of one socket at the same time can mix up their values, which are all of this process.
 
-use crate::options::judge::LONGEST;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::c_int;
 
 /// Different options of one socket; more than any program sets.
 const MOST: usize = 64;
+/// Longest option that is kept.
+pub const LONGEST: usize = 16;
+
 const WORDS: usize = LONGEST / 8;
 
 /// An option, and what it was set to.

@@ -6,7 +6,7 @@
 //! that processes make of these differ by more than lies between two calls. A client that lies about it gets one of these
 //! sets: it learns and gains nothing.
 
-use crate::options::stored::Stored;
+use super::stored::Stored;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::{clock, mapping};
