@@ -15,7 +15,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
 use shunt_stream::waiting::owner;
-use shunt_stream::waiting::signals::CHANGING;
+use shunt_stream::waiting::signals::changing;
 use shunt_sys::action::Action;
 use shunt_sys::section::Section;
 use shunt_sys::{action, calls, cancel, dispatch, section, sleeper, sleeping, syscall, thread, user};
@@ -189,7 +189,7 @@ fn open_traps(number: c_int, disposition: &Disposition) {
 
 /// A handler for one time has come. Of a signal that is ignored by default the next one must interrupt nothing.
 unsafe fn reset(number: c_int, disposition: &Disposition, handler: usize) {
-    let _changing = CHANGING.lock();
+    let _changing = changing().lock();
     if disposition.handler.compare_exchange(handler, SIG_DFL, Ordering::AcqRel, Ordering::Relaxed).is_err() || is_kept(number) {
         return; // another thread has changed it; our look at a fault stays
     }
@@ -237,7 +237,7 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
         let (wanted, told) = (action.cast::<libc::sigaction>(), old.cast::<libc::sigaction>());
         let Some(disposition) = SIGNALS.dispositions.get(number as usize) else { return real::sigaction(number, action, old) };
         let _section = Section::begin();
-        let _changing = CHANGING.lock();
+        let _changing = changing().lock();
         let mut before = core::mem::zeroed::<libc::sigaction>();
         let result = match wanted.as_ref() {
             None => real::sigaction(number, core::ptr::null(), (&raw mut before).cast()),

@@ -11,7 +11,7 @@
 //!
 //! While other processes own the side as well, it keeps a second descriptor of the program's end. Then it *lends* what it
 //! gives to the program: the bytes stay in the ring until the program has read them, and can be taken back; see
-//! [`shunt_stream::settle`].
+//! [`shunt_stream::flush_relays`].
 
 mod connection;
 mod deferred_close;
@@ -156,7 +156,7 @@ struct Post {
 fn work(tasks: &[RelayTask], mut post: Post) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
-    shunt_stream::settle::OWN.store(post.id, Ordering::Relaxed);
+    shunt_stream::flush_relays::OWN.store(post.id, Ordering::Relaxed);
     shunt_remote::forget();
     forks::child();
     shunt_table::process::helper::name(c"shunt-relay");

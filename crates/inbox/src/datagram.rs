@@ -61,6 +61,10 @@ pub(crate) struct Common {
     changes: AtomicU32,
     /// Counts of owners of AF_UNIX ends, in memory that children share ([`crate::local`]); null: none yet.
     pub(crate) cards: AtomicPtr<AtomicU32>,
+    /// Forks whose children share sockets.
+    witnesses: fork_sharing::Witnesses,
+    /// Inboxes, as the process has them.
+    boxes: inbox_table::Boxes,
 }
 
 pub(crate) static COMMON: Common = Common {
@@ -68,6 +72,8 @@ pub(crate) static COMMON: Common = Common {
     watchers: AtomicPtr::new(core::ptr::null_mut()),
     changes: AtomicU32::new(0),
     cards: AtomicPtr::new(core::ptr::null_mut()),
+    witnesses: fork_sharing::Witnesses::new(),
+    boxes: inbox_table::Boxes::new(),
 };
 
 /// A UDP socket, private to the process. Descriptors made by dup share it.

@@ -16,8 +16,8 @@ use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_stream::deadlines;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::{no_longer_asleep, Waiter};
-use shunt_stream::waiting::nudge::Beside;
-use shunt_stream::waiting::{bells, nudge, readiness, spin, wake};
+use shunt_stream::waiting::wake_pollers::Beside;
+use shunt_stream::waiting::{bells, readiness, spin, wake, wake_pollers};
 use shunt_stream::{due, events, sleep};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::sleeper::Sleeper;
@@ -528,9 +528,9 @@ impl<'a> Query<'a> {
             Sleeper::begin(this.cast(), || {
                 let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.connected.stalled.limited();
                 if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
-                    (*this).beside = nudge::NEWS.begin();
+                    (*this).beside = wake_pollers::news().begin();
                 } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {
-                    (*this).beside = nudge::CARRIED.begin();
+                    (*this).beside = wake_pollers::of_carried().begin();
                 }
                 // Another thread may close a descriptor during the sleep: the sockets that were counted are remembered.
                 for (entry, counted) in self.entries.iter().zip((*this).sleepers.iter_mut()) {

@@ -16,7 +16,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
 use shunt_station::{Discovery, Station, Stream, LISTENERS};
 use shunt_stream::corked;
-use shunt_stream::waiting::{foreign, wake};
+use shunt_stream::waiting::{bypass, wake};
 use shunt_sys::libc::{
     self, epoll_event, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT,
 };
@@ -515,8 +515,8 @@ impl Keeper {
         let mut bytes = [0u8; 256];
         let got = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 256, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
         let far = self.home.far(stream);
-        if got.is_ok_and(|got| foreign::past(far, &bytes[..got])) {
-            foreign::say_why(far);
+        if got.is_ok_and(|got| bypass::past(far, &bytes[..got])) {
+            bypass::say_why(far);
             Rings::of(self.home).refuse(stream);
         }
         // A program that is none of the station's says only that it holds bytes back, and one that was killed nothing.

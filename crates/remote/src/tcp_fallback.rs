@@ -32,7 +32,7 @@ use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
-use shunt_stream::in_line;
+use shunt_stream::tcp_oob;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK};
 use shunt_sys::{calls, Errno, Result};
 
@@ -594,7 +594,7 @@ impl Tending<'_, '_> {
                 return;
             }
             // SAFETY: room of ours.
-            match unsafe { in_line::take(self.shadow.fd, bytes.as_mut_ptr(), room) } {
+            match unsafe { tcp_oob::take(self.shadow.fd, bytes.as_mut_ptr(), room) } {
                 // The kernel tells a reset once.
                 Ok((0, _)) if self.shadow.reset_at != 0 => return self.pump.broken(self.stream),
                 Ok((0, _)) => self.pump.ended(self.stream),

@@ -15,6 +15,9 @@ const GROUP_NS: u64 = 1_000_000_000;
 
 const ANSWERS: usize = 16;
 
+/// The names that the kernel tells come in pieces of no more than this, in words.
+const PIECE: usize = 2048;
+
 /// What is believed of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -61,6 +64,8 @@ struct Connecting {
     begun: AtomicU32,
     /// The link, plus one, of a bid of which the server's program was told and that was withdrawn. Under the set-up lock.
     on_its_way: AtomicU32,
+    /// Room for a piece of the names that the kernel tells. Under the set-up lock.
+    piece: LockedCell<[u32; PIECE]>,
 }
 
 static CONNECTING: Connecting = Connecting {
@@ -68,6 +73,7 @@ static CONNECTING: Connecting = Connecting {
     walked: AtomicU32::new(0),
     begun: AtomicU32::new(0),
     on_its_way: AtomicU32::new(0),
+    piece: LockedCell::new([0; PIECE]),
 };
 
 pub(crate) fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
@@ -115,6 +121,11 @@ pub(crate) fn step() -> u32 {
 /// The link of a bid that was withdrawn when the server's program had been told of it, plus one; 0: there is none. Under the set-up lock.
 pub(crate) fn bid_on_its_way() -> &'static AtomicU32 {
     &CONNECTING.on_its_way
+}
+
+/// Room for a piece of the names that the kernel tells. Under the set-up lock.
+pub(crate) fn piece() -> &'static LockedCell<[u32; PIECE]> {
+    &CONNECTING.piece
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     }
     drop((receiving, sending));
     if !last {
-        shunt_stream::settle::tell(socket);
+        shunt_stream::flush_relays::tell(socket);
     }
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close_at(&socket.private_fd);

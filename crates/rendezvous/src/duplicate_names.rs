@@ -7,6 +7,7 @@
 //!
 //! A companion keeps its name while it is kept for another connection. Of another process's it cannot be told whether one lives on it: it counts.
 
+use crate::answers;
 use shunt_link as link;
 use shunt_link::ports::shared::{any, is_shared, share};
 use shunt_segment::address::Address;
@@ -14,7 +15,7 @@ use shunt_segment::name::Hello;
 use shunt_stream::socket::{flag, of_channel, stream, Socket};
 use shunt_sys::libc::{self, sockaddr, socklen_t, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
 use shunt_sys::{calls, Errno};
-use shunt_table::global::{self, LockedCell};
+use shunt_table::global;
 use shunt_table::{diag, route, table};
 
 /// bind(2) of the TCP socket `fd` to a port of the program's choice, first without SO_REUSEADDR, so that it shows whether another socket has the port.
@@ -67,14 +68,10 @@ fn is_here(client: &Address, server: &Address) -> bool {
         || link::lent_pages().any(|page| of_channel(page) == pair)
 }
 
-/// The names that the kernel tells come in pieces of no more than this, in words.
-const PIECE: usize = 2048;
-static PIECES: LockedCell<[u32; PIECE]> = LockedCell::new([0; PIECE]);
-
 /// Whether a process has the client's end. `false` where the kernel tells nothing.
 fn is_elsewhere(client: &Address, server: &Address) -> bool {
     // SAFETY: the set-up lock is held.
-    let room = unsafe { &mut *PIECES.get() };
+    let room = unsafe { &mut *answers::piece().get() };
     diag::any_unix_name(room, |name| {
         Hello::decode(name)
             .is_some_and(|hello| hello.client == *client && hello.server == *server && !link::lends(hello.nonce, hello.sequence))

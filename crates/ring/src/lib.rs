@@ -19,7 +19,7 @@
 //! Datagrams go through an [`inbox`]: whole records in one total order, from many senders.
 //!
 //! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
-//! sleep protocol, [`tally`] tells bells from what else comes to a companion, [`gate`] keeps threads from taking each other's
+//! sleep protocol, [`tally`] tells bells from what else comes to a companion, [`bell_consumer`] keeps threads from taking each other's
 //! bells, [`passage`] from ringing at a number that was closed, [`offers`] is the queue of connections made in memory, and
 //! [`claim`] says which connection of a channel is taken. All are checked with loom (`tests/loom_*`), as is the ring;
 //! `tests/hostile` and `fuzz/` play the peer that writes whatever it likes.

@@ -25,7 +25,7 @@
 use crate::socket::{flag, Socket};
 use crate::waiting::wake;
 use crate::waiting::watchers::Change;
-use crate::{deadlines, settle};
+use crate::{deadlines, flush_relays};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::arm;
@@ -137,7 +137,7 @@ pub(super) fn settle(socket: &Socket, before: Before, hold: bool) -> News {
 pub fn push(socket: &Socket, fd: i32) {
     // A handler that jumps out of this has the receiver take it.
     let Ok(held) = socket.lock_send() else { return };
-    let any = socket.outgoing().held() > 0 && !settle::owed(socket);
+    let any = socket.outgoing().held() > 0 && !flush_relays::owed(socket);
     if any {
         socket.outgoing().push();
     }

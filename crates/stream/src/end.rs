@@ -99,7 +99,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         if wake::peer_is_signalled(socket) {
             wake::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
         }
-        crate::waiting::nudge::all();
+        crate::waiting::wake_pollers::all();
         // With the peer's end before ours all is over, and no bell comes any more that would tell others who have this side.
         if socket.has(flag::SHARED) {
             match socket.incoming().look().0 & word::FIN {

@@ -5,7 +5,7 @@
 //! (Documentation/networking/msg_zerocopy.rst).
 
 use crate::socket::{flag, Socket};
-use crate::waiting::nudge;
+use crate::waiting::wake_pollers;
 use crate::waiting::watchers::Change;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::sock_extended_err;
@@ -16,7 +16,7 @@ pub fn completed(socket: &Socket) {
     socket.connected.changes.fetch_add(1, Ordering::Relaxed); // an edge
                                                               // Threads that wait for completions: the peer knows of none, and rings for none.
     crate::waiting::watchers::changed(socket, Change::Ready);
-    nudge::all();
+    wake_pollers::all();
 }
 
 /// Whether something waits in the queue (POLLERR).

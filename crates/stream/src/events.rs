@@ -2,7 +2,7 @@
 
 use crate::socket::Socket;
 use crate::waiting::readiness::{end_shows, is_enough, observe};
-use crate::{error_queue, mark, restraint};
+use crate::{error_queue, mark, send_pacing};
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
@@ -41,7 +41,7 @@ pub fn events(socket: &Socket, asked: i16) -> i16 {
         events |= POLLOUT | POLLWRNORM;
     } else if asked & (POLLOUT | POLLWRNORM) != 0 {
         let (free, size) = socket.outgoing().writable();
-        if free * 3 >= size || restraint::can_grow(socket) {
+        if free * 3 >= size || send_pacing::can_grow(socket) {
             events |= POLLOUT | POLLWRNORM;
         }
     }

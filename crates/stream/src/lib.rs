@@ -1,14 +1,17 @@
 //! send and receive on an accelerated stream.
 //!
 //! `take` and `put` move bytes and never wait; `receive` and `send` are the calls around them, and `end` is what ends a stream
-//! without closing it. What two ends that are awake do all day goes another way first ([`crate::swift`]).
+//! without closing it. What two ends that are awake do all day goes another way first ([`crate::fast_path`]).
 //!
 //! ```text
-//! carried      calls under which a stream becomes the kernel's
-//! swift        short messages               window, room: space in a direction
-//! pieces       the buffers of one call      transfer, splice: vectors, files and pipes
+//! socket       the private half of a stream or listener         locks: one for each direction
+//! waiting      what a stream is ready for, and waking the peer  sleep: what a call does until then         events: what poll tells
+//! fast_path    short messages               window, room: space in a direction         send_pacing: rings that stay in the caches
+//! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
+//! pieces       the buffers of one call      transfer, splice: vectors, files and pipes         corked: bytes that wait for more
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
-//! urgent       the marked byte           in_line: that of a connection of the kernel's      stalled: TCP_USER_TIMEOUT
+//! urgent       the marked byte (mark: where it is)         tcp_oob: that of a connection of the kernel's
+//! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
 //! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
@@ -21,22 +24,22 @@ pub mod deadlines;
 pub mod due;
 pub mod error_queue;
 pub mod events;
-pub mod in_line;
+pub mod fast_path;
+pub mod flush_relays;
 pub mod locks;
 pub mod mark;
 pub mod options;
 pub mod patience;
 pub mod pieces;
 pub mod progress;
-pub mod restraint;
 pub mod room;
-pub mod settle;
+pub mod send_pacing;
 pub mod sleep;
 pub mod socket;
 pub mod splice;
 pub mod stalled;
 pub mod stamp;
-pub mod swift;
+pub mod tcp_oob;
 #[cfg(test)]
 mod tests;
 pub mod transfer;

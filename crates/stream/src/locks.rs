@@ -35,7 +35,7 @@ impl Socket {
     #[inline(always)]
     pub fn lock_send(&self) -> Result<Locked, Errno> {
         if self.has(flag::SHARED) {
-            crate::settle::before_send(self);
+            crate::flush_relays::before_send(self);
         }
         self.lock(&self.sending, &self.own().transmit.lock)
     }
@@ -54,11 +54,11 @@ impl Socket {
         const TURNS: u32 = 16;
         let mut turn = 0;
         loop {
-            crate::settle::before_receive(self);
+            crate::flush_relays::before_receive(self);
             crate::options::owners::catch_up(self);
             let held = self.lock_receive_settled()?;
             turn += 1;
-            if turn == TURNS || !crate::settle::lent(self) {
+            if turn == TURNS || !crate::flush_relays::lent(self) {
                 return Ok(held);
             }
         }

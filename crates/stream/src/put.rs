@@ -7,7 +7,7 @@ use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;
 use crate::waiting::wake;
-use crate::{corked, settle, urgent, window};
+use crate::{corked, flush_relays, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bell, SHORT};
 use shunt_segment::channel::{arm, state, word};
@@ -23,7 +23,7 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
         return unsafe { put_gathered(socket, fd, &Pieces::one(&piece), 0, flags) };
     }
     let held = socket.lock_send()?;
-    if socket.outgoing().announced() & word::FIN != 0 || settle::owed(socket) {
+    if socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket) {
         return Ok(0);
     }
     // SAFETY: promised by the caller; the lock is held.
@@ -50,7 +50,7 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
 #[inline(never)]
 unsafe fn put_gathered(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, flags: i32) -> Result<usize> {
     let held = socket.lock_send()?;
-    if socket.outgoing().announced() & word::FIN != 0 || settle::owed(socket) {
+    if socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket) {
         return Ok(0);
     }
     // SAFETY: the caller's buffers; the lock is held.
@@ -119,7 +119,7 @@ pub unsafe fn put_from(
         || peer & (word::CLOSED | word::RST) != 0
         || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
         || pipe.announced() & word::FIN != 0
-        || settle::owed(socket)
+        || flush_relays::owed(socket)
         || pipe.writable().0 < most
     {
         return None;
@@ -270,7 +270,7 @@ pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done:
     }
     let held = socket.lock_send()?;
     let pipe = socket.outgoing();
-    if pipe.announced() & word::FIN != 0 || settle::owed(socket) {
+    if pipe.announced() & word::FIN != 0 || flush_relays::owed(socket) {
         return Ok(0);
     }
     let marked = (flags & libc::MSG_OOB != 0).then(|| urgent::mark(socket));

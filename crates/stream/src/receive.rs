@@ -3,16 +3,16 @@
 use super::carried::Rest;
 use super::take::{peek, take, take_pieces, taken};
 use super::{distrust, ends_for_signals};
+use crate::fast_path::Declined;
 use crate::options::limits;
 use crate::pieces::Pieces;
 use crate::progress::Posting;
 use crate::socket::{flag, Socket};
-use crate::swift::Declined;
 use crate::waiting::readiness::{observe, take_reset};
 use crate::waiting::wake::nonblocking;
-use crate::waiting::{foreign, readiness, wake};
+use crate::waiting::{bypass, readiness, wake};
 use crate::{due, mark, sleep};
-use crate::{error_queue, swift, urgent};
+use crate::{error_queue, fast_path, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
@@ -30,13 +30,13 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
     if socket.has(flag::UNACCEPTED) {
         readiness::while_unaccepted(socket, fd);
     }
-    if !alone || swift::arrives(socket, length, flags) {
+    if !alone || fast_path::arrives(socket, length, flags) {
         // SAFETY: passed on.
         match unsafe {
             if alone {
-                swift::receive::<true, false>(socket, fd, data, length, flags)
+                fast_path::receive::<true, false>(socket, fd, data, length, flags)
             } else {
-                swift::receive::<false, false>(socket, fd, data, length, flags)
+                fast_path::receive::<false, false>(socket, fd, data, length, flags)
             }
         } {
             Ok(taken) => return Ok(taken),
@@ -44,7 +44,7 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
             Err(Declined::Unusual) => {}
         }
     }
-    if length > 0 && swift::drained(socket, fd, flags) {
+    if length > 0 && fast_path::drained(socket, fd, flags) {
         return Err(Errno(libc::EAGAIN));
     }
     let simple = flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL;
@@ -137,7 +137,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             if socket.incoming().look().1 > seen || !was_over {
                 continue;
             }
-            if foreign::look(socket, fd) {
+            if bypass::look(socket, fd) {
                 continue;
             }
             if readiness::is_dissolved(socket) {

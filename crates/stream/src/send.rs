@@ -4,15 +4,15 @@ use super::carried::Rest;
 use super::end::{refuse_for, tell_own_sleepers};
 use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
+use crate::fast_path::Declined;
 use crate::options::limits;
 use crate::pieces::Pieces;
 use crate::sleep;
 use crate::socket::{flag, Socket};
-use crate::swift::Declined;
 use crate::waiting::readiness::{observe, take_error};
 use crate::waiting::wake::nonblocking;
 use crate::waiting::{readiness, wake};
-use crate::{error_queue, pieces, restraint, stalled, swift, window};
+use crate::{error_queue, fast_path, pieces, send_pacing, stalled, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, SIGPIPE};
@@ -40,7 +40,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     }
     if !global::single_threaded() {
         // SAFETY: passed on.
-        match unsafe { swift::send::<false, false>(socket, fd, data, length, flags) } {
+        match unsafe { fast_path::send::<false, false>(socket, fd, data, length, flags) } {
             Ok(sent) => return Ok(sent),
             Err(Declined::InSection | Declined::NotLeanInSection) => section::leave(),
             Err(Declined::Unusual) => {}
@@ -58,12 +58,12 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     if open && (length as isize) > 0 {
         // A short copy takes no time in which a signal could come; no call moves more than MAX_RW_COUNT.
         let (length, began) = if length > LONG { (length.min(pieces::MOST), thread::handled()) } else { (length, 0) };
-        if length >= restraint::LARGE {
-            restraint::begin(socket, fd, length, flags);
+        if length >= send_pacing::LARGE {
+            send_pacing::begin(socket, fd, length, flags);
         }
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
-        if sent >= restraint::LARGE {
+        if sent >= send_pacing::LARGE {
             socket.connected.restraint.forget();
         }
         if sent == length {
@@ -106,8 +106,8 @@ pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32)
         if flags & SPECIAL != 0 {
             return send_special(socket, fd, pieces, flags);
         }
-        if pieces.length() >= restraint::LARGE {
-            restraint::begin(socket, fd, pieces.length(), flags);
+        if pieces.length() >= send_pacing::LARGE {
+            send_pacing::begin(socket, fd, pieces.length(), flags);
         }
         send_pieces(socket, fd, pieces, 0, flags, thread::handled())
     }
@@ -217,7 +217,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             continue;
         }
         if socket.outgoing().window.is_held() {
-            if restraint::ends(socket, fd, length, flags) {
+            if send_pacing::ends(socket, fd, length, flags) {
                 return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
             }
             if socket.hold.is_carried() {

@@ -25,7 +25,7 @@ const IN_RECV: i32 = -2;
 ///
 /// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
 /// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when the socket had been
-/// closed before. Where the stream has become the kernel's ([`holding::Hold::is_carried`]), the caller goes on there ([`crate`]'s `carried`). When another thread closes it now, the caller goes on ([`crate::waiting::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
+/// closed before. Where the stream has become the kernel's ([`is_carried`](crate::socket::parts::Hold::is_carried)), the caller goes on there ([`crate`]'s `carried`). When another thread closes it now, the caller goes on ([`crate::waiting::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
 /// copy or a spin, interrupts it as well.
 pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
     wait_into(socket, fd, conditions, deadline, began, None)
@@ -147,7 +147,7 @@ pub fn set_style(socket: &Socket, style: u32) {
     }
 }
 
-/// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::nudge`]).
+/// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::wake_pollers`]).
 fn sleep(
     socket: &Socket,
     fds: [i32; 2],

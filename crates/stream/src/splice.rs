@@ -12,7 +12,7 @@ use crate::sleep;
 use crate::socket::Socket;
 use crate::waiting::readiness::{observe, take_reset};
 use crate::waiting::wake::nonblocking;
-use crate::waiting::{foreign, holding, readiness, wake};
+use crate::waiting::{bypass, holding, readiness, wake};
 use crate::{carried, urgent};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -228,7 +228,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             if !was_over {
                 continue; // the word may have been published after we looked for bytes
             }
-            if foreign::look(socket, fd) {
+            if bypass::look(socket, fd) {
                 continue;
             }
             return Ok(0);

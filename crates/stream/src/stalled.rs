@@ -73,7 +73,7 @@ fn note_limited(socket: &Socket, fd: i32) {
     deadlines::look_at(again(socket, now));
     // Threads that sleep already are to sleep no longer than this.
     crate::waiting::watchers::changed(socket, Change::Ready);
-    crate::waiting::nudge::all();
+    crate::waiting::wake_pollers::all();
 }
 
 /// It is `now`: looks after the stream if it was noted, and gives when to look again.

@@ -6,7 +6,7 @@ use crate::options::judge::Judge;
 use crate::pieces::{Pieces, IOV_MAX, MOST};
 use crate::socket::{flag, Socket};
 use crate::waiting::{holding, readiness};
-use crate::{carried, control, restraint, splice};
+use crate::{carried, control, send_pacing, splice};
 use core::sync::atomic::Ordering;
 use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL};
@@ -457,7 +457,7 @@ unsafe fn send_file_from(socket: &Socket, fd: i32, from: i32, given: Option<i64>
                 done += filled;
                 continue;
             }
-            None if restraint::holds_back(socket, fd, 0) => {
+            None if send_pacing::holds_back(socket, fd, 0) => {
                 failure = Some(Errno(libc::EAGAIN));
                 break;
             }

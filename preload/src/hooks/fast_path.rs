@@ -2,21 +2,21 @@
 
 use crate::{general, real};
 use core::ffi::{c_int, c_void};
-use shunt_stream::swift;
-use shunt_stream::swift::Declined;
+use shunt_stream::fast_path;
+use shunt_stream::fast_path::Declined;
 use shunt_sys::section;
 
 swift_hook! {
     fn read(fd: c_int, data: *mut c_void, length: usize) -> isize, read_from_section,
-        |socket| swift::receive::<true, true>(socket, fd, data.cast(), length, 0),
-        |socket| swift::receive::<true, false>(socket, fd, data.cast(), length, 0);
+        |socket| fast_path::receive::<true, true>(socket, fd, data.cast(), length, 0),
+        |socket| fast_path::receive::<true, false>(socket, fd, data.cast(), length, 0);
     fn recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize, recv_from_section,
-        |socket| swift::receive::<true, true>(socket, fd, data.cast(), length, flags),
-        |socket| swift::receive::<true, false>(socket, fd, data.cast(), length, flags);
+        |socket| fast_path::receive::<true, true>(socket, fd, data.cast(), length, flags),
+        |socket| fast_path::receive::<true, false>(socket, fd, data.cast(), length, flags);
     fn write(fd: c_int, data: *const c_void, length: usize) -> isize, write_from_section,
-        |socket| swift::send::<true, true>(socket, fd, data.cast(), length, 0),
-        |socket| swift::send::<true, false>(socket, fd, data.cast(), length, 0);
+        |socket| fast_path::send::<true, true>(socket, fd, data.cast(), length, 0),
+        |socket| fast_path::send::<true, false>(socket, fd, data.cast(), length, 0);
     fn send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize, send_from_section,
-        |socket| swift::send::<true, true>(socket, fd, data.cast(), length, flags),
-        |socket| swift::send::<true, false>(socket, fd, data.cast(), length, flags);
+        |socket| fast_path::send::<true, true>(socket, fd, data.cast(), length, flags),
+        |socket| fast_path::send::<true, false>(socket, fd, data.cast(), length, flags);
 }

@@ -3,6 +3,7 @@
 //! A receiver listens at a name made of its socket's inode and sends each process that connects there two descriptors: the memfd,
 //! and the read end of a pipe whose other end only the socket's owners hold.
 
+use super::COMMON;
 use super::{cmsg_recv, flag, Datagram};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::Inbox;
@@ -186,7 +187,7 @@ const NOTHING: Known =
     Known { inode: 0, base: core::ptr::null_mut(), size: 0, pipe: -1, pending: -1, users: 0, port: 0, own: false, gone: false };
 
 /// Inboxes, as the process has them.
-struct Boxes {
+pub(crate) struct Boxes {
     /// Under the set-up lock.
     known: LockedCell<[Known; MOST]>,
     /// Ranges that an inbox lay in; late readers see zeros there. Under the set-up lock.
@@ -195,20 +196,24 @@ struct Boxes {
     ports: [AtomicU64; 16],
 }
 
-static BOXES: Boxes = Boxes {
-    known: LockedCell::new([const { NOTHING }; MOST]),
-    blanks: LockedCell::new([(0, 0); 64]),
-    ports: [const { AtomicU64::new(0) }; 16],
-};
+impl Boxes {
+    pub(super) const fn new() -> Boxes {
+        Boxes {
+            known: LockedCell::new([const { NOTHING }; MOST]),
+            blanks: LockedCell::new([(0, 0); 64]),
+            ports: [const { AtomicU64::new(0) }; 16],
+        }
+    }
+}
 
 fn known() -> &'static mut [Known; MOST] {
     // SAFETY: the set-up lock is held, as every function that calls this requires.
-    unsafe { &mut *BOXES.known.get() }
+    unsafe { &mut *COMMON.boxes.known.get() }
 }
 
 fn map(fd: i32, size: usize) -> Result<*mut u8> {
     // SAFETY: the set-up lock is held.
-    for blank in unsafe { &mut *BOXES.blanks.get() } {
+    for blank in unsafe { &mut *COMMON.boxes.blanks.get() } {
         if blank.1 == size {
             let base = blank.0 as *mut u8;
             // SAFETY: a blank range; late readers accept any bytes.
@@ -224,7 +229,7 @@ fn unmap(base: *mut u8, size: usize) {
     // SAFETY: late readers accept zeros.
     let blanked = unsafe { mapping::blank(base, size) }.is_ok();
     // SAFETY: the set-up lock is held.
-    if let (true, Some(free)) = (blanked, unsafe { &mut *BOXES.blanks.get() }.iter_mut().find(|blank| blank.1 == 0)) {
+    if let (true, Some(free)) = (blanked, unsafe { &mut *COMMON.boxes.blanks.get() }.iter_mut().find(|blank| blank.1 == 0)) {
         *free = (base as usize, size);
     }
 }
@@ -284,7 +289,7 @@ pub fn find(owner: diag::Owner, port: u16) -> (Option<Address>, bool) {
             return (None, entries[index].pending >= 0);
         }
         entries[index].port = port;
-        BOXES.ports[port as usize / 64 % BOXES.ports.len()].fetch_or(1 << (port % 64), Ordering::SeqCst);
+        COMMON.boxes.ports[port as usize / 64 % COMMON.boxes.ports.len()].fetch_or(1 << (port % 64), Ordering::SeqCst);
         return (take(index), false);
     }
     (None, identity::is_same_user(owner.uid, calls::geteuid()) && ask_for(inode))
@@ -309,7 +314,7 @@ fn take(index: usize) -> Option<Address> {
 /// one must not overtake it.
 #[inline]
 pub fn passed_by(port: u16) {
-    if BOXES.ports[port as usize / 64 % BOXES.ports.len()].load(Ordering::SeqCst) & 1 << (port % 64) != 0 {
+    if COMMON.boxes.ports[port as usize / 64 % COMMON.boxes.ports.len()].load(Ordering::SeqCst) & 1 << (port % 64) != 0 {
         mark(|known| known == port);
     }
 }
@@ -341,7 +346,7 @@ pub fn give_back(index: usize) {
 /// Whether the inbox's owners still live, as the pipe tells.
 pub fn lives(index: usize) -> bool {
     // SAFETY: a route refers to the entry, so it is not cleared; the descriptor changes only by `moved`.
-    let pipe = unsafe { (*BOXES.known.get())[index].pipe };
+    let pipe = unsafe { (*COMMON.boxes.known.get())[index].pipe };
     pipe < 0 || calls::poll_one(pipe, 0, 0).is_ok_and(|events| events & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 

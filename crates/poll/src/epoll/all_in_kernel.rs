@@ -21,7 +21,7 @@ pub fn is_all_in_kernel(set: &Set) -> bool {
     set.ours.load(Ordering::Acquire) == 0
 }
 
-/// Waits by `kernel` in a set that is [`plain`], into `events`: should that change, the thread must be woken. -1 when it was
+/// Waits by `kernel` in a set that is [`is_all_in_kernel`], into `events`: should that change, the thread must be woken. -1 when it was
 /// cancelled in there. `None`: the set has changed just now, and nobody would wake the thread, unless it is to go there all
 /// the same (`whatever`); or nothing is left to report. Then the caller waits on.
 ///

@@ -13,7 +13,7 @@ use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::{accept, listen};
 use shunt_stream::corked;
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::{foreign, readiness};
+use shunt_stream::waiting::{bypass, readiness};
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::section::Section;
 use shunt_sys::{calls, clock, sleeping, user, Errno, Result};
@@ -222,9 +222,9 @@ fn of_datagrams(set: &'static Set, entry: &'static Entry, flags: u32, answer: &m
 fn breaks_off(entry: &'static Entry, silent: bool) -> bool {
     let (Some(socket), Some(fd)) = (entry.socket(), entry.descriptor()) else { return false };
     if silent {
-        foreign::look(socket, fd)
+        bypass::look(socket, fd)
     } else {
-        foreign::look_at_count(socket, fd)
+        bypass::look_at_count(socket, fd)
     }
 }
 

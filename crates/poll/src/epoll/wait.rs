@@ -16,8 +16,8 @@ use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::deadlines;
 use shunt_stream::due;
 use shunt_stream::waiting::holding::Waiter;
-use shunt_stream::waiting::nudge::Beside;
-use shunt_stream::waiting::{nudge, spin, wake as waiting};
+use shunt_stream::waiting::wake_pollers::Beside;
+use shunt_stream::waiting::{spin, wake as waiting, wake_pollers};
 use shunt_sys::libc::{epoll_event, sigset_t};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
@@ -349,7 +349,7 @@ unsafe fn polled(this: *mut Sleeper) {
 }
 
 /// Sleeps until the kernel's set has events (true), frames come from other hosts, one of `ears` has a bell, or a number that it
-/// sleeps by became another file's ([`nudge`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads
+/// sleeps by became another file's ([`wake_pollers`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads
 /// have closed meanwhile, and that has no number of ours, frames and bells alone tell.
 fn sleep_beside(
     set: &'static Set,
@@ -364,7 +364,7 @@ fn sleep_beside(
     let this: *mut Polling = &mut account;
     // SAFETY: the account stays here and ends below.
     let news = unsafe {
-        Sleeper::begin(this.cast(), || (*this).beside = nudge::NEWS.begin());
+        Sleeper::begin(this.cast(), || (*this).beside = wake_pollers::news().begin());
         (*this).beside.map_or(-1, |beside| beside.descriptor)
     };
     let number = set.hold().number(epfd);

@@ -16,7 +16,7 @@ use shunt_sys::{calls, clock};
 use shunt_table::global::SETUP;
 use shunt_table::table;
 
-/// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`earlier`]).
+/// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`option_history`]).
 ///
 /// # Safety
 /// `data` may be any address that is not ours.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use shunt_stream::events;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::watchers::Change;
-use shunt_stream::waiting::{bells, nudge};
+use shunt_stream::waiting::{bells, wake_pollers};
 use shunt_sys::libc::{self, c_int, IPPROTO_TCP, POLLIN, POLLOUT, SOL_SOCKET};
 
 /// An option of a stream was set. It is an edge, too, where there was something to tell before.
@@ -25,6 +25,6 @@ pub(super) fn wake(socket: &Socket, fd: i32, level: c_int, name: c_int) {
         }
         _ => return,
     }
-    nudge::all();
+    wake_pollers::all();
     shunt_stream::waiting::watchers::changed(socket, Change::Ready);
 }

@@ -1,7 +1,7 @@
 //! Connecting again: a channel and a companion that an earlier connection to the same listener left serve the next one.
 //!
 //! Nothing is asked of the kernel but whether the companion's other end still lives (a server that was killed refuses) and
-//! whether anything lies on either that was written past the library ([`foreign::is_left`]), and the descriptor of the
+//! whether anything lies on either that was written past the library ([`bypass::is_left`]), and the descriptor of the
 //! program's socket becomes a duplicate of the kept one. The server finds the offer in the link's queue, see
 //! [`crate::reconnect::server`].
 
@@ -16,7 +16,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::CHANNELS;
-use shunt_stream::waiting::foreign;
+use shunt_stream::waiting::bypass;
 use shunt_sys::{calls, libc, Result};
 
 /// Tries to connect from an address `source` (its port does not count) to `server`, where `listener` listens. True: done.
@@ -140,5 +140,5 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
 pub(crate) fn alive(companion: i32, page: &ChannelPage, side: usize) -> Result<bool> {
     let events = calls::poll_one(companion, libc::POLLIN, 0)?;
     let gone = events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
-    Ok(!gone && !foreign::is_left(page, side, companion, events != 0))
+    Ok(!gone && !bypass::is_left(page, side, companion, events != 0))
 }

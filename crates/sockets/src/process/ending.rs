@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::accept;
 use shunt_rendezvous::close::say_end;
-use shunt_stream::settle;
+use shunt_stream::flush_relays;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
 use shunt_sys::{calls, clock, libc};
@@ -74,7 +74,7 @@ pub fn end() {
         receiving.keep_from_threads();
         if !last {
             wake::ring_for_others(socket, fd);
-            settle::tell(socket);
+            flush_relays::tell(socket);
         }
     }
 }

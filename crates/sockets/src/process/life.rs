@@ -8,7 +8,7 @@ use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::listen::sharing;
 use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_rendezvous::{accept, accept_fd, exchange, socket_cache};
-use shunt_stream::waiting::{holding, nudge, signals};
+use shunt_stream::waiting::{holding, signals, wake_pollers};
 use shunt_sys::{section, thread};
 use shunt_table::process::{identity, split_fd_tables, status_page};
 use shunt_table::{diag, route};
@@ -69,7 +69,7 @@ pub(super) const CHILD: [Step; 32] = [
     split_fd_tables::forked,                                  // no thread with other descriptors exists here
     holding::forked,                                          // no thread waits here, so what lingers ends
     accept_fd::forked,                                        // nor sleeps in accept
-    nudge::forked,                                            // nor in poll
+    wake_pollers::forked,                                     // nor in poll
     exchange::forked,                                         // nor gives a stream away
     epoll::forked,                                            // sets are the parent's as well: behind what lingers in them
     fork::register_barriers,                                  // before a peer could rely on them

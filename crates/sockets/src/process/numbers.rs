@@ -12,7 +12,7 @@ use shunt_table::{diag, route, table};
 /// A private descriptor got another number: the place that keeps it must know.
 pub fn moved(from: i32, to: i32) {
     shunt_stream::waiting::holding::moved(from, to);
-    shunt_stream::waiting::nudge::moved(from, to);
+    shunt_stream::waiting::wake_pollers::moved(from, to);
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         // One without descriptors of the program's is kept by calls that wait for it.
@@ -48,5 +48,5 @@ pub fn moved(from: i32, to: i32) {
     shunt_rendezvous::listen::sharing::moved(from, to);
     renumber(&PROCESS.awaited, from, to);
     // A thread that sleeps in poll does so by the old number, which is still ours at this moment.
-    shunt_stream::waiting::nudge::all();
+    shunt_stream::waiting::wake_pollers::all();
 }

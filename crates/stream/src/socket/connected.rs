@@ -14,7 +14,7 @@ pub struct Connected {
     pub sleeps: AtomicU32,
     /// Waits that ended awake since the last sleep.
     pub spins: AtomicU32,
-    /// Bells that were found missing ([`crate::waiting::foreign`]).
+    /// Bells that were found missing ([`crate::waiting::bypass`]).
     pub missed: AtomicU32,
     /// Bells that were counted when many were looked for, and neither lay on the companion nor were taken ([`crate::waiting::bells`]).
     pub astray: AtomicU32,

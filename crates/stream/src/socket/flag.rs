@@ -92,7 +92,7 @@ pub const REMOTE: u32 = 1 << 14;
 pub const FAR: u32 = 1 << 15;
 /// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
 pub const LEFT: u32 = 1 << 16;
-/// A relay of the side did not answer for so long that none is asked any more ([`crate::settle`]).
+/// A relay of the side did not answer for so long that none is asked any more ([`crate::flush_relays`]).
 pub const FORSAKEN: u32 = 1 << 17;
 /// Connected through the rendezvous, and by what was last known not accepted: its server may refuse it without a word.
 pub const UNACCEPTED: u32 = 1 << 18;

@@ -36,7 +36,7 @@ pub struct Ear {
 #[derive(Default)]
 pub struct Head(pub(crate) AtomicPtr<()>);
 
-/// Of one stream ([`crate::restraint`]). All zero: its ring has not been found full.
+/// Of one stream ([`crate::send_pacing`]). All zero: its ring has not been found full.
 #[derive(Default)]
 pub struct Restraint {
     /// In ticks.

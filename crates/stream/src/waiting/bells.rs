@@ -14,12 +14,12 @@
 //! - *Sets* hear edges, too, which the kernel forgets with the bytes. Who empties the companion tells them in memory
 //!   ([`Change::BellsTaken`]).
 //!
-//! [`Hold::when_all_heard`]: crate::waiting::holding::Hold::when_all_heard
+//! [`Hold::when_all_heard`]: crate::socket::parts::Hold::when_all_heard
 
 use crate::socket::parts::Ear;
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
-use crate::waiting::{foreign, readiness, watchers};
+use crate::waiting::{bypass, readiness, watchers};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::tally::Before;
 use shunt_segment::channel::state;
@@ -156,7 +156,7 @@ fn take(socket: &Socket, fd: i32) {
         // Nobody takes them here, so what else has come would never be seen.
         if socket.ear.hear() {
             trim(socket, fd);
-            foreign::look(socket, fd);
+            bypass::look(socket, fd);
         }
         return;
     }
@@ -198,7 +198,7 @@ fn trim_now(socket: &Socket, fd: i32) {
     let found = if waiting > 1 { take_bells(socket, fd, (waiting as usize - 1).min(64)) } else { Found::Nothing };
     drop(held);
     if found == Found::Foreign {
-        foreign::break_off(socket, fd);
+        bypass::break_off(socket, fd);
     }
 }
 
@@ -223,7 +223,7 @@ pub fn silence(socket: &Socket, fd: i32) -> bool {
         }
     });
     if found == Found::Foreign {
-        foreign::break_off(socket, fd);
+        bypass::break_off(socket, fd);
     }
     heard && silenced && !socket.has(flag::SHARED)
 }
@@ -239,7 +239,7 @@ pub fn taken_alone(socket: &Socket, fd: i32, bytes: &[u8], before: Before) {
 enum Found {
     Nothing,
     Bells,
-    /// See [`crate::waiting::foreign`].
+    /// See [`crate::waiting::bypass`].
     Foreign,
 }
 
@@ -247,7 +247,7 @@ impl Found {
     /// Tells sets that bells were taken, or ends the connection. The caller holds no lock of the socket's.
     fn tell(self, socket: &Socket, fd: i32) {
         if self == Found::Foreign {
-            foreign::break_off(socket, fd);
+            bypass::break_off(socket, fd);
         }
         if self != Found::Nothing {
             fence(Ordering::SeqCst); // a set that the socket joins later looks at the stream
@@ -257,11 +257,11 @@ impl Found {
 }
 
 fn note_taken(socket: &Socket, bytes: &[u8], most: usize, before: Before) -> Found {
-    if foreign::took(socket, bytes) {
+    if bypass::took(socket, bytes) {
         return Found::Foreign;
     }
     if bytes.len() < most {
-        foreign::emptied(socket, before);
+        bypass::emptied(socket, before);
     }
     Found::Bells
 }
@@ -279,7 +279,7 @@ fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
     match taken {
         Ok(0) => readiness::companion_ended(socket),
         Ok(n) => return note_taken(socket, &bytes[..n], most, before),
-        Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, before),
+        Err(Errno(libc::EAGAIN)) => bypass::emptied(socket, before),
         Err(Errno(libc::EINTR | libc::EBADF)) => {}
         Err(_) => readiness::note_gone(socket),
     }

@@ -14,11 +14,12 @@ mod aside;
 
 pub use aside::{carried, dissolved, given_up, left, put_back, set_aside};
 
+use super::WAITING;
 use crate::socket::parts::Hold;
 use crate::socket::{flag, Socket};
-use crate::waiting::nudge::Beside;
-use crate::waiting::{nudge, wake};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::waiting::wake_pollers::Beside;
+use crate::waiting::{wake, wake_pollers};
+use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_segment::channel::arm;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
@@ -78,16 +79,14 @@ pub struct Ends {
     pub sleeps: fn(&SetHead, bool),
 }
 
-static ENDS: AtomicPtr<Ends> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Fills the table in, before any call waits.
 pub fn fill(ends: &'static Ends) {
-    ENDS.store(core::ptr::from_ref(ends).cast_mut(), Ordering::Release);
+    WAITING.ends.store(core::ptr::from_ref(ends).cast_mut(), Ordering::Release);
 }
 
 fn ends() -> Option<&'static Ends> {
     // SAFETY: null, or the static that `fill` was given.
-    unsafe { ENDS.load(Ordering::Acquire).as_ref() }
+    unsafe { WAITING.ends.load(Ordering::Acquire).as_ref() }
 }
 
 /// How often the pause of those who could not take bells is doubled.
@@ -152,7 +151,7 @@ impl Hold {
         self.gate.sleepers()
     }
 
-    /// Whether somebody takes bells at this moment: see [`BellConsumer`].
+    /// Whether somebody takes bells at this moment: see [`shunt_ring::bell_consumer::BellConsumer`].
     pub fn is_taking(&self) -> bool {
         self.gate.is_taking()
     }
@@ -167,7 +166,7 @@ impl Hold {
         self.woken.load(Ordering::Relaxed) != 0
     }
 
-    /// [`BellConsumer::when_all_heard`], with handlers kept away. False: others sleep, or are woken and not gone yet; the caller is to
+    /// [`shunt_ring::bell_consumer::BellConsumer::when_all_heard`], with handlers kept away. False: others sleep, or are woken and not gone yet; the caller is to
     /// leave, to [`Hold::let_others_go`], and to look again.
     pub fn when_all_heard(&self, mine: u32, take: impl FnOnce()) -> bool {
         let _section = Section::begin();
@@ -299,7 +298,7 @@ impl Hold {
         table::set_lingering(number, what.word());
         self.number.store(number, Ordering::SeqCst);
         // Who sleeps in poll does so by the number.
-        nudge::all();
+        wake_pollers::all();
         Ok(())
     }
 
@@ -537,7 +536,7 @@ impl Asleep {
         Asleep { sleeper: Sleeper::new(Asleep::take_off), waiter: None, beside: None, socket }
     }
 
-    /// Of a call that sleeps in poll, or waits for space; gives what it is to sleep beside ([`crate::waiting::nudge`]); -1: nothing.
+    /// Of a call that sleeps in poll, or waits for space; gives what it is to sleep beside ([`crate::waiting::wake_pollers`]); -1: nothing.
     ///
     /// # Safety
     /// As for [`Asleep::begin`], which it is.
@@ -547,7 +546,7 @@ impl Asleep {
         // SAFETY: passed on.
         unsafe {
             (*this).begin();
-            (*this).beside = nudge::NEWS.begin();
+            (*this).beside = wake_pollers::news().begin();
             (*this).beside.map_or(-1, |beside| beside.descriptor)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
-use crate::settle;
+use crate::flush_relays;
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
 use crate::{corked, mark};
@@ -151,7 +151,7 @@ pub fn observe(socket: &Socket, peer: u64) -> u32 {
         // A reset after the end was announced finds TCP in CLOSE_WAIT: the error is EPIPE (tcp_reset).
         let error = if peer & word::LATE != 0 { state::PIPE_DUE } else { state::RESET_DUE };
         let bits = error | state::DONE | state::END_NOTED;
-        crate::waiting::foreign::note_reset(socket);
+        crate::waiting::bypass::note_reset(socket);
         return socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) | bits;
     }
     own
@@ -275,7 +275,7 @@ pub fn end_may_come(socket: &Socket) {
     let pipe = socket.incoming();
     if pipe.look().1 <= pipe.own_window() && socket.end_behind.swap(0, Ordering::SeqCst) != 0 {
         crate::waiting::watchers::changed(socket, Change::Ready);
-        crate::waiting::nudge::all();
+        crate::waiting::wake_pollers::all();
     }
 }
 
@@ -325,5 +325,5 @@ pub(crate) fn has_ended(socket: &Socket) -> bool {
         || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
         || socket.outgoing().announced() & word::FIN != 0
         || socket.has(flag::UNACCEPTED)
-        || settle::owed(socket)
+        || flush_relays::owed(socket)
 }

@@ -3,16 +3,19 @@
 //! Most sleeps are in recv on the companion, which the kernel restarts or not by itself. accept sleeps in poll, which
 //! never restarts; so the handlers are asked.
 
+use super::WAITING;
 use shunt_sys::libc::SA_RESTART;
 use shunt_sys::{action, section};
 use shunt_table::global::Mutex;
 
 /// What the program installed is changed by one thread after the other, and not while a fork copies it.
-pub static CHANGING: Mutex = Mutex::new();
+pub fn changing() -> &'static Mutex {
+    &WAITING.handlers
+}
 
 /// Before a fork, in the parent: the child gets a table that is whole, and a lock that nobody holds.
 pub fn before_fork() {
-    match CHANGING.lock() {
+    match WAITING.handlers.lock() {
         Some(held) => core::mem::forget(held),
         None => section::enter(),
     }
@@ -20,7 +23,7 @@ pub fn before_fork() {
 
 /// After it, in both, whether it failed or not.
 pub fn after_fork() {
-    CHANGING.reset();
+    WAITING.handlers.reset();
     section::leave();
 }
 

@@ -9,6 +9,7 @@
 //! and a doorbell; and a peer with many connections serves all of them before it yields back, where a doorbell would have it
 //! woken for each. So that is tried even where waits are long.
 
+use super::WAITING;
 use crate::socket::Socket;
 use crate::waiting::wake;
 use core::sync::atomic::Ordering;
@@ -145,16 +146,14 @@ pub fn promising() -> bool {
 }
 
 fn budget_ticks() -> u64 {
-    // SAFETY: a plain static, written with the same value by every writer.
-    static TICKS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
-    let known = TICKS.load(core::sync::atomic::Ordering::Relaxed);
+    let known = WAITING.spin.load(core::sync::atomic::Ordering::Relaxed);
     if known & 0xff != 0 {
         return known >> 8;
     }
     let ticks = clock::ticks_for_ns(global::options().spin_ns);
     // The rate is exact a millisecond after start; until then it is asked again.
     if clock::calibrated() {
-        TICKS.store(ticks << 8 | 1, core::sync::atomic::Ordering::Relaxed);
+        WAITING.spin.store(ticks << 8 | 1, core::sync::atomic::Ordering::Relaxed);
     }
     ticks
 }

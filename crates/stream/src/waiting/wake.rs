@@ -1,7 +1,7 @@
 //! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
 
 use crate::socket::{flag, Socket};
-use crate::waiting::{bells, foreign, readiness};
+use crate::waiting::{bells, bypass, readiness};
 use crate::{corked, stamp};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
@@ -255,8 +255,8 @@ pub fn ask_peer(socket: &Socket, fd: i32) {
     socket.hold.while_open(socket, fd, |fd| events = calls::poll_one(fd, libc::POLLIN, 0).unwrap_or(0));
     if events & GONE != 0 {
         readiness::note_gone(socket);
-    } else if events & libc::POLLIN != 0 && !foreign::note_broken(socket) && !bells::are_counted(socket) {
-        foreign::look(socket, fd);
+    } else if events & libc::POLLIN != 0 && !bypass::note_broken(socket) && !bells::are_counted(socket) {
+        bypass::look(socket, fd);
     }
 }
 

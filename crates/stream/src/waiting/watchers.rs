@@ -3,6 +3,7 @@
 //! A socket has the head of a list whose entries belong to the room of sets, which fills the table in at start-up. A socket that no set
 //! watches costs a look at that head.
 
+use super::WAITING;
 use crate::socket::parts::Head;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -59,11 +60,9 @@ pub struct Watchers {
     pub can_follow: fn(&Socket) -> bool,
 }
 
-static WATCHERS: AtomicPtr<Watchers> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Fills the table in, before there is a set.
 pub fn fill(watchers: &'static Watchers) {
-    WATCHERS.store(core::ptr::from_ref(watchers).cast_mut(), Ordering::Release);
+    WAITING.watchers.store(core::ptr::from_ref(watchers).cast_mut(), Ordering::Release);
 }
 
 /// Who watches the socket, if any set does.
@@ -73,7 +72,7 @@ fn of(socket: &Socket) -> Option<&'static Watchers> {
         return None;
     }
     // SAFETY: null, or the static that `fill` was given.
-    unsafe { WATCHERS.load(Ordering::Acquire).as_ref() }
+    unsafe { WAITING.watchers.load(Ordering::Acquire).as_ref() }
 }
 
 /// Something became of the socket.

@@ -5,8 +5,8 @@ use super::{to, RelayedConnection, FIRST_LOOK, LAST_LOOK, LONGEST_DELAY, PIECE};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, word};
 use shunt_stream as stream;
-use shunt_stream::settle;
-use shunt_stream::waiting::foreign;
+use shunt_stream::flush_relays;
+use shunt_stream::waiting::bypass;
 use shunt_sys::libc::{self, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
 
@@ -19,7 +19,7 @@ impl RelayedConnection {
         if claimed.is_ok() || claimed == Err(id) {
             return true;
         }
-        settle::ask_lender(self.socket);
+        flush_relays::ask_lender(self.socket);
         false
     }
 
@@ -44,14 +44,14 @@ impl RelayedConnection {
                 return due;
             }
             if lender != 0 && lender != id {
-                settle::ask_lender(socket);
+                flush_relays::ask_lender(socket);
                 return now + LAST_LOOK;
             }
             self.lend_more(id);
         }
         if waiting == self.lent {
             let ends = waiting == 0 && peer & (word::FIN | word::CLOSED) != 0 && !self.inbound_ended;
-            if peer & word::RST != 0 || (ends && foreign::look(socket, self.stream)) {
+            if peer & word::RST != 0 || (ends && bypass::look(socket, self.stream)) {
                 self.reset_program();
                 return u64::MAX;
             }

@@ -4,7 +4,7 @@ use super::{to, Others, RelayedConnection, PIECE};
 use core::sync::atomic::Ordering;
 use shunt_stream as stream;
 use shunt_stream::socket::flag;
-use shunt_stream::{in_line, urgent};
+use shunt_stream::{tcp_oob, urgent};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, Errno};
 
@@ -97,7 +97,7 @@ impl RelayedConnection {
                     return;
                 }
                 // SAFETY: a piece fits the buffer.
-                match unsafe { in_line::take(self.program, self.outbound.data, PIECE) } {
+                match unsafe { tcp_oob::take(self.program, self.outbound.data, PIECE) } {
                     Ok((0, _)) => return self.program_ended(),
                     Ok((got, urgent)) => self.outbound.filled(got, urgent),
                     Err(Errno(libc::EAGAIN | libc::EINTR)) => return,

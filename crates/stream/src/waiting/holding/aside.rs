@@ -5,7 +5,7 @@
 
 use super::{leave, Lingerer, WAITER};
 use crate::socket::{flag, Socket};
-use crate::waiting::{nudge, rousing};
+use crate::waiting::{wake_pollers, wake_receivers};
 use core::sync::atomic::Ordering;
 use shunt_sys::Result;
 use shunt_table::{private, table};
@@ -57,8 +57,8 @@ pub fn carried(socket: &'static Socket, next: &Socket, end: i32) {
         socket.hold.end.store(kept, Ordering::Release);
     }
     socket.hold.state.store(state::CARRIED, Ordering::SeqCst);
-    nudge::carried();
-    rousing::all(&socket.hold, next);
+    wake_pollers::carried();
+    wake_receivers::all(&socket.hold, next);
 }
 
 /// The stream, which was set aside, is about to be [`carried`], and its rings are nobody's: from now on no send finds room there. The caller
@@ -86,7 +86,7 @@ pub fn put_back(socket: &'static Socket) {
             hold.number.store(number, Ordering::SeqCst); // closed between: whoever closed has seen that it lingers
         } else {
             hold.await_ringers();
-            nudge::all();
+            wake_pollers::all();
             shunt_table::private::close(number);
         }
     }

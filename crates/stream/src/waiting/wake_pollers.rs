@@ -7,6 +7,7 @@
 //! so beside an eventfd of the process. Whoever has news for them makes it readable until all that were asleep by then have
 //! woken; they look, and most go to sleep again. That is rare, and may cost.
 
+use super::WAITING;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use shunt_sys::{calls, clock, libc};
 use shunt_table::{global, private};
@@ -23,10 +24,15 @@ pub struct Sleepers {
     bringing: global::Mutex,
 }
 
-/// For whom what this side's own threads do can be news.
-pub static NEWS: Sleepers = Sleepers::new();
-/// Who is to hear only that a stream has become the kernel's: whoever is woken finds what has been closed meanwhile.
-pub static CARRIED: Sleepers = Sleepers::new();
+/// For threads for which what this side's own threads do can be news.
+pub fn news() -> &'static Sleepers {
+    &WAITING.news
+}
+
+/// For threads that are to hear only that a stream has become the kernel's.
+pub fn of_carried() -> &'static Sleepers {
+    &WAITING.carried
+}
 
 /// How long sleepers have to wake, in ns: on a busy machine a thread may not run for long. One that a debugger stopped
 /// never does.
@@ -48,7 +54,7 @@ impl Beside {
 }
 
 impl Sleepers {
-    const fn new() -> Sleepers {
+    pub(super) const fn new() -> Sleepers {
         Sleepers {
             descriptor: AtomicI32::new(-1),
             turn: AtomicU32::new(0),
@@ -121,19 +127,19 @@ impl Sleepers {
 /// There is news for threads that wait for space: they wake and look.
 #[cold]
 pub fn all() {
-    NEWS.wake();
+    WAITING.news.wake();
 }
 
 /// A stream has become the kernel's: all that may sleep on it wake and look.
 #[cold]
 pub fn carried() {
-    NEWS.wake();
-    CARRIED.wake();
+    WAITING.news.wake();
+    WAITING.carried.wake();
 }
 
 /// In the child after fork: nobody sleeps, and the eventfds are the parent's.
 pub fn forked() {
-    for sleepers in [&NEWS, &CARRIED] {
+    for sleepers in [&WAITING.news, &WAITING.carried] {
         sleepers.bringing.reset();
         sleepers.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         private::close(sleepers.descriptor.swap(-1, Ordering::Relaxed));
@@ -142,7 +148,7 @@ pub fn forked() {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    for sleepers in [&NEWS, &CARRIED] {
+    for sleepers in [&WAITING.news, &WAITING.carried] {
         shunt_table::private::renumber(&sleepers.descriptor, from, to);
     }
 }

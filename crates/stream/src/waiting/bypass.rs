@@ -12,10 +12,11 @@
 //! It is looked at where bells are taken anyway, where a set hears one, where the kernel is asked whether the peer lives, before
 //! the end is read, and before a companion serves another connection ([`is_left`]).
 
+use super::WAITING;
 use crate::socket::{flag, Socket};
 use crate::waiting::bells;
 use crate::waiting::wake;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_ring::tally::{Before, Tally};
 use shunt_segment::channel::{state, word, ChannelPage, BELL};
 use shunt_segment::process::kind;
@@ -112,14 +113,13 @@ pub fn is_left(page: &ChannelPage, side: usize, fd: i32, readable: bool) -> bool
 
 /// What the kernel counts for `count` bells that the other end has not read: no bytes, but memory.
 fn memory_of_bells(count: u32) -> u64 {
-    static OF_ONE: AtomicU32 = AtomicU32::new(0);
     if count == 0 {
         return 0;
     }
-    if OF_ONE.load(Ordering::Relaxed) == 0 {
-        OF_ONE.store(measure().unwrap_or(0), Ordering::Relaxed);
+    if WAITING.of_one_bell.load(Ordering::Relaxed) == 0 {
+        WAITING.of_one_bell.store(measure().unwrap_or(0), Ordering::Relaxed);
     }
-    u64::from(OF_ONE.load(Ordering::Relaxed)) * u64::from(count)
+    u64::from(WAITING.of_one_bell.load(Ordering::Relaxed)) * u64::from(count)
 }
 
 #[cold]

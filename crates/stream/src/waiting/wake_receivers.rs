@@ -1,6 +1,6 @@
 //! Waking threads of this process that sleep in recv on a companion, where its bells go to another process from now on.
 //!
-//! They sleep beside nothing ([`crate::waiting::nudge`]), because that would cost each sleep a system call. So they are looked for in proc(5)
+//! They sleep beside nothing ([`crate::waiting::wake_pollers`]), because that would cost each sleep a system call. So they are looked for in proc(5)
 //! and sent a signal. That happens when a connection becomes the kernel's, and is rare.
 
 use crate::socket::parts::Hold;
