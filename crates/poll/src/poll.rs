@@ -16,11 +16,13 @@ use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_stream::deadlines;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::{no_longer_asleep, Waiter};
+use shunt_stream::waiting::spin::{self, Spin};
+use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_stream::waiting::wake_pollers::Beside;
-use shunt_stream::waiting::{bells, readiness, spin, wake, wake_pollers};
+use shunt_stream::waiting::{bells, readiness, wake, wake_pollers};
 use shunt_stream::{due, events, sleep};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
-use shunt_sys::sleeper::Sleeper;
+use shunt_sys::sleeper::{counted, Account, Open};
 use shunt_sys::{calls, clock, sleeping, thread, Errno, Result};
 use shunt_table::memory::scratch::Scratch;
 use shunt_table::table;
@@ -134,27 +136,46 @@ enum Counted {
 }
 
 /// The account of a sleep in poll.
-#[repr(C)]
-struct Account<'a> {
-    sleeper: Sleeper,
+struct Asleep<'a> {
+    entries: &'a [pollfd],
+    /// Another thread may close a descriptor during the sleep: the sockets that were counted are remembered.
     sleepers: &'a mut [Option<(Waiter, Counted)>],
     beside: Option<Beside>,
 }
 
-impl Account<'_> {
-    /// How often this call is counted as asleep on `socket`. Its entries are gone through only where more than one sleeper
-    /// is: with ten thousand entries that would be a hundred million looks, 60 ms.
+impl Asleep<'_> {
+    /// How often this call is counted as asleep on `socket`.
     fn times_counted(&self, socket: &Socket) -> u32 {
-        if socket.hold.sleepers() <= 1 {
-            return 1;
-        }
         self.sleepers.iter().flatten().filter(|(waiter, _)| waiter.is_on(socket)).count() as u32
     }
+}
 
-    unsafe fn take_off(this: *mut Sleeper) {
-        // SAFETY: the account's first part.
-        let this = unsafe { &mut *this.cast::<Account>() };
-        for (waiter, counted) in this.sleepers.iter_mut().filter_map(Option::take) {
+impl Account for Asleep<'_> {
+    fn enter(&mut self) {
+        let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.connected.stalled.limited();
+        if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
+            self.beside = wake_pollers::news().begin();
+        } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {
+            self.beside = wake_pollers::of_carried().begin();
+        }
+        for (entry, counted) in self.entries.iter().zip(self.sleepers.iter_mut()) {
+            let word = table::get(entry.fd);
+            if let Some(set) = word.object::<Set>() {
+                set.sleeps(true);
+                *counted = Some((Waiter::in_set(set.head()), Counted::Set(set)));
+            } else if let Some(s) = word.object::<Socket>() {
+                let stream = word.kind() == Kind::Stream;
+                let wait = stream.then(|| &s.own().wait);
+                if let Some(wait) = wait {
+                    wait.sleepers.fetch_add(1, Ordering::Relaxed);
+                }
+                *counted = Some((Waiter::on(s), wait.map_or(Counted::Nothing, Counted::Stream)));
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        for (waiter, counted) in self.sleepers.iter_mut().filter_map(Option::take) {
             match counted {
                 Counted::Set(set) => set.sleeps(false),
                 Counted::Stream(wait) => no_longer_asleep(wait),
@@ -162,7 +183,7 @@ impl Account<'_> {
             }
             waiter.leave();
         }
-        if let Some(beside) = this.beside.take() {
+        if let Some(beside) = self.beside.take() {
             beside.end();
         }
     }
@@ -220,49 +241,7 @@ impl<'a> Query<'a> {
             return Ok(ready);
         }
         self.take_signals()?;
-        loop {
-            let mut spin =
-                spin::begin_expecting(peer_processor, self.foreign && shared_server::bid_is_near()).among(self.entries.len());
-            if spin.begins() {
-                self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
-            }
-            while spin.more() {
-                shunt_stream::progress::drive();
-                if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign(Part::All)? > 0)
-                {
-                    spin.end();
-                    return self.look();
-                }
-                if self.any_bid() {
-                    let ready = self.look()?;
-                    if ready > 0 {
-                        spin.end();
-                        return Ok(ready);
-                    }
-                }
-                if spin.rounds() & 0xfff == 0xfff {
-                    self.check_peers();
-                }
-            }
-            // What was shut for an entry is kept where its events will come.
-            self.datagrams(|_, socket, revents| *revents = datagram::before_sleep(socket).pack(socket));
-            let slept = self.sleep(began);
-            self.datagrams(|_, socket, revents| {
-                // By number: another thread may have closed the socket, or put another one there.
-                if let Some(sleeper) = datagram::Sleeper::unpack(socket, *revents) {
-                    datagram::after_sleep(socket, sleeper);
-                }
-            });
-            spin.end();
-            let expired = slept?;
-            let ready = self.look()?;
-            if ready > 0 || expired {
-                return Ok(ready);
-            }
-            for set in self.entries.iter().filter_map(|entry| table::get(entry.fd).object::<Set>()) {
-                epoll::rest_if_noisy(set, self.deadline, self.mask, began)?;
-            }
-        }
+        until(&mut Waiting { query: self, began, peer_processor })
     }
 
     /// Calls `each` for the datagram sockets that are asked for input.
@@ -520,54 +499,14 @@ impl<'a> Query<'a> {
     /// Arms everything and sleeps; true when the deadline passed.
     fn sleep(&mut self, began: u64) -> Result<bool> {
         let mut sleepers = Scratch::new(self.entries.len(), None, self.frame)?;
-        let mut account = Account { sleeper: Sleeper::new(Account::take_off), sleepers: sleepers.items(), beside: None };
-        let this: *mut Account = &mut account;
-        let (mut due, mut heard, mut unheard) = (false, true, None);
-        // SAFETY: the account stays here, and ends below.
-        unsafe {
-            Sleeper::begin(this.cast(), || {
-                let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.connected.stalled.limited();
-                if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
-                    (*this).beside = wake_pollers::news().begin();
-                } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {
-                    (*this).beside = wake_pollers::of_carried().begin();
-                }
-                // Another thread may close a descriptor during the sleep: the sockets that were counted are remembered.
-                for (entry, counted) in self.entries.iter().zip((*this).sleepers.iter_mut()) {
-                    let word = table::get(entry.fd);
-                    if let Some(set) = word.object::<Set>() {
-                        set.sleeps(true);
-                        *counted = Some((Waiter::in_set(set.head()), Counted::Set(set)));
-                    } else if let Some(s) = word.object::<Socket>() {
-                        let stream = word.kind() == Kind::Stream;
-                        let wait = stream.then(|| &s.own().wait);
-                        if let Some(wait) = wait {
-                            wait.sleepers.fetch_add(1, Ordering::Relaxed);
-                        }
-                        *counted = Some((Waiter::on(s), wait.map_or(Counted::Nothing, Counted::Stream)));
-                    }
-                }
-            });
-        }
-        for entry in self.entries.iter() {
-            if let Some(set) = table::get(entry.fd).object::<Set>() {
-                due |= epoll::arm_sleeping(set);
-            } else if let Some(s) = shunt_stream::socket::stream(entry.fd) {
-                if heard {
-                    let mine = account.times_counted(s);
-                    if !bells::take_heard(s, entry.fd, mine) {
-                        unheard = Some(s);
-                        heard = false;
-                    }
-                }
-                due |= prepare(s, entry.events);
-            }
-        }
-        let beside = account.beside.map_or(-1, |beside| beside.descriptor);
-        let mut result = if heard { self.sleep_armed(due, began, beside) } else { Ok(false) };
+        let account = Asleep { entries: self.entries, sleepers: sleepers.items(), beside: None };
+        let (mut result, unheard) = counted(account, |open| {
+            let (due, unheard) = self.arm(open);
+            let beside = || open.with(|account| account.beside.map_or(-1, |beside| beside.descriptor)).unwrap_or(-1);
+            let result = if unheard.is_none() { self.sleep_armed(due, began, beside()) } else { Ok(false) };
+            (result, unheard)
+        });
         self.slept = true;
-        // SAFETY: begun above.
-        unsafe { Sleeper::end(this.cast()) };
         if let Some(s) = unheard {
             result = match s.hold.let_others_go(self.deadline, self.mask, began) {
                 Err(Errno(libc::EINTR)) if self.any_stream_ready() => Ok(false),
@@ -579,7 +518,31 @@ impl<'a> Query<'a> {
         result
     }
 
-    fn sleep_armed(&mut self, due: bool, began: u64, beside: i32) -> Result<bool> {
+    /// Arms all entries. Whether a barrier is due, and a stream on which others were woken that have not looked.
+    fn arm(&self, open: &Open<Asleep>) -> (bool, Option<&'static Socket>) {
+        let (mut due, mut unheard) = (false, None);
+        for entry in self.entries.iter() {
+            if let Some(set) = table::get(entry.fd).object::<Set>() {
+                due |= epoll::arm_sleeping(set);
+            } else if let Some(s) = shunt_stream::socket::stream(entry.fd) {
+                if unheard.is_none() {
+                    // The entries are gone through only where more than one sleeper is: with ten thousand of them that would be a
+                    // hundred million looks, 60 ms.
+                    let mine = match s.hold.sleepers() <= 1 {
+                        true => 1,
+                        false => open.with(|account| account.times_counted(s)).unwrap_or(0),
+                    };
+                    if !bells::take_heard(s, entry.fd, mine) {
+                        unheard = Some(s);
+                    }
+                }
+                due |= prepare(s, entry.events);
+            }
+        }
+        (due, unheard)
+    }
+
+    fn sleep_armed(&self, due: bool, began: u64, beside: i32) -> Result<bool> {
         if due {
             wake::barrier();
         }
@@ -635,6 +598,90 @@ impl<'a> Query<'a> {
 
     fn expired(&self) -> bool {
         self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline
+    }
+}
+
+/// The wait of a call that found nothing at first.
+struct Waiting<'q, 'a> {
+    query: &'q mut Query<'a>,
+    began: u64,
+    /// Where the peer of a stream among the entries waits.
+    peer_processor: u32,
+}
+
+impl Waiting<'_, '_> {
+    /// A look that may find something, or fail.
+    fn try_look(&mut self, spin: &Spin) -> Result<Option<isize>> {
+        let query = &mut *self.query;
+        if query.any_stream_ready() || (query.foreign && spin.rounds() & 0x3f == 0x3f && query.look_foreign(Part::All)? > 0) {
+            return query.look().map(Some);
+        }
+        if query.any_bid() {
+            let ready = query.look()?;
+            if ready > 0 {
+                return Ok(Some(ready));
+            }
+        }
+        if spin.rounds() & 0xfff == 0xfff {
+            query.check_peers();
+        }
+        Ok(None)
+    }
+
+    fn try_woken(&mut self, slept: Result<bool>) -> Result<Option<isize>> {
+        let query = &mut *self.query;
+        let expired = slept?;
+        let ready = query.look()?;
+        if ready > 0 || expired {
+            return Ok(Some(ready));
+        }
+        for set in query.entries.iter().filter_map(|entry| table::get(entry.fd).object::<Set>()) {
+            epoll::rest_if_noisy(set, query.deadline, query.mask, self.began)?;
+        }
+        Ok(None)
+    }
+}
+
+impl Source for Waiting<'_, '_> {
+    type Outcome = Result<isize>;
+    /// Whether the deadline passed.
+    type Slept = Result<bool>;
+
+    fn begin(&mut self) -> Spin {
+        let query = &mut *self.query;
+        let soon = query.foreign && shared_server::bid_is_near();
+        let spin = spin::begin_expecting(self.peer_processor, soon).among(query.entries.len());
+        if spin.begins() {
+            query.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
+        }
+        spin
+    }
+
+    #[inline(always)]
+    fn look(&mut self, spin: &Spin) -> Look<Result<isize>> {
+        shunt_stream::progress::drive();
+        match self.try_look(spin).transpose() {
+            Some(found) => Look::Found(found),
+            None => Look::Nothing,
+        }
+    }
+
+    fn sleep(&mut self, _: &Spin) -> Result<bool> {
+        let query = &mut *self.query;
+        // What was shut for an entry is kept where its events will come.
+        query.datagrams(|_, socket, revents| *revents = datagram::before_sleep(socket).pack(socket));
+        let slept = query.sleep(self.began);
+        query.datagrams(|_, socket, revents| {
+            // By number: another thread may have closed the socket, or put another one there.
+            if let Some(sleeper) = datagram::Sleeper::unpack(socket, *revents) {
+                datagram::after_sleep(socket, sleeper);
+            }
+        });
+        slept
+    }
+
+    fn woken(&mut self, slept: Result<bool>) -> Option<Result<isize>> {
+        self.try_woken(slept).transpose()
     }
 }
 

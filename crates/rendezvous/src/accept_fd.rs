@@ -1,10 +1,11 @@
 //! The number that a blocked accept has claimed: Linux takes it before it sleeps (get_unused_fd_flags in __sys_accept4_file), so
 //! what other threads open meanwhile gets others. The number is let go when the sleep ends, and is the lowest again by then.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_link::fd_reserve;
 use shunt_sys::libc::{EMFILE, F_DUPFD_CLOEXEC};
-use shunt_sys::sleeper::Sleeper;
+use shunt_sys::sleeper::{counted, Account};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::{global, private, table};
 
@@ -14,16 +15,24 @@ const MOST: usize = 64;
 static CLAIMED: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
 
 /// The account of a sleep with a claim.
-#[repr(C)]
-struct Claim {
-    sleeper: Sleeper,
+struct Claim<'a> {
     place: Option<&'static AtomicI32>,
+    /// What became of the claim.
+    claimed: &'a Cell<Result<()>>,
 }
 
-unsafe fn let_go(this: *mut Sleeper) {
-    // SAFETY: the account's first part.
-    if let Some(place) = unsafe { (*this.cast::<Claim>()).place.take() } {
-        private::close(place.swap(-1, Ordering::AcqRel));
+impl Account for Claim<'_> {
+    fn enter(&mut self) {
+        match take() {
+            Ok(place) => self.place = place,
+            Err(error) => self.claimed.set(Err(error)),
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(place) = self.place.take() {
+            private::close(place.swap(-1, Ordering::AcqRel));
+        }
     }
 }
 
@@ -40,20 +49,8 @@ pub fn during<T>(no_socket: i32, sleep: impl FnOnce() -> Result<T>) -> Result<T>
             _ => sleep(),
         };
     }
-    let mut claim = Claim { sleeper: Sleeper::new(let_go), place: None };
-    let this: *mut Claim = &mut claim;
-    let mut claimed = Ok(None);
-    // SAFETY: the account stays here and ends below.
-    unsafe {
-        Sleeper::begin(this.cast(), || {
-            claimed = take();
-            (*this).place = claimed.unwrap_or(None);
-        });
-    }
-    let result = claimed.and_then(|_| sleep());
-    // SAFETY: begun above.
-    unsafe { Sleeper::end(this.cast()) };
-    result
+    let claimed = Cell::new(Ok(()));
+    counted(Claim { place: None, claimed: &claimed }, |_| claimed.get().and_then(|()| sleep()))
 }
 
 /// Takes the number, and a place for it. `None`: there is no place for it, or another thread is busy with such things.

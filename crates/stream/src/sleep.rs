@@ -4,12 +4,15 @@ use crate::progress::{Posting, Watch};
 use crate::socket::{flag, Socket};
 use crate::waiting::bells::Listening;
 use crate::waiting::holding::Asleep;
+use crate::waiting::spin::Spin;
+use crate::waiting::until::{until, Look, Source};
 use crate::waiting::wake::{announce, barrier, check_peer, notify, reconsider_fence, stayed_awake};
 use crate::waiting::{bells, holding, readiness, spin};
 use crate::{corked, deadlines, due};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, style, word};
 use shunt_sys::libc::{self, timespec, MSG_PEEK};
+use shunt_sys::sleeper::counted;
 use shunt_sys::{clock, sleeping, stops, thread, Errno, Result};
 
 /// How long one sleeps whom no bell can wake, in ns.
@@ -39,90 +42,121 @@ pub fn wait_into(
     conditions: u32,
     deadline: u64,
     began: u64,
-    mut posting: Option<&mut Posting>,
+    posting: Option<&mut Posting>,
 ) -> Result<()> {
     let generation = socket.generation.load(Ordering::Acquire);
-    let own = &socket.own().wait;
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
     }
-    let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
-    spin::show_processor(own);
-    // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
-    while !socket.has(flag::ASYNC) && spin.more() {
-        if socket.has(flag::REMOTE) {
-            crate::progress::drive_into(posting.as_deref_mut());
-        }
-        if readiness::any(socket, conditions) || holds_some(&posting) {
-            spin.end();
-            stayed_awake(socket);
-            return Ok(());
-        }
-        if spin.rounds() & 0xfff == 0xfff {
-            check_peer(socket, fd);
+    until(&mut Conditions { socket, fd, conditions, deadline, began, posting, generation })
+}
+
+/// What a call on one stream waits for.
+struct Conditions<'a> {
+    socket: &'a Socket,
+    fd: i32,
+    conditions: u32,
+    deadline: u64,
+    began: u64,
+    posting: Option<&'a mut Posting>,
+    /// The socket's life when the call began.
+    generation: u32,
+}
+
+impl Source for Conditions<'_> {
+    type Outcome = Result<()>;
+    /// What the sleep gave; false: the thread did not come to sleep, as others were woken and have not looked.
+    type Slept = (Result<()>, bool);
+
+    fn begin(&mut self) -> Spin {
+        let spin = spin::begin(self.socket.peer().wait.processor.load(Ordering::Relaxed));
+        spin::show_processor(&self.socket.own().wait);
+        // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
+        match self.socket.has(flag::ASYNC) {
+            true => spin.at_once(),
+            false => spin,
         }
     }
-    set_style(socket, style::SLEEP);
-    // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
-    let looked = thread::handled();
-    let mut asleep = Asleep::new(socket);
-    // SAFETY: the account stays here, and ends below.
-    let beside = unsafe {
+
+    #[inline(always)]
+    fn look(&mut self, spin: &Spin) -> Look<Result<()>> {
+        if self.socket.has(flag::REMOTE) {
+            crate::progress::drive_into(self.posting.as_deref_mut());
+        }
+        if self.is_there() {
+            stayed_awake(self.socket);
+            return Look::Found(Ok(()));
+        }
+        if spin.rounds() & 0xfff == 0xfff {
+            check_peer(self.socket, self.fd);
+        }
+        Look::Nothing
+    }
+
+    fn sleep(&mut self, _: &Spin) -> (Result<()>, bool) {
+        let socket = self.socket;
+        set_style(socket, style::SLEEP);
+        // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
+        let looked = thread::handled();
         // A sleep in recv keeps its file; one in poll has numbers.
-        if conditions & arm::OUT != 0
-            || deadline != u64::MAX
+        let in_poll = self.conditions & arm::OUT != 0
+            || self.deadline != u64::MAX
             || deadlines::next() != u64::MAX
             || corked::expected(socket)
             || socket.connected.stalled.limited()
-            || socket.has(flag::SHARED | flag::REMOTE)
-        {
-            asleep.begin_beside()
-        } else {
-            asleep.begin();
-            IN_RECV
-        }
-    };
-    let mut heard = true;
-    let mut result = if socket.hold.is_open(socket) {
-        heard = bells::take_heard(socket, fd, 1);
-        match heard {
-            true => {
-                let fds = [socket.hold.number(fd), beside];
-                sleep(socket, fds, conditions, deadline, [began, looked], posting.as_deref_mut())
-            }
-            false => Ok(()),
-        }
-    } else {
-        Err(Errno(libc::EBADF))
-    };
-    if result.is_ok() && !readiness::any(socket, conditions) && !holds_some(&posting) {
-        holding::go_on(socket);
-    }
-    // SAFETY: begun above.
-    unsafe { asleep.end() };
-    spin.end();
-    if !heard {
-        let looked = thread::handled();
-        result = look_again(socket, conditions, deadline, began);
-        if result.is_ok() && !readiness::any(socket, conditions) {
-            result = match socket.hold.let_others_go(deadline, core::ptr::null(), looked) {
-                Ok(()) | Err(Errno(libc::EINTR)) => look_again(socket, conditions, deadline, began),
-                other => other,
+            || socket.has(flag::SHARED | flag::REMOTE);
+        let account = if in_poll { Asleep::beside(socket) } else { Asleep::on(socket) };
+        counted(account, |open| {
+            let beside = if in_poll { open.with(|account| account.descriptor()).unwrap_or(-1) } else { IN_RECV };
+            let mut heard = true;
+            let result = if socket.hold.is_open(socket) {
+                heard = bells::take_heard(socket, self.fd, 1);
+                match heard {
+                    true => {
+                        let fds = [socket.hold.number(self.fd), beside];
+                        sleep(socket, fds, self.conditions, self.deadline, [self.began, looked], self.posting.as_deref_mut())
+                    }
+                    false => Ok(()),
+                }
+            } else {
+                Err(Errno(libc::EBADF))
             };
+            if result.is_ok() && !self.is_there() {
+                holding::go_on(socket);
+            }
+            (result, heard)
+        })
+    }
+
+    /// Whatever woke it: the caller looks.
+    fn woken(&mut self, (mut result, heard): (Result<()>, bool)) -> Option<Result<()>> {
+        let Conditions { socket, conditions, deadline, began, .. } = *self;
+        if !heard {
+            let looked = thread::handled();
+            result = look_again(socket, conditions, deadline, began);
+            if result.is_ok() && !readiness::any(socket, conditions) {
+                result = match socket.hold.let_others_go(deadline, core::ptr::null(), looked) {
+                    Ok(()) | Err(Errno(libc::EINTR)) => look_again(socket, conditions, deadline, began),
+                    other => other,
+                };
+            }
         }
+        if socket.hold.is_carried() && result != Err(Errno(libc::ECANCELED)) {
+            return Some(Ok(())); // also where a handler ran: the call goes on elsewhere, and finds that
+        }
+        if result.is_ok() && socket.generation.load(Ordering::Acquire) != self.generation {
+            return Some(Err(Errno(libc::EBADF)));
+        }
+        Some(result)
     }
-    if socket.hold.is_carried() && result != Err(Errno(libc::ECANCELED)) {
-        return Ok(()); // also where a handler ran: the call goes on elsewhere, and finds that
-    }
-    if result.is_ok() && socket.generation.load(Ordering::Acquire) != generation {
-        return Err(Errno(libc::EBADF));
-    }
-    result
 }
 
-/// Whether a receiver's buffer holds something.
-fn holds_some(posting: &Option<&mut Posting>) -> bool {
-    posting.as_ref().is_some_and(|posting| posting.taken() > 0)
+impl Conditions<'_> {
+    /// Whether the conditions may hold, or the receiver's buffer holds something.
+    #[inline(always)]
+    fn is_there(&self) -> bool {
+        readiness::any(self.socket, self.conditions) || self.posting.as_ref().is_some_and(|posting| posting.taken() > 0)
+    }
 }
 
 /// What ends a wait that did not come to sleep: nothing, if its conditions may hold.

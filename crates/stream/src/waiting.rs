@@ -1,7 +1,8 @@
 //! What a stream is ready for, and what wakes the calls that wait for that.
 //!
 //! ```text
-//! readiness    conditions of a stream       spin: for how long to look
+//! until        the loop of all calls that wait              spin: for how long to look
+//! readiness    conditions of a stream
 //! wake         the peer, by a bell          bells: that were rung           bypass: bytes on a companion that are none
 //! wake_pollers     threads of this process that sleep in poll                 owner: those that are signalled (O_ASYNC)
 //! wake_receivers   threads that sleep in recv, where a connection becomes the kernel's
@@ -16,6 +17,7 @@ pub mod owner;
 pub mod readiness;
 pub mod signals;
 pub mod spin;
+pub mod until;
 pub mod wake;
 pub mod wake_pollers;
 mod wake_receivers;

@@ -7,69 +7,109 @@
 use crate::section::Section;
 use crate::thread;
 
-/// One call's account; lives on its stack. The first part of whatever the call keeps it in.
+/// What a sleeping call counts, and where.
+pub trait Account {
+    /// Counts the call.
+    fn enter(&mut self);
+
+    /// Takes it off, once for each [`Account::enter`]: when the sleep ends, or before a handler of the program runs in it.
+    fn leave(&mut self);
+
+    /// The address of what the call sleeps for, where others must tell it from themselves ([`open_about`]); or 0.
+    fn about(&self) -> usize {
+        0
+    }
+}
+
+/// An account that [`counted`] has opened.
+pub struct Open<A>(*mut Counted<A>);
+
+impl<A> Open<A> {
+    /// Calls `change` with the account, with handlers kept away. `None`: the arrival of one has closed it.
+    pub fn with<T>(&self, change: impl FnOnce(&mut A) -> T) -> Option<T> {
+        let _section = Section::begin();
+        // SAFETY: alive until `counted` returns; handlers, which alone touch it beside this thread, wait for the section's end.
+        unsafe { (*self.0).sleeper.counts.then(|| change(&mut (*self.0).account)) }
+    }
+}
+
+/// Calls `body` as a call that is counted by `account`, and no longer when `body` returns or a handler jumps out of it. Handlers are kept
+/// away from both changes of the counts.
+#[inline(always)]
+pub fn counted<A: Account, T>(account: A, body: impl FnOnce(&Open<A>) -> T) -> T {
+    let sleeper = Sleeper { take_off: leave::<A>, outer: core::ptr::null_mut(), counts: false, about: account.about() };
+    let mut counted = Counted { sleeper, account };
+    let this = &raw mut counted;
+    // SAFETY: the account stays here until it is closed below; accounts of a thread close in reverse order, as its frames do.
+    unsafe { begin(this) };
+    let result = body(&Open(this));
+    // SAFETY: begun above.
+    unsafe { end(this.cast()) };
+    result
+}
+
+/// How many open accounts of the calling thread are about what lies there.
+pub fn open_about(about: usize) -> u32 {
+    // SAFETY: the block is this thread's; its accounts are alive.
+    unsafe {
+        let mut at = (*thread::block()).sleeper as *const Sleeper;
+        let mut count = 0;
+        while !at.is_null() {
+            count += ((*at).counts && (*at).about == about) as u32;
+            at = (*at).outer;
+        }
+        count
+    }
+}
+
+/// One call's account; lives on its stack.
 #[repr(C)]
-pub struct Sleeper {
+struct Counted<A> {
+    sleeper: Sleeper,
+    account: A,
+}
+
+/// What accounts of all kinds begin with.
+struct Sleeper {
     take_off: unsafe fn(*mut Sleeper),
     outer: *mut Sleeper,
     /// It counts.
     counts: bool,
-    /// The address of what the call sleeps for, where others must tell it from themselves; or 0.
+    /// [`Account::about`].
     about: usize,
 }
 
-impl Sleeper {
-    /// An account that `take_off` closes, given its address.
-    pub const fn new(take_off: unsafe fn(*mut Sleeper)) -> Sleeper {
-        Sleeper::about(take_off, 0)
-    }
+unsafe fn leave<A: Account>(this: *mut Sleeper) {
+    // SAFETY: the first part of such an account.
+    unsafe { (*this.cast::<Counted<A>>()).account.leave() };
+}
 
-    /// The same, of a sleep for what lies at `about`.
-    pub const fn about(take_off: unsafe fn(*mut Sleeper), about: usize) -> Sleeper {
-        Sleeper { take_off, outer: core::ptr::null_mut(), counts: false, about }
+/// Opens the account.
+///
+/// # Safety
+/// It stays where it is until [`end`], which follows in this thread, and accounts end in reverse order.
+unsafe fn begin<A: Account>(this: *mut Counted<A>) {
+    let _section = Section::begin();
+    // SAFETY: promised by the caller; handlers wait for the end of the section.
+    unsafe {
+        (*this).account.enter();
+        let block = thread::block();
+        (*this).sleeper.outer = (*block).sleeper as *mut Sleeper;
+        (*this).sleeper.counts = true;
+        (*block).sleeper = this as usize;
     }
+}
 
-    /// How many open accounts of the calling thread are about what lies there.
-    pub fn open_about(about: usize) -> u32 {
-        // SAFETY: the block is this thread's; its accounts are alive.
-        unsafe {
-            let mut at = (*thread::block()).sleeper as *const Sleeper;
-            let mut count = 0;
-            while !at.is_null() {
-                count += ((*at).counts && (*at).about == about) as u32;
-                at = (*at).outer;
-            }
-            count
-        }
-    }
-
-    /// Opens the account: `count` does what closing takes back.
-    ///
-    /// # Safety
-    /// It stays where it is until [`Sleeper::end`], which follows in this thread, and accounts end in reverse order.
-    pub unsafe fn begin(this: *mut Sleeper, count: impl FnOnce()) {
-        let _section = Section::begin();
-        count();
-        // SAFETY: promised by the caller; handlers wait for the end of the section.
-        unsafe {
-            let block = thread::block();
-            (*this).outer = (*block).sleeper as *mut Sleeper;
-            (*this).counts = true;
-            (*block).sleeper = this as usize;
-        }
-    }
-
-    /// Closes the account, if no handler's arrival has.
-    ///
-    /// # Safety
-    /// [`Sleeper::begin`] came before.
-    pub unsafe fn end(this: *mut Sleeper) {
-        let _section = Section::begin();
-        // SAFETY: promised by the caller.
-        unsafe {
-            (*thread::block()).sleeper = (*this).outer as usize;
-            close(this);
-        }
+/// Closes the account, if no handler's arrival has.
+///
+/// # Safety
+/// [`begin`] came before.
+unsafe fn end(this: *mut Sleeper) {
+    let _section = Section::begin();
+    // SAFETY: promised by the caller.
+    unsafe {
+        (*thread::block()).sleeper = (*this).outer as usize;
+        close(this);
     }
 }
 

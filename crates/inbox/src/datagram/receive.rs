@@ -10,7 +10,8 @@ use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
 use shunt_stream::control::Writer;
-use shunt_stream::waiting::spin;
+use shunt_stream::waiting::spin::{self, Spin};
+use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_sys::libc::{self, iovec, msghdr, MSG_DONTWAIT};
 use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
 use shunt_table::sockaddr::Encoded;
@@ -48,6 +49,7 @@ pub unsafe fn receive(
         },
     };
     let began = thread::handled();
+    let mut kernel = Some(kernel);
     // The datagram before which the kernel's queue was seen empty.
     let mut asked_before = u64::MAX;
     loop {
@@ -83,53 +85,111 @@ pub unsafe fn receive(
                 None => Answer::Done(Err(Errno(libc::EAGAIN))),
             };
         }
-        let mut spin = spin::begin(socket.peer_processor.load(Ordering::Relaxed));
+        // SAFETY: the program's message, for as long as the call.
+        match until(&mut Datagrams { fd, socket, inbox: &inbox, message, flags, kernel: &mut kernel, began, spins_since: None }) {
+            Some(answer) => return answer,
+            None => continue,
+        }
+    }
+}
+
+/// What a receive on a datagram socket waits for.
+struct Datagrams<'a, K> {
+    fd: i32,
+    socket: &'static Datagram,
+    inbox: &'a Inbox,
+    message: &'a mut msghdr,
+    flags: i32,
+    /// The call as the program made it, until it is made.
+    kernel: &'a mut Option<K>,
+    began: u64,
+    /// When the gate was opened for looks, in ticks.
+    spins_since: Option<u64>,
+}
+
+impl<K> Datagrams<'_, K> {
+    /// Before the first look: opens the gate. False: looks are of no use.
+    fn open(&mut self) -> bool {
+        let opened = self.inbox.open();
+        self.spins_since = opened.then(clock::ticks);
+        opened
+    }
+
+    /// The call's answer, if the kernel has one.
+    fn ask_kernel(&mut self, now: u64) -> Option<Answer> {
+        // SAFETY: the program's message.
+        let asked = unsafe { ask_kernel(self.fd, self.socket, self.inbox, self.message, self.flags, now) };
+        asked.map(Answer::Done)
+    }
+
+    fn looked(&mut self) {
+        if let Some(begun) = self.spins_since.take() {
+            spun(self.socket, begun);
+        }
+    }
+}
+
+impl<K: FnOnce() -> isize> Source for Datagrams<'_, K> {
+    /// `None`: the inbox holds something.
+    type Outcome = Option<Answer>;
+    type Slept = Option<Answer>;
+
+    fn begin(&mut self) -> Spin {
+        let spin = spin::begin(self.socket.peer_processor.load(Ordering::Relaxed));
         // On one processor the kernel hands over best: it wakes a sleeper at once.
-        if !spin.same_processor && !rests(socket) && spin.more() && inbox.open() {
-            let begun = clock::ticks();
+        match spin.same_processor || rests(self.socket) {
+            true => spin.at_once(),
+            false => spin,
+        }
+    }
+
+    #[inline(always)]
+    fn look(&mut self, spin: &Spin) -> Look<Option<Answer>> {
+        if self.spins_since.is_none() {
+            if !self.open() {
+                return Look::Sleep;
+            }
             // Senders that used the kernel wait for this: its queue is empty.
-            if inbox.is_behind() {
-                // SAFETY: the program's message.
-                if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, clock::ticks()) } {
-                    return Answer::Done(result);
+            if self.inbox.is_behind() {
+                if let Some(answer) = self.ask_kernel(clock::ticks()) {
+                    return Look::Found(Some(answer));
                 }
             }
-            let mut found = false;
-            while spin.more() {
-                if inbox.front().is_some() {
-                    found = true;
-                    break;
-                }
-                if spin.rounds() & 0x1ff == 0x1ff {
-                    let now = clock::ticks();
-                    inbox_table::visitors(socket, now);
-                    // SAFETY: the program's message.
-                    if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
-                        spin.end();
-                        spun(socket, begun);
-                        return Answer::Done(result);
-                    }
-                }
-            }
-            spun(socket, begun);
-            if found {
-                spin.end();
-                continue;
+        }
+        if self.inbox.front().is_some() {
+            self.looked();
+            return Look::Found(None);
+        }
+        if spin.rounds() & 0x1ff == 0x1ff {
+            let now = clock::ticks();
+            inbox_table::visitors(self.socket, now);
+            if let Some(answer) = self.ask_kernel(now) {
+                self.looked();
+                return Look::Found(Some(answer));
             }
         }
-        let entered = super::before_sleep(socket);
-        if inbox.front().is_some() {
-            super::after_sleep(socket, entered);
-            continue;
-        }
-        if thread::interrupted_since(began, true) {
-            super::after_sleep(socket, entered);
-            return Answer::Done(Err(Errno(libc::EINTR)));
-        }
-        let got = cancel::guarded(kernel).unwrap_or(-1);
-        super::after_sleep(socket, entered);
-        spin.end();
-        return Answer::Raw(count(socket, got));
+        Look::Nothing
+    }
+
+    fn sleep(&mut self, _: &Spin) -> Option<Answer> {
+        self.looked();
+        let entered = super::before_sleep(self.socket);
+        let slept = if self.inbox.front().is_some() {
+            None
+        } else if thread::interrupted_since(self.began, true) {
+            Some(Answer::Done(Err(Errno(libc::EINTR))))
+        } else {
+            self.kernel.take().map(|kernel| Answer::Raw(cancel::guarded(kernel).unwrap_or(-1)))
+        };
+        super::after_sleep(self.socket, entered);
+        slept
+    }
+
+    fn woken(&mut self, slept: Option<Answer>) -> Option<Option<Answer>> {
+        Some(match slept {
+            Some(Answer::Raw(got)) => Some(Answer::Raw(count(self.socket, got))),
+            other => other,
+        })
     }
 }
 

@@ -13,7 +13,8 @@ use crate::local::receive::wait_all::Behind;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_stream::pieces::{Pieces, IOV_MAX};
-use shunt_stream::waiting::spin;
+use shunt_stream::waiting::spin::{self, Spin};
+use shunt_stream::waiting::until::{looks, Look};
 use shunt_sys::libc::{self, msghdr, MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL};
 use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
 
@@ -67,7 +68,7 @@ struct Call {
 }
 
 /// What a look at the kernel's queue gave.
-enum Look {
+enum Asked {
     /// The ring is not empty after all.
     Ring,
     Nothing,
@@ -106,9 +107,9 @@ impl Call {
                 }
                 // SAFETY: the program's message.
                 match unsafe { self.ask_kernel(message, flags) } {
-                    Look::Ring => continue,
-                    Look::Nothing => return Err(Errno(libc::EAGAIN)),
-                    Look::Result(result) => return Ok(self.judged(result)),
+                    Asked::Ring => continue,
+                    Asked::Nothing => return Err(Errno(libc::EAGAIN)),
+                    Asked::Result(result) => return Ok(self.judged(result)),
                 }
             }
             if self.spin() {
@@ -302,13 +303,13 @@ impl Call {
 
     /// Looks at the kernel's queue without waiting, while nothing can come into the ring.
     #[cold]
-    unsafe fn ask_kernel(&self, message: &mut msghdr, flags: i32) -> Look {
+    unsafe fn ask_kernel(&self, message: &mut msghdr, flags: i32) -> Asked {
         let waits = self.inbox.news();
         self.inbox.enter();
         if !self.inbox.is_empty() {
             self.inbox.leave();
             self.open_again();
-            return Look::Ring;
+            return Asked::Ring;
         }
         // SAFETY: passed on.
         let got = unsafe { self.receive_more(message, flags | MSG_DONTWAIT) };
@@ -317,9 +318,9 @@ impl Call {
         match got {
             Err(Errno(libc::EAGAIN)) => {
                 self.note_empty(waits);
-                Look::Nothing
+                Asked::Nothing
             }
-            got => Look::Result(got),
+            got => Asked::Result(got),
         }
     }
 
@@ -347,17 +348,16 @@ impl Call {
         Answer::Done(result)
     }
 
-    /// Spins while that pays: true if the ring has something; false: it is time to sleep, or the kernel has something.
+    /// Looks while that pays: true if the ring has something; false: it is time to sleep, or the kernel has something.
     fn spin(&self) -> bool {
         let mut spin = spin::begin(self.socket.local.processor.load(Ordering::Relaxed));
         if !spin.begins() || !self.inbox.open() {
             return false;
         }
         let mut seen = self.socket.local.seen.load(Ordering::Relaxed);
-        while spin.more() {
+        let ring_has_some = |spin: &Spin| {
             if !self.inbox.is_empty() {
-                spin.end();
-                return true;
+                return Look::Found(true);
             }
             let news = self.inbox.news();
             let fresh = news.is_some_and(|news| news != seen);
@@ -366,13 +366,13 @@ impl Call {
             if fresh || spin.rounds() & every == every {
                 inbox_table::visitors(self.socket, clock::ticks());
                 if calls::poll_one(self.fd, libc::POLLIN, 0).is_ok_and(|events| events != 0) {
-                    spin.end();
-                    return false;
+                    return Look::Found(false);
                 }
                 seen = news.unwrap_or(seen);
             }
-        }
-        false
+            Look::Nothing
+        };
+        looks(&mut spin, ring_has_some).unwrap_or(false)
     }
 }
 

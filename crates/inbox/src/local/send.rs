@@ -14,7 +14,8 @@ use shunt_ring::inbox::Inbox;
 use shunt_ring::local::Put;
 use shunt_stream::patience::Waited;
 use shunt_stream::pieces::{Pieces, IOV_MAX};
-use shunt_stream::waiting::spin;
+use shunt_stream::waiting::spin::{self, Spin};
+use shunt_stream::waiting::until::{looks, Look};
 use shunt_sys::libc::{self, iovec, msghdr};
 use shunt_sys::{cancel, thread, Errno, Result};
 
@@ -157,17 +158,13 @@ unsafe fn post(fd: i32, socket: &'static Datagram, pieces: &Pieces, flags: i32) 
         // A reader that is awake makes room soon.
         let mut spin = spin::begin(socket.local.processor.load(Ordering::Relaxed));
         let before = super::end_of_stream::outgoing_charge(socket);
-        let mut room = false;
-        while spin.more() {
-            if super::end_of_stream::outgoing_charge(socket) * 2 <= before {
-                room = true;
-                break;
-            }
-        }
-        if !room {
+        let makes_room = |_: &Spin| match super::end_of_stream::outgoing_charge(socket) * 2 <= before {
+            true => Look::Found(()),
+            false => Look::Nothing,
+        };
+        if looks(&mut spin, makes_room).is_none() {
             return Ok(done);
         }
-        spin.end();
     }
 }
 

@@ -8,11 +8,11 @@ use super::kernel::sort;
 use super::list::address;
 use super::scan::{look, Answer};
 use super::set::Set;
-use super::wait::{counted, Account};
+use super::wait::InSet;
 use super::{ONESHOT, TAG, TAG_MASK};
 use core::sync::atomic::Ordering;
-use shunt_stream::waiting::holding::Waiter;
 use shunt_sys::libc::epoll_event;
+use shunt_sys::sleeper::counted;
 use shunt_sys::{cancel, user};
 
 /// Whether the kernel knows everything of the set: epoll_wait then needs nothing of us but names.
@@ -35,16 +35,13 @@ pub unsafe fn wait_in_kernel(
     kernel: impl FnOnce() -> i32,
 ) -> Option<i32> {
     // Names of TCP sockets stand in entries, which go with the set's last descriptor, unless a thread waits.
-    counted(
-        || Waiter::asleep_in(set.head()),
-        |account| {
-            // Behind the count: a thread that adds one of ours later sees a sleeper.
-            let still = set.ours.load(Ordering::SeqCst) == 0;
-            let got = (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))?;
-            // SAFETY: the kernel has filled so many; the account is the caller's.
-            unsafe { named(set, epfd, events, got, || Account::wake(account)) }
-        },
-    )
+    counted(InSet::asleep(set), |account| {
+        // Behind the count: a thread that adds one of ours later sees a sleeper.
+        let still = set.ours.load(Ordering::SeqCst) == 0;
+        let got = (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))?;
+        // SAFETY: the kernel has filled so many.
+        unsafe { named(set, epfd, events, got, || _ = account.with(InSet::wake)) }
+    })
 }
 
 /// As [`wait_in_kernel`], of a wait that does not sleep: nobody has to wake the thread, and if the set goes meanwhile, its names may.

@@ -10,7 +10,7 @@ use shunt_stream::socket::parts::Hold;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding;
 use shunt_stream::waiting::holding::SetHead;
-use shunt_sys::sleeper::Sleeper;
+use shunt_sys::sleeper;
 use shunt_sys::{clock, mapping};
 use shunt_table::global::Mutex;
 use shunt_table::process::{kernel_only, split_fd_tables};
@@ -269,7 +269,7 @@ impl Set {
 
     /// Whether others than the calling thread sleep in it.
     pub(super) fn others_asleep(&self) -> bool {
-        self.sleepers() > Sleeper::open_about(core::ptr::from_ref(self) as usize)
+        self.sleepers() > sleeper::open_about(core::ptr::from_ref(self) as usize)
     }
 
     /// An entry asks for something new: processes that share the set must look at it.

@@ -16,11 +16,12 @@ use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::deadlines;
 use shunt_stream::due;
 use shunt_stream::waiting::holding::Waiter;
+use shunt_stream::waiting::spin::{self, Spin};
+use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_stream::waiting::wake_pollers::Beside;
-use shunt_stream::waiting::{spin, wake as waiting, wake_pollers};
+use shunt_stream::waiting::{wake as waiting, wake_pollers};
 use shunt_sys::libc::{epoll_event, sigset_t};
-use shunt_sys::section::Section;
-use shunt_sys::sleeper::Sleeper;
+use shunt_sys::sleeper::{counted, Account};
 use shunt_sys::{calls, clock, libc, stops, thread, Errno, Result};
 
 /// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
@@ -47,7 +48,12 @@ pub unsafe fn wait(
     let mut epfd = epfd;
     let result = match first {
         Ok(owed) if !answer.done() && deadline != 0 => {
-            let filled = waiting_in(set, epfd, |epfd| fill(set, epfd, &mut answer, deadline, mask, began, owed));
+            // A descriptor of the set stays open, whatever other threads close.
+            let filled = counted(InSet::awake(set), |_| {
+                let mut waiting =
+                    Waiting { set, epfd: set.hold().number(epfd), answer: &mut answer, deadline, mask, began, owed, asked: 0 };
+                waiting.fill()
+            });
             epfd = set.hold().number(epfd);
             filled
         }
@@ -59,139 +65,164 @@ pub unsafe fn wait(
 }
 
 /// The account of a call that waits in a set.
-#[repr(C)]
-pub(super) struct Account {
-    sleeper: Sleeper,
+pub(super) struct InSet {
+    set: &'static Set,
+    /// The call sleeps in the kernel at once.
+    asleep: bool,
     waiter: Option<Waiter>,
 }
 
-impl Account {
+impl InSet {
+    /// Of a call that looks first.
+    fn awake(set: &'static Set) -> InSet {
+        InSet { set, asleep: false, waiter: None }
+    }
+
+    /// Of a call that sleeps in the kernel at once.
+    pub(super) fn asleep(set: &'static Set) -> InSet {
+        InSet { set, asleep: true, waiter: None }
+    }
+
     /// The call goes on awake, where its account says that it sleeps ([`Waiter::asleep_in`]).
-    ///
-    /// # Safety
-    /// `this` is what [`counted`] gave.
-    pub(super) unsafe fn wake(this: *mut Account) {
-        let _section = Section::begin();
-        // SAFETY: alive until `counted` returns; handlers wait. None: one came, before which the account was closed.
-        if let Some(waiter) = unsafe { &mut (*this).waiter } {
+    pub(super) fn wake(&mut self) {
+        if let Some(waiter) = &mut self.waiter {
             waiter.wake();
         }
     }
 }
 
-unsafe fn leave(this: *mut Sleeper) {
-    // SAFETY: the account's first part.
-    if let Some(waiter) = unsafe { (*this.cast::<Account>()).waiter.take() } {
-        waiter.leave();
+impl Account for InSet {
+    fn enter(&mut self) {
+        self.waiter = Some(match self.asleep {
+            true => Waiter::asleep_in(self.set.head()),
+            false => Waiter::in_set(self.set.head()),
+        });
+    }
+
+    fn leave(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            waiter.leave();
+        }
     }
 }
 
-/// Waits by `body`, which gets a descriptor of the set that stays open, whatever other threads close.
-fn waiting_in<T>(set: &'static Set, epfd: i32, body: impl FnOnce(i32) -> T) -> T {
-    counted(|| Waiter::in_set(set.head()), |_| body(set.hold().number(epfd)))
-}
-
-/// Calls `body` as one that waits, and counts as `waiter` does.
-#[inline(always)]
-pub(super) fn counted<T>(waiter: impl FnOnce() -> Waiter, body: impl FnOnce(*mut Account) -> T) -> T {
-    let mut account = Account { sleeper: Sleeper::new(leave), waiter: None };
-    let this: *mut Account = &mut account;
-    // SAFETY: the account stays here and ends below.
-    unsafe { Sleeper::begin(this.cast(), || (*this).waiter = Some(waiter())) };
-    let result = body(this);
-    // SAFETY: begun above.
-    unsafe { Sleeper::end(this.cast()) };
-    result
-}
-
 /// The account of a sleep in a set.
-#[repr(C)]
 struct Asleep {
-    sleeper: Sleeper,
     set: &'static Set,
     /// What the kernel said is sorted: neither a jump nor a cancellation came before.
     sorted: bool,
 }
 
-unsafe fn awake(this: *mut Sleeper) {
-    // SAFETY: the account's first part.
-    let (set, sorted) = unsafe { ((*this.cast::<Asleep>()).set, (*this.cast::<Asleep>()).sorted) };
-    set.sleeps(false);
-    if !sorted {
-        recall(set);
+impl Account for Asleep {
+    fn enter(&mut self) {
+        self.set.sleeps(true);
+    }
+
+    fn leave(&mut self) {
+        self.set.sleeps(false);
+        if !self.sorted {
+            recall(self.set);
+        }
+    }
+
+    fn about(&self) -> usize {
+        core::ptr::from_ref(self.set) as usize
     }
 }
 
-/// Counts the thread as one that sleeps in the set while `body` runs, and no longer when a handler jumps out of it.
-fn asleep_in(set: &'static Set, body: impl FnOnce() -> Result<()>) -> Result<()> {
-    let about = core::ptr::from_ref(set) as usize;
-    let mut account = Asleep { sleeper: Sleeper::about(awake, about), set, sorted: false };
-    let this: *mut Asleep = &mut account;
-    // SAFETY: the account stays here and ends below.
-    unsafe { Sleeper::begin(this.cast(), || set.sleeps(true)) };
-    let result = body();
-    // SAFETY: begun above.
-    unsafe {
-        (*this).sorted = result != Err(Errno(libc::ECANCELED));
-        Sleeper::end(this.cast());
-    }
-    result
-}
-
-/// Waits for events. `owed`: the kernel is to be asked, too, before an answer is given ([`first_look`]).
-fn fill(
+/// What epoll_wait(2) waits for.
+struct Waiting<'a> {
     set: &'static Set,
     epfd: i32,
-    answer: &mut Answer,
+    answer: &'a mut Answer,
     deadline: u64,
     mask: *const sigset_t,
     began: u64,
+    /// The kernel is to be asked, too, before an answer is given ([`first_look`]).
     owed: bool,
-) -> Result<()> {
-    let asked = set.last_kernel.load(Ordering::Relaxed);
-    if !mask.is_null() {
-        // A signal that waits for this very mask ends the call, unless there are events.
-        ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
-        look(set, answer)?;
-        if answer.count > 0 {
-            return Ok(());
+    /// When it was asked last, before the wait.
+    asked: u64,
+}
+
+impl Waiting<'_> {
+    /// Waits for events.
+    fn fill(&mut self) -> Result<()> {
+        self.asked = self.set.last_kernel.load(Ordering::Relaxed);
+        if !self.mask.is_null() {
+            // A signal that waits for this very mask ends the call, unless there are events.
+            ask_kernel(self.set, self.epfd, self.answer, Some(0), core::ptr::null(), thread::handled())?;
+            look(self.set, self.answer)?;
+            if self.answer.count > 0 {
+                return Ok(());
+            }
+            calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), self.mask, calls::KERNEL_SIGSET)?;
         }
-        calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
+        until(self)
     }
-    loop {
-        let mut spin = spin::begin_expecting(peer_of(set), !set.listening.is_empty() && shared_server::bid_is_near());
+
+    fn is_late(&self) -> bool {
+        self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline
+    }
+
+    /// The call returns what it found.
+    fn finish(&mut self) -> Result<()> {
+        if self.owed {
+            pay(self.set, self.epfd, self.answer, self.asked);
+        }
+        Ok(())
+    }
+
+    fn try_look(&mut self, spin: &Spin) -> Result<Look<Result<()>>> {
+        look(self.set, self.answer)?;
+        if self.answer.count == 0 && spin.rounds() & 0x3f == 0 {
+            ask_kernel(self.set, self.epfd, self.answer, Some(0), core::ptr::null(), self.began)?;
+            look(self.set, self.answer)?;
+            if self.answer.count == 0 && self.is_late() {
+                return Ok(Look::Sleep);
+            }
+        }
+        Ok(match self.answer.done() {
+            true => Look::Found(self.finish()),
+            false => Look::Nothing,
+        })
+    }
+}
+
+impl Source for Waiting<'_> {
+    type Outcome = Result<()>;
+    type Slept = Result<()>;
+
+    fn begin(&mut self) -> Spin {
+        let set = self.set;
+        let spin = spin::begin_expecting(peer_of(set), !set.listening.is_empty() && shared_server::bid_is_near());
         if spin.begins() {
             warm_all(set, true);
         }
-        while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
-            shunt_stream::progress::drive();
-            look(set, answer)?;
-            if answer.count == 0 && spin.rounds() & 0x3f == 0 {
-                ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
-                look(set, answer)?;
-                if answer.count == 0 && deadline != u64::MAX && clock::monotonic_ns() >= deadline {
-                    break;
-                }
-            }
-            if answer.done() {
-                spin.end();
-                if owed {
-                    pay(set, epfd, answer, asked);
-                }
-                return Ok(());
-            }
+        spin
+    }
+
+    #[inline(always)]
+    fn look(&mut self, spin: &Spin) -> Look<Result<()>> {
+        if self.set.exclusive.load(Ordering::Relaxed) {
+            return Look::Sleep;
         }
-        let epfd = set.hold().number(epfd);
-        let slept = sleep(set, epfd, answer, deadline, mask, began);
-        spin.end();
-        slept?;
-        if answer.done() || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
-            if owed {
-                pay(set, epfd, answer, asked);
-            }
-            return Ok(());
+        shunt_stream::progress::drive();
+        self.try_look(spin).unwrap_or_else(|error| Look::Found(Err(error)))
+    }
+
+    fn sleep(&mut self, _: &Spin) -> Result<()> {
+        let epfd = self.set.hold().number(self.epfd);
+        sleep(self.set, epfd, self.answer, self.deadline, self.mask, self.began)
+    }
+
+    fn woken(&mut self, slept: Result<()>) -> Option<Result<()>> {
+        if let Err(error) = slept {
+            return Some(Err(error));
         }
-        rest_if_noisy(set, deadline, mask, began)?;
+        if self.answer.done() || self.is_late() {
+            return Some(self.finish());
+        }
+        rest_if_noisy(self.set, self.deadline, self.mask, self.began).err().map(Err)
     }
 }
 
@@ -265,45 +296,59 @@ fn peer_of(set: &'static Set) -> u32 {
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `sleep::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
-    asleep_in(set, || {
-        // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
-        // be an event, so that nobody would announce it again.
-        let watch = shunt_stream::progress::watch();
-        due::keep();
-        if arm_sleeping(set) {
-            waiting::barrier();
-        }
-        let deadline = deadline.min(deadlines::next());
-        look(set, answer)?;
-        let Some(watch) = watch.filter(|_| !answer.done()) else {
-            wake(set);
-            return Ok(());
-        };
-        if thread::interrupted_since(began, false) {
-            return Err(Errno(libc::EINTR)); // a handler ran while we looked
-        }
-        let (ears, longest) = ears(set);
-        let deadline = match longest {
-            u64::MAX => deadline,
-            longest => deadline.min(clock::monotonic_ns() + longest),
-        };
-        let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
-        let asked = match (watch.descriptor(), ears) {
-            (-1, NO_EARS) => ask_kernel(set, epfd, answer, left(), mask, began),
-            (frames, _) => sleep_beside(set, epfd, frames, ears, deadline, mask, began).and_then(|ready| match ready {
-                true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
-                false => Ok(()),
-            }),
-        };
-        if watch.descriptor() >= 0 {
-            wake(set); // what this thread brings from other hosts needs no bells
-        }
-        drop(watch);
-        cool(set);
-        asked?;
-        wake(set);
-        look(set, answer)
+    counted(Asleep { set, sorted: false }, |open| {
+        let slept = sleep_counted(set, epfd, answer, deadline, mask, began);
+        open.with(|account| account.sorted = slept != Err(Errno(libc::ECANCELED)));
+        slept
     })
+}
+
+/// The same, by a thread that is counted as asleep.
+fn sleep_counted(
+    set: &'static Set,
+    epfd: i32,
+    answer: &mut Answer,
+    deadline: u64,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<()> {
+    // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
+    // be an event, so that nobody would announce it again.
+    let watch = shunt_stream::progress::watch();
+    due::keep();
+    if arm_sleeping(set) {
+        waiting::barrier();
+    }
+    let deadline = deadline.min(deadlines::next());
+    look(set, answer)?;
+    let Some(watch) = watch.filter(|_| !answer.done()) else {
+        wake(set);
+        return Ok(());
+    };
+    if thread::interrupted_since(began, false) {
+        return Err(Errno(libc::EINTR)); // a handler ran while we looked
+    }
+    let (ears, longest) = ears(set);
+    let deadline = match longest {
+        u64::MAX => deadline,
+        longest => deadline.min(clock::monotonic_ns() + longest),
+    };
+    let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
+    let asked = match (watch.descriptor(), ears) {
+        (-1, NO_EARS) => ask_kernel(set, epfd, answer, left(), mask, began),
+        (frames, _) => sleep_beside(set, epfd, frames, ears, deadline, mask, began).and_then(|ready| match ready {
+            true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
+            false => Ok(()),
+        }),
+    };
+    if watch.descriptor() >= 0 {
+        wake(set); // what this thread brings from other hosts needs no bells
+    }
+    drop(watch);
+    cool(set);
+    asked?;
+    wake(set);
+    look(set, answer)
 }
 
 /// Listeners of a set from before a fork whose clients this process hears of.
@@ -335,16 +380,19 @@ fn ears(set: &'static Set) -> ([i32; EARS], u64) {
 }
 
 /// The account of a sleep in poll.
-#[repr(C)]
 struct Polling {
-    sleeper: Sleeper,
     beside: Option<Beside>,
 }
 
-unsafe fn polled(this: *mut Sleeper) {
-    // SAFETY: the account's first part.
-    if let Some(beside) = unsafe { (*this.cast::<Polling>()).beside.take() } {
-        beside.end();
+impl Account for Polling {
+    fn enter(&mut self) {
+        self.beside = wake_pollers::news().begin();
+    }
+
+    fn leave(&mut self) {
+        if let Some(beside) = self.beside.take() {
+            beside.end();
+        }
     }
 }
 
@@ -360,26 +408,20 @@ fn sleep_beside(
     mask: *const sigset_t,
     began: u64,
 ) -> Result<bool> {
-    let mut account = Polling { sleeper: Sleeper::new(polled), beside: None };
-    let this: *mut Polling = &mut account;
-    // SAFETY: the account stays here and ends below.
-    let news = unsafe {
-        Sleeper::begin(this.cast(), || (*this).beside = wake_pollers::news().begin());
-        (*this).beside.map_or(-1, |beside| beside.descriptor)
-    };
-    let number = set.hold().number(epfd);
-    // One that is not there is negative, and passed over.
-    let [first, second, third, fourth] = ears;
-    let all = [number, frames, news, first, second, third, fourth];
-    let mut asked = all.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);
-    let closed = asked[0].revents & libc::POLLNVAL != 0;
-    if closed && slept.is_ok() && set.hold().number(epfd) == number {
-        slept = stops::ppoll_until(&mut asked[1..], deadline, mask, began);
-    } else if slept.is_ok() && !closed && asked[0].revents == 0 {
-        set.last_kernel.store(clock::ticks(), Ordering::Relaxed); // as good as a question to which there is no answer
-    }
-    // SAFETY: begun above.
-    unsafe { Sleeper::end(this.cast()) };
-    slept.map(|_| !closed && asked[0].revents != 0)
+    counted(Polling { beside: None }, |open| {
+        let news = open.with(|account| account.beside.map_or(-1, |beside| beside.descriptor)).unwrap_or(-1);
+        let number = set.hold().number(epfd);
+        // One that is not there is negative, and passed over.
+        let [first, second, third, fourth] = ears;
+        let all = [number, frames, news, first, second, third, fourth];
+        let mut asked = all.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);
+        let closed = asked[0].revents & libc::POLLNVAL != 0;
+        if closed && slept.is_ok() && set.hold().number(epfd) == number {
+            slept = stops::ppoll_until(&mut asked[1..], deadline, mask, began);
+        } else if slept.is_ok() && !closed && asked[0].revents == 0 {
+            set.last_kernel.store(clock::ticks(), Ordering::Relaxed); // as good as a question to which there is no answer
+        }
+        slept.map(|_| !closed && asked[0].revents != 0)
+    })
 }

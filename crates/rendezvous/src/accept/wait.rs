@@ -11,8 +11,10 @@ use shunt_link as link;
 use shunt_stream::options::limits;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::Asleep;
-use shunt_stream::waiting::spin;
+use shunt_stream::waiting::spin::{self, Spin};
+use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_sys::libc::{self, pollfd};
+use shunt_sys::sleeper::counted;
 use shunt_sys::{calls, clock, sleeping, stops, thread, Errno, Result};
 use shunt_table::global::SETUP;
 
@@ -51,78 +53,129 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
     let deadline = *deadline.get_or_insert_with(|| limits::deadline(limit));
     // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
     let looked = thread::handled();
-    let mut asleep = Asleep::new(listener);
-    // SAFETY: the account stays here, and ends below.
-    unsafe { asleep.begin() };
-    let result = if listener.hold.is_open(listener) {
-        wait_open(listener.hold.number(fd), listener, deadline, [began, looked])
-    } else {
-        Err(Errno(libc::EBADF))
-    };
-    // SAFETY: begun above.
-    unsafe { asleep.end() };
-    result
+    counted(Asleep::on(listener), |_| match listener.hold.is_open(listener) {
+        true => until(&mut Clients::of(listener.hold.number(fd), listener, deadline, [began, looked])),
+        false => Err(Errno(libc::EBADF)),
+    })
 }
 
-fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<bool> {
-    let [rendezvous, bells] = queues(listener);
-    if ACCEPTORS.place.load(Ordering::Relaxed) != place::ACCEPT {
-        ACCEPTORS.place.store(place::ACCEPT, Ordering::Relaxed);
+/// What accept(2) waits for.
+struct Clients<'a> {
+    listener: &'a Socket,
+    deadline: u64,
+    began: u64,
+    /// [`thread::handled`] before the call was counted as asleep.
+    looked: u64,
+    /// The queues: bells, rendezvous, the kernel's.
+    set: [pollfd; 3],
+}
+
+/// What a sleep gave.
+struct Slept {
+    ready: Result<usize>,
+    /// The kernel may have woken this thread alone.
+    alone: bool,
+}
+
+impl<'a> Clients<'a> {
+    fn of(fd: i32, listener: &'a Socket, deadline: u64, [began, looked]: [u64; 2]) -> Clients<'a> {
+        let [rendezvous, bells] = queues(listener);
+        if ACCEPTORS.place.load(Ordering::Relaxed) != place::ACCEPT {
+            ACCEPTORS.place.store(place::ACCEPT, Ordering::Relaxed);
+        }
+        let set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
+        Clients { listener, deadline, began, looked, set }
     }
-    let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
-    // several when it is let, where a sleeper would be woken for each.
-    let mut budget = spin::begin_expecting(ACCEPTORS.client.load(Ordering::Relaxed), shared_server::bid_is_near());
-    while budget.more() {
-        if server::waiting(listener) || shared_server::any(listener) {
-            budget.end();
-            return Ok(false);
+
+    /// Asks the kernel whether a queue is readable.
+    fn ask(&mut self) -> Result<bool> {
+        let (set, count) = (self.set.as_mut_ptr(), self.set.len());
+        calls::ppoll(set, count, &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET).map(|ready| ready > 0)
+    }
+
+    /// Sleeps in an epoll set of the listener's own, or in ppoll on the queues.
+    fn sleep_on_queues(&mut self) -> Slept {
+        let [bells, _, fd] = self.set.map(|queue| queue.fd);
+        let mut alone = false;
+        let ready = accept_fd::during(bells, || match self.deadline {
+            u64::MAX => match sleep::set(fd, self.listener) {
+                Some(own) => sleep::in_set(own, self.listener, self.looked).map(|bells| {
+                    alone = true;
+                    self.set[0].revents = if bells { libc::POLLIN } else { 0 };
+                    1
+                }),
+                None => {
+                    let (set, count) = (self.set.as_mut_ptr(), self.set.len());
+                    sleeping::ppoll(set, count, core::ptr::null_mut(), core::ptr::null(), self.looked)
+                }
+            },
+            deadline => stops::ppoll_until(&mut self.set, deadline, core::ptr::null(), self.looked),
+        });
+        Slept { ready, alone }
+    }
+}
+
+impl Source for Clients<'_> {
+    type Outcome = Result<bool>;
+    /// An error: a handler ran meanwhile, and the thread did not sleep.
+    type Slept = Result<Slept>;
+
+    fn begin(&mut self) -> Spin {
+        // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
+        // several when it is let, where a sleeper would be woken for each.
+        spin::begin_expecting(ACCEPTORS.client.load(Ordering::Relaxed), shared_server::bid_is_near())
+    }
+
+    fn look(&mut self, spin: &Spin) -> Look<Result<bool>> {
+        if server::waiting(self.listener) || shared_server::any(self.listener) {
+            return Look::Found(Ok(false));
         }
-        let offered = server::are_usual(listener);
-        let asked = !offered || budget.rounds() & 0x3f == 0x3f;
-        if asked
-            && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
-        {
-            budget.end();
-            settle(listener, &set);
-            return Ok(false);
+        let offered = server::are_usual(self.listener);
+        if !offered || spin.rounds() & 0x3f == 0x3f {
+            match self.ask() {
+                Ok(false) => {}
+                Ok(true) => {
+                    settle(self.listener, &self.set);
+                    return Look::Found(Ok(false));
+                }
+                Err(error) => return Look::Found(Err(error)),
+            }
         }
-        if !offered && !budget.same_processor {
+        if !offered && !spin.same_processor {
             calls::sched_yield();
         }
+        Look::Nothing
     }
-    if thread::interrupted_since(began, deadline == u64::MAX) {
-        return Err(Errno(libc::EINTR)); // a handler ran while we looked
+
+    fn sleep(&mut self, _: &Spin) -> Result<Slept> {
+        if thread::interrupted_since(self.began, self.deadline == u64::MAX) {
+            return Err(Errno(libc::EINTR)); // a handler ran while the thread looked
+        }
+        server::take_left_bells(self.listener);
+        Ok(self.sleep_on_queues())
     }
-    server::take_left_bells(listener);
-    let none = core::ptr::null_mut();
-    let mut alone = false;
-    let ready = accept_fd::during(bells, || match deadline {
-        u64::MAX => match sleep::set(fd, listener) {
-            Some(own) => sleep::in_set(own, listener, looked).map(|bells| {
-                alone = true;
-                set[0].revents = if bells { libc::POLLIN } else { 0 };
-                1
-            }),
-            None => sleeping::ppoll(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
-        },
-        _ => stops::ppoll_until(&mut set, deadline, core::ptr::null(), looked),
-    });
-    budget.end();
-    match ready {
-        // A handler that was installed past us is not counted: which one ran is unknown.
-        Err(Errno(libc::EINTR))
-            if thread::handled() == looked && deadline == u64::MAX && shunt_stream::waiting::signals::all_restart() =>
-        {
-            Ok(false)
-        }
-        Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX).map(|()| false),
-        Err(error) => Err(error),
-        Ok(0) => Err(Errno(libc::EAGAIN)),
-        Ok(_) => {
-            settle(listener, &set);
-            Ok(alone)
-        }
+
+    fn woken(&mut self, slept: Result<Slept>) -> Option<Result<bool>> {
+        let Slept { ready, alone } = match slept {
+            Ok(slept) => slept,
+            Err(error) => return Some(Err(error)),
+        };
+        let for_ever = self.deadline == u64::MAX;
+        Some(match ready {
+            // A handler that was installed past us is not counted: which one ran is unknown.
+            Err(Errno(libc::EINTR))
+                if thread::handled() == self.looked && for_ever && shunt_stream::waiting::signals::all_restart() =>
+            {
+                Ok(false)
+            }
+            Err(Errno(libc::EINTR)) => thread::resume(self.began, self.looked, for_ever).map(|()| false),
+            Err(error) => Err(error),
+            Ok(0) => Err(Errno(libc::EAGAIN)),
+            Ok(_) => {
+                settle(self.listener, &self.set);
+                Ok(alone)
+            }
+        })
     }
 }
 

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_segment::channel::arm;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
-use shunt_sys::sleeper::Sleeper;
+use shunt_sys::sleeper::Account;
 use shunt_sys::{calls, clock, libc, thread, Result};
 use shunt_table::table::Word;
 use shunt_table::{private, table};
@@ -230,7 +230,7 @@ impl Hold {
         }
     }
 
-    /// Whether the socket that it belongs to is open: to be asked behind [`Asleep::begin`].
+    /// Whether the socket that it belongs to is open: to be asked when [`Asleep`] counts the caller.
     pub fn is_open(&self, socket: &Socket) -> bool {
         socket.references.load(Ordering::SeqCst) > 0 || self.lingers()
     }
@@ -521,75 +521,51 @@ pub fn moved(from: i32, to: i32) {
     }
 }
 
-/// The account of a call that sleeps on one socket.
-#[repr(C)]
-pub struct Asleep {
-    sleeper: Sleeper,
+/// The account of a call that sleeps on one socket; of a stream, also among those whom a bell wakes.
+pub struct Asleep<'a> {
+    socket: &'a Socket,
     waiter: Option<Waiter>,
+    /// The call sleeps in poll, or waits for space: it is to sleep beside something ([`crate::waiting::wake_pollers`]).
+    wants_beside: bool,
     beside: Option<Beside>,
-    socket: *const Socket,
 }
 
-impl Asleep {
-    /// Of a call on `socket`.
-    pub fn new(socket: &Socket) -> Asleep {
-        Asleep { sleeper: Sleeper::new(Asleep::take_off), waiter: None, beside: None, socket }
+impl<'a> Asleep<'a> {
+    /// Of a call that sleeps in one descriptor's own call.
+    pub fn on(socket: &'a Socket) -> Asleep<'a> {
+        Asleep { socket, waiter: None, wants_beside: false, beside: None }
     }
 
-    /// Of a call that sleeps in poll, or waits for space; gives what it is to sleep beside ([`crate::waiting::wake_pollers`]); -1: nothing.
-    ///
-    /// # Safety
-    /// As for [`Asleep::begin`], which it is.
-    pub unsafe fn begin_beside(&mut self) -> i32 {
-        let this: *mut Asleep = self;
-        let _section = Section::begin();
-        // SAFETY: passed on.
-        unsafe {
-            (*this).begin();
-            (*this).beside = wake_pollers::news().begin();
-            (*this).beside.map_or(-1, |beside| beside.descriptor)
+    /// Of a call that sleeps in poll, or waits for space.
+    pub fn beside(socket: &'a Socket) -> Asleep<'a> {
+        Asleep { wants_beside: true, ..Asleep::on(socket) }
+    }
+
+    /// What such a call is to sleep beside; -1: nothing.
+    pub fn descriptor(&self) -> i32 {
+        self.beside.map_or(-1, |beside| beside.descriptor)
+    }
+}
+
+impl Account for Asleep<'_> {
+    fn enter(&mut self) {
+        self.waiter = Some(Waiter::on(self.socket));
+        if self.socket.kind() == table::Kind::Stream {
+            self.socket.own().wait.sleepers.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.wants_beside {
+            self.beside = wake_pollers::news().begin();
         }
     }
 
-    /// Counts the caller. `stream`: also among those whom a bell wakes.
-    ///
-    /// # Safety
-    /// As for [`Sleeper::begin`]; [`Asleep::end`] follows.
-    pub unsafe fn begin(&mut self) {
-        let this: *mut Asleep = self;
-        // SAFETY: passed on; the socket is alive for the call.
-        unsafe {
-            Sleeper::begin(this.cast(), || {
-                let socket = &*(*this).socket;
-                (*this).waiter = Some(Waiter::on(socket));
-                if socket.kind() == table::Kind::Stream {
-                    socket.own().wait.sleepers.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+    fn leave(&mut self) {
+        if self.socket.kind() == table::Kind::Stream {
+            no_longer_asleep(&self.socket.own().wait);
         }
-    }
-
-    /// Takes the caller off.
-    ///
-    /// # Safety
-    /// After [`Asleep::begin`].
-    pub unsafe fn end(&mut self) {
-        // SAFETY: passed on.
-        unsafe { Sleeper::end((self as *mut Asleep).cast()) };
-    }
-
-    unsafe fn take_off(this: *mut Sleeper) {
-        // SAFETY: the account is the first part.
-        let this = unsafe { &mut *this.cast::<Asleep>() };
-        // SAFETY: sockets live in slabs that are never unmapped.
-        let socket = unsafe { &*this.socket };
-        if socket.kind() == table::Kind::Stream {
-            no_longer_asleep(&socket.own().wait);
-        }
-        if let Some(beside) = this.beside.take() {
+        if let Some(beside) = self.beside.take() {
             beside.end();
         }
-        if let Some(waiter) = this.waiter.take() {
+        if let Some(waiter) = self.waiter.take() {
             waiter.leave();
         }
     }

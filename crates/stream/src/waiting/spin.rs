@@ -169,6 +169,12 @@ impl Spin {
         self
     }
 
+    /// The same, with no looks: it is known that they are of no use.
+    pub fn at_once(mut self) -> Spin {
+        self.limit = self.start;
+        self
+    }
+
     /// Whether [`Spin::more`] will say yes at least once. Unlike it, this spends nothing: no look, no yield.
     #[inline(always)]
     pub fn begins(&self) -> bool {
@@ -259,6 +265,20 @@ impl Spin {
         if block.spin_penalty == 0 && block.penalty > 0 && length < budget {
             block.penalty -= 1;
         }
+    }
+}
+
+/// A wait that looks for ever, without yields.
+#[cfg(test)]
+pub fn always() -> Spin {
+    Spin {
+        start: clock::ticks(),
+        limit: u64::MAX,
+        yield_at: u64::MAX,
+        same_processor: false,
+        yields: 0,
+        rounds: 0,
+        free: FREE_LOOKS - 1,
     }
 }
 
