@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_inbox::datagram::send::Answer;
 use shunt_inbox::datagram::{receive, send, Datagram};
-use shunt_stream::pieces::Pieces;
 use shunt_sys::{clock, user, Errno, Result};
+use shunt_table::memory::pieces::Pieces;
 
 pub(crate) fn settle(given: Answer) -> isize {
     match given {

@@ -5,8 +5,8 @@ use crate::{cancel, datagrams, real};
 use core::ffi::{c_int, c_void};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
-use shunt_stream::pieces::MOST;
 use shunt_sys::section;
+use shunt_table::memory::pieces::MOST;
 
 /// Each function of this file: what the C function of its name asks for; and its double, called in a section that it ends.
 macro_rules! general {

@@ -1,10 +1,10 @@
 //! Calls that slept on a stream when it became the kernel's (`shunt_handover::carried`): what is left of them, done there.
 
-use crate::pieces::Pieces;
 use crate::socket::Socket;
 use crate::waiting::holding;
 use shunt_sys::libc::{self, iovec, msghdr, pollfd, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, check, clock, sleeping, stops, syscall, thread, Errno, Result};
+use shunt_table::memory::pieces::Pieces;
 use shunt_table::table;
 use shunt_table::table::Kind;
 

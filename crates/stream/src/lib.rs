@@ -8,7 +8,7 @@
 //! waiting      what a stream is ready for, and waking the peer  sleep: what a call does until then         events: what poll tells
 //! fast_path    short messages               window, room: space in a direction         send_pacing: rings that stay in the caches
 //! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
-//! pieces       the buffers of one call      transfer, splice: vectors, files and pipes         corked: bytes that wait for more
+//! transfer, splice: vectors (their pieces: in table), files and pipes         corked: bytes that wait for more
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)         tcp_oob: that of a connection of the kernel's
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
@@ -30,7 +30,6 @@ pub mod locks;
 pub mod mark;
 pub mod options;
 pub mod patience;
-pub mod pieces;
 pub mod progress;
 pub mod room;
 pub mod send_pacing;

@@ -2,7 +2,6 @@
 
 use super::distrust;
 use crate::corked::News;
-use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;
@@ -13,6 +12,7 @@ use shunt_ring::{bell, SHORT};
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec};
 use shunt_sys::{thread, Errno, Result};
+use shunt_table::memory::pieces::Pieces;
 
 /// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
 #[inline(always)]

@@ -5,7 +5,6 @@ use super::take::{peek, take, take_pieces, taken};
 use super::{distrust, ends_for_signals};
 use crate::fast_path::Declined;
 use crate::options::limits;
-use crate::pieces::Pieces;
 use crate::progress::Posting;
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::{observe, take_reset};
@@ -18,6 +17,7 @@ use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use shunt_sys::{section, thread, Errno, Result};
 use shunt_table::global;
+use shunt_table::memory::pieces::Pieces;
 
 /// recv(2) into one buffer.
 ///

@@ -6,18 +6,18 @@ use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::fast_path::Declined;
 use crate::options::limits;
-use crate::pieces::Pieces;
 use crate::sleep;
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::{observe, take_error};
 use crate::waiting::wake::nonblocking;
 use crate::waiting::{readiness, wake};
-use crate::{error_queue, fast_path, pieces, send_pacing, stalled, window};
+use crate::{error_queue, fast_path, send_pacing, stalled, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, SIGPIPE};
 use shunt_sys::{calls, section, thread, Errno, Result};
 use shunt_table::global;
+use shunt_table::memory::pieces::{self, Pieces};
 
 /// Sends that are more than putting bytes.
 const SPECIAL: i32 = libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;

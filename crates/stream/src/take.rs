@@ -1,7 +1,6 @@
 //! Taking bytes, or looking at them, without waiting.
 
 use super::distrust;
-use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
 use crate::waiting::{readiness, wake};
 use crate::{urgent, window};
@@ -9,6 +8,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
 use shunt_segment::channel::{arm, word};
 use shunt_sys::{libc, thread, Errno, Result};
+use shunt_table::memory::pieces::Pieces;
 
 /// One attempt to take bytes, without waiting; 0 also when the peer has sent urgent data.
 #[inline(always)]

@@ -3,7 +3,6 @@
 use crate as stream;
 use crate::control::Writer;
 use crate::options::judge::Judge;
-use crate::pieces::{Pieces, IOV_MAX, MOST};
 use crate::socket::{flag, Socket};
 use crate::waiting::{holding, readiness};
 use crate::{carried, control, send_pacing, splice};
@@ -11,6 +10,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, thread, user, Errno, Result};
+use shunt_table::memory::pieces::{Pieces, IOV_MAX, MOST};
 use shunt_table::sockaddr;
 
 /// Receives into a vector, as one step with what is there: waits for the first bytes only, unless the flags ask for more.

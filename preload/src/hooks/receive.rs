@@ -8,8 +8,8 @@ use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, times
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
-use shunt_stream::pieces::MOST;
 use shunt_stream::transfer;
+use shunt_table::memory::pieces::MOST;
 
 point! {
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {

@@ -8,9 +8,9 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
-use shunt_stream::pieces::MOST;
 use shunt_stream::{splice as splicing, transfer};
 use shunt_sys::{user, Errno};
+use shunt_table::memory::pieces::MOST;
 use shunt_table::sockaddr as addresses;
 
 point! {

@@ -12,11 +12,11 @@ use crate::datagram::{flag, inbox_table, receive as plain, Datagram};
 use crate::local::receive::wait_all::Behind;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
-use shunt_stream::pieces::{Pieces, IOV_MAX};
 use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{looks, Look};
 use shunt_sys::libc::{self, msghdr, MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL};
 use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
+use shunt_table::memory::pieces::{Pieces, IOV_MAX};
 
 /// Receives a rest by the kernel.
 pub type More = unsafe fn(i32, *mut msghdr, i32) -> Result<isize>;

@@ -13,11 +13,11 @@ use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_ring::local::Put;
 use shunt_stream::patience::Waited;
-use shunt_stream::pieces::{Pieces, IOV_MAX};
 use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{looks, Look};
 use shunt_sys::libc::{self, iovec, msghdr};
 use shunt_sys::{cancel, thread, Errno, Result};
+use shunt_table::memory::pieces::{Pieces, IOV_MAX};
 
 /// Flags with which shared memory does what the kernel would do.
 const KNOWN_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;

@@ -5,7 +5,6 @@
 //! End                    what a program can do with one of them, by the calls that the preload library makes
 //! ```
 
-use crate::pieces::Pieces;
 use crate::socket::{self, flag, Socket};
 use crate::waiting::{readiness, wake};
 use core::sync::atomic::Ordering;
@@ -17,6 +16,7 @@ use shunt_segment::channel::{life, word};
 use shunt_sys::libc::{self, iovec, AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, thread, Result};
 use shunt_table::global::{self, SETUP};
+use shunt_table::memory::pieces::Pieces;
 use shunt_table::table::{self, Kind};
 use std::sync::Once;
 

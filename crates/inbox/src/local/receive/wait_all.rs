@@ -2,9 +2,9 @@
 
 use super::Call;
 use crate::datagram::flag;
-use shunt_stream::pieces::Pieces;
 use shunt_sys::libc::{self, msghdr, MSG_DONTWAIT, MSG_WAITALL};
 use shunt_sys::{calls, clock, stops, Errno};
+use shunt_table::memory::pieces::Pieces;
 
 /// What became of a call that wants more than the ring had.
 pub(super) enum Behind {
