@@ -22,6 +22,7 @@ mod life;
 mod list;
 mod make;
 mod narrow;
+pub mod patience;
 pub mod ports;
 mod retired;
 pub mod users;

@@ -68,7 +68,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     if last {
         let held = socket.outgoing().held() > 0;
         let fresh = socket.outgoing().announced() & word::FIN == 0;
-        announce_end(socket, ended);
+        shunt_stream::announce_end(socket, ended);
         let signalled = wake::peer_is_signalled(socket) && socket.outgoing().announced() & word::RST == 0;
         if fresh && signalled {
             wake::ring_by_closer(socket, fd); // beside the bell, or the hang-up: an end signals twice
@@ -113,30 +113,12 @@ fn leaves(socket: &Socket) -> bool {
     owners <= 1 || own.orphaned(owners - 1, alive)
 }
 
-/// Tells the peer that the last owner has closed. `ended`: both directions had ended before. The caller holds both locks.
-fn announce_end(socket: &Socket, ended: bool) {
-    let (_, unread) = socket.incoming().look();
-    // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
-    // Another owner may have asked for it.
-    let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
-    // A relay leaves before it ends: one that is there still was killed, with bytes that nobody can find.
-    let lost = || socket.has(flag::SHARED) && socket.carriage().any();
-    let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED)) || lost();
-    let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;
-    let reset = broken || (!ended && (unread > 0 || lingers));
-    // A reset that was announced already stays what it was.
-    let announced = socket.outgoing().announced();
-    let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
-    socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
-    wake::stamp_if_asked(socket);
-}
-
 /// The process ends: as [`finish`], for a process that needs nothing afterwards. True: nobody owns the side any more. The
 /// caller holds both locks, and `ended` was known before it took them.
 pub fn say_end(socket: &Socket, ended: bool) -> bool {
     let last = leaves(socket);
     if last {
-        announce_end(socket, ended);
+        shunt_stream::announce_end(socket, ended);
         socket.own().released.store(release::CLOSED, Ordering::Release);
     }
     last

@@ -99,8 +99,7 @@ fn reset(socket: &Socket, fd: i32) {
         shunt_stream::waiting::wake::stamp_if_asked(socket);
         drop(held);
     }
-    let over = state::RESET_DUE | state::DONE | state::END_NOTED | state::DISSOLVED;
-    socket.own().receive.state.fetch_or(over, Ordering::AcqRel);
+    shunt_stream::life::happens(socket.own(), shunt_stream::life::Event::Dissolved);
     if socket.has(flag::REMOTE) {
         shunt_stream::waiting::wake::ring(socket, fd); // the pump is to tell the other host
     }

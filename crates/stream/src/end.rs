@@ -1,5 +1,6 @@
 //! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
 
+use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
 use crate::waiting::bells::end_companion;
 use crate::waiting::watchers::Change;
@@ -11,8 +12,7 @@ use shunt_sys::{calls, clock, libc, Errno, Result};
 /// The peer wrote nonsense into shared memory: this connection is reset.
 #[cold]
 pub fn distrust(socket: &Socket) -> Errno {
-    let own = socket.own();
-    own.receive.state.fetch_or(state::DONE | state::END_NOTED, Ordering::AcqRel);
+    life::happens(socket.own(), Event::Distrusted);
     let held = socket.lock_send();
     socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
     drop(held);
@@ -23,21 +23,21 @@ pub fn distrust(socket: &Socket) -> Errno {
 /// (tcp_rcv_state_process in FIN_WAIT, after RFC 1122). They are taken and lost; here EPIPE follows, there ECONNRESET.
 #[cold]
 pub(super) fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
-    reset(socket, fd, state::PIPE_DUE)
+    reset(socket, fd, Event::Refused)
 }
 
 /// The peer has taken nothing for as long as TCP_USER_TIMEOUT allows (`tcp_write_err`): here ETIMEDOUT follows, there ECONNRESET.
 #[cold]
 pub(super) fn time_out(socket: &Socket, fd: i32) {
-    let _ = reset(socket, fd, state::RESET_DUE | state::TIMED_OUT);
+    let _ = reset(socket, fd, Event::TimedOut);
 }
 
-/// This side resets the connection; `error` is what its own next call gets.
-fn reset(socket: &Socket, fd: i32, error: u32) -> Result<()> {
+/// This side resets the connection; its own next call gets what `event` leaves.
+fn reset(socket: &Socket, fd: i32, event: Event) -> Result<()> {
     let held = socket.lock_send()?;
     socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
     drop(held);
-    socket.own().receive.state.fetch_or(error | state::DONE | state::END_NOTED, Ordering::AcqRel);
+    life::happens(socket.own(), event);
     wake::notify(socket, fd, arm::IN);
     tell_own_sleepers(socket, fd);
     Ok(())
@@ -68,6 +68,24 @@ fn shutdown_left(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     calls::shutdown(holding::end(socket, fd), how).map(|()| 0)
 }
 
+/// Tells the peer that the last owner has closed. `ended`: both directions had ended before. The caller holds both locks.
+pub fn announce_end(socket: &Socket, ended: bool) {
+    let (_, unread) = socket.incoming().look();
+    // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
+    // Another owner may have asked for it.
+    let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
+    // A relay leaves before it ends: one that is there still was killed, with bytes that nobody can find.
+    let lost = || socket.has(flag::SHARED) && socket.carriage().any();
+    let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED)) || lost();
+    let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;
+    let reset = broken || (!ended && (unread > 0 || lingers));
+    // A reset that was announced already stays what it was.
+    let announced = socket.outgoing().announced();
+    let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
+    socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
+    wake::stamp_if_asked(socket);
+}
+
 /// shutdown(2).
 pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if !(0..=2).contains(&how) {
@@ -82,7 +100,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     }
     if how != libc::SHUT_WR {
         socket.set(flag::SHUT_RD);
-        socket.own().receive.state.fetch_or(state::SHUT_RD, Ordering::AcqRel);
+        life::happens(socket.own(), Event::ReadShut);
     }
     if how != libc::SHUT_RD {
         if readiness::ended(socket) {

@@ -6,10 +6,11 @@
 //! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
 //! that nobody has read.
 
-use crate::patience::Waited;
+use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU64, Ordering};
-use shunt_segment::channel::{state, Carriage};
+use shunt_link::patience::Waited;
+use shunt_segment::channel::Carriage;
 use shunt_segment::name;
 use shunt_sys::libc::{self, timespec, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -126,8 +127,7 @@ fn lost(socket: &Socket, carriage: &Carriage, id: u64) {
         entered |= place.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     }
     if entered {
-        let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
-        socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+        life::happens(socket.own(), Event::RelayLost);
     }
 }
 

@@ -7,6 +7,7 @@
 //! socket       the private half of a stream or listener         locks: one for each direction
 //! waiting      what a stream is ready for, and waking the peer  sleep: what a call does until then         events: what poll tells
 //! fast_path    short messages               window, room: space in a direction         send_pacing: rings that stay in the caches
+//! life         what ends a stream, as a table                end: what this side does to end one
 //! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
 //! transfer, splice: vectors (their pieces: in table), files and pipes         corked: bytes that wait for more
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
@@ -26,10 +27,10 @@ pub mod error_queue;
 pub mod events;
 pub mod fast_path;
 pub mod flush_relays;
+pub mod life;
 pub mod locks;
 pub mod mark;
 pub mod options;
-pub mod patience;
 pub mod progress;
 pub mod room;
 pub mod send_pacing;
@@ -53,7 +54,7 @@ pub mod seen;
 mod send;
 mod take;
 
-pub use end::{distrust, shutdown};
+pub use end::{announce_end, distrust, shutdown};
 use put::put_filled;
 pub use put::put_from;
 pub use receive::{receive, receive_pieces};

@@ -3,9 +3,9 @@
 //! Threads of one process exclude each other by a private word. A side that several processes own has a word in shared memory as
 //! well.
 
-use crate::patience::Patience;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_link::patience::Patience;
 use shunt_ring::lock;
 use shunt_segment::channel::state;
 use shunt_sys::section::Section;

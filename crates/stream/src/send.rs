@@ -5,6 +5,7 @@ use super::end::{refuse_for, tell_own_sleepers};
 use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::fast_path::Declined;
+use crate::life::{self, Event};
 use crate::options::limits;
 use crate::sleep;
 use crate::socket::{flag, Socket};
@@ -190,8 +191,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         if peer & word::CLOSED != 0 || own_state & state::PEER_GONE != 0 {
             // The peer closed both directions: its kernel would answer these bytes with RST, so they are taken and
             // lost, and the connection is over (EPIPE from now on).
-            let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
-            socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+            life::happens(socket.own(), Event::SentBehindClose);
             tell_own_sleepers(socket, fd);
             return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }

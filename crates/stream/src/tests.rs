@@ -3,6 +3,7 @@
 mod corks;
 mod ends;
 mod flags;
+mod life;
 mod moving;
 mod options;
 mod pair;

@@ -3,11 +3,11 @@
 use super::cmsg_send::{self, Wishes};
 use super::{flag, inbox_table, Datagram};
 use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_link::patience::Waited;
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::lock;
 use shunt_segment::address::Address;
 use shunt_segment::inbox::ask;
-use shunt_stream::patience::Waited;
 use shunt_sys::libc::{self, iovec, msghdr};
 use shunt_sys::{calls, cancel, clock, process, thread, Errno, Result};
 use shunt_table::sockaddr;

@@ -1,14 +1,14 @@
 //! IPV6_ADDRFORM (RFC 3493, `do_ipv6_setsockopt`): an IPv6 socket that is connected to an IPv4 address becomes an IPv4 socket.
 
-use super::{information, multipath};
+use super::multipath;
 use core::sync::atomic::Ordering;
+use shunt_stream::life::Phase;
 use shunt_stream::socket::Socket;
+use shunt_stream::waiting::readiness;
 use shunt_sys::libc::{self, c_int, socklen_t};
 use shunt_sys::{user, Errno, Result};
 
 pub(super) const IPV6_ADDRFORM: c_int = 1;
-
-const TCP_ESTABLISHED: u8 = 1;
 
 /// setsockopt(2) of it on an IPv6 stream. Other processes that own the stream go on with the family that they know.
 ///
@@ -22,7 +22,7 @@ pub(super) unsafe fn change(socket: &Socket, data: *const u8, length: socklen_t,
     if unsafe { user::read(data.cast::<c_int>())? } != libc::AF_INET {
         return Err(Errno(libc::EINVAL));
     }
-    if information::tcp_state(socket) != TCP_ESTABLISHED {
+    if readiness::phase(socket) != Phase::Established {
         return Err(Errno(libc::ENOTCONN));
     }
     let (client, server) = socket.addresses();

@@ -2,18 +2,12 @@
 
 use super::constants;
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_segment::channel::{state, word};
+use shunt_segment::channel::word;
 use shunt_stream::socket::Socket;
-use shunt_stream::waiting::readiness;
 use shunt_table::global::LockedCell;
 
 /// `struct tcp_info` of Linux 6 (linux/tcp.h), as bytes.
 pub const SIZE: usize = 280;
-
-const TCP_ESTABLISHED: u8 = 1;
-const TCP_FIN_WAIT2: u8 = 5;
-const TCP_CLOSE: u8 = 7;
-const TCP_CLOSE_WAIT: u8 = 8;
 
 /// Offsets of the fields that are filled in.
 mod field {
@@ -32,23 +26,6 @@ mod field {
     pub const BYTES_SENT: usize = 200;
 }
 
-/// The state that TCP would be in.
-pub fn tcp_state(socket: &Socket) -> u8 {
-    let (peer, waiting) = socket.incoming().look();
-    let own_state = readiness::observe(socket, peer);
-    let sent_fin = socket.outgoing().announced() & word::FIN != 0;
-    let got_fin = readiness::end_shows(socket, peer, own_state, waiting);
-    if own_state & state::DONE != 0 || (sent_fin && got_fin) {
-        TCP_CLOSE
-    } else if sent_fin {
-        TCP_FIN_WAIT2
-    } else if got_fin {
-        TCP_CLOSE_WAIT
-    } else {
-        TCP_ESTABLISHED
-    }
-}
-
 /// Fills in what is true of `socket`; `segment` is the size of a segment.
 pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
     let narrow = |info: &mut [u8; SIZE], at: usize, value: u64| {
@@ -63,7 +40,7 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
     let (sent_segments, received_segments) = (sent.div_ceil(segment.max(1)), received.div_ceil(segment.max(1)));
     let client = socket.side() == 0;
 
-    info[field::STATE] = tcp_state(socket);
+    info[field::STATE] = shunt_stream::waiting::readiness::phase(socket) as u8;
     narrow(info, field::UNACKED, 0);
     let idle = socket.connected.seen_sending.idle(written, begin) as u64;
     narrow(info, field::LAST_DATA_SENT, idle);

@@ -12,7 +12,7 @@ use shunt_config::Options;
 use shunt_link as link;
 use shunt_segment::address::Address;
 use shunt_segment::area::RING_SIZE;
-use shunt_segment::channel::{life, word};
+use shunt_segment::channel::life;
 use shunt_sys::libc::{self, iovec, AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, thread, Result};
 use shunt_table::global::{self, SETUP};
@@ -100,7 +100,9 @@ impl Default for Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for end in [self.near, self.far] {
-            if table::take(end.fd).kind() == Kind::Stream {
+            // One that a test has closed may be another test's by now.
+            if socket::is_of(end.fd, end.socket) {
+                table::take(end.fd);
                 let _ = calls::close(end.fd);
             }
         }
@@ -167,10 +169,14 @@ impl End {
         self.socket.set(flag::NONBLOCK);
     }
 
-    /// close(2), as far as the peer sees it: what [`crate::socket`]'s owner above does more is for this process.
+    /// close(2), as far as the peer sees it: what [`crate::socket`]'s owner above does more is for this process. `reset`: with SO_LINGER
+    /// of no time.
     pub fn close(&self, reset: bool) {
         table::take(self.fd);
-        self.socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST } else { 0 });
+        if reset {
+            self.socket.set(flag::LINGER_RESET);
+        }
+        crate::announce_end(self.socket, readiness::closed(self.socket));
         wake::notify(self.socket, self.fd, shunt_segment::channel::arm::IN | shunt_segment::channel::arm::OUT);
         calls::close(self.fd).expect("an open descriptor");
     }

@@ -13,6 +13,7 @@
 //! the end is read, and before a companion serves another connection ([`is_left`]).
 
 use super::WAITING;
+use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
 use crate::waiting::bells;
 use crate::waiting::wake;
@@ -153,9 +154,7 @@ pub fn break_off(socket: &Socket, fd: i32) {
 
 /// The connection is over here, with an error. False: it was already, and may have told its error.
 fn end_here(socket: &Socket) -> bool {
-    let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
-    let end = |now: u32| (now & state::DONE == 0).then_some(now | bits);
-    socket.own().receive.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, end).is_ok()
+    life::happens(socket.own(), Event::BrokenOff).1
 }
 
 /// Whether the peer has broken the connection off, which ends it here as well: its word may not say so yet.

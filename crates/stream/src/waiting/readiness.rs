@@ -3,6 +3,7 @@
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
 use crate::flush_relays;
+use crate::life::{Event, Phase};
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
 use crate::{corked, mark};
@@ -128,16 +129,14 @@ fn conclude_after(socket: &Socket, put: usize) {
     let unread = !both_ended && socket.outgoing().unacknowledged() > put as u64;
     // SO_LINGER with 0 resets however the process ends.
     let lingers = !both_ended && socket.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0;
-    let mut bits = state::PEER_GONE;
     // To another host only the keeper can vanish so: what it had not told yet is lost.
-    if unread || lingers || !accepted || socket.has(flag::REMOTE) {
-        // A reset that comes after the end finds TCP in CLOSE_WAIT, as in `observe`.
-        let error = if peer & word::FIN != 0 { state::PIPE_DUE } else { state::RESET_DUE };
-        bits |= error | state::DONE | state::END_NOTED;
-    } else if put > 0 {
-        bits |= state::PIPE_DUE | state::DONE | state::END_NOTED;
-    }
-    own.receive.state.fetch_or(bits, Ordering::AcqRel);
+    let owing = unread || lingers || !accepted || socket.has(flag::REMOTE);
+    let event = match (owing, peer & word::FIN != 0, put > 0) {
+        (true, false, _) => Event::PeerVanishedOwing,
+        (true, true, _) | (false, _, true) => Event::PeerVanishedLate,
+        (false, _, false) => Event::PeerVanished,
+    };
+    crate::life::happens(own, event);
 }
 
 /// Notices a reset that the peer announced, once; gives the side's state.
@@ -148,11 +147,9 @@ pub fn observe(socket: &Socket, peer: u64) -> u32 {
     }
     let own = socket.own().receive.state.load(Ordering::Acquire);
     if peer & word::RST != 0 && own & state::END_NOTED == 0 {
-        // A reset after the end was announced finds TCP in CLOSE_WAIT: the error is EPIPE (tcp_reset).
-        let error = if peer & word::LATE != 0 { state::PIPE_DUE } else { state::RESET_DUE };
-        let bits = error | state::DONE | state::END_NOTED;
         crate::waiting::bypass::note_reset(socket);
-        return socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) | bits;
+        let event = if peer & word::LATE != 0 { Event::PeerResetLate } else { Event::PeerReset };
+        return crate::life::happens(socket.own(), event).0;
     }
     own
 }
@@ -174,6 +171,21 @@ pub fn closed(socket: &Socket) -> bool {
     let own = observe(socket, peer);
     let far = peer & (word::FIN | word::CLOSED) != 0 || own & state::PEER_GONE != 0;
     own & state::DONE != 0 || (far && socket.outgoing().announced() & word::FIN != 0)
+}
+
+/// In which of TCP's states a program finds the stream.
+pub fn phase(socket: &Socket) -> Phase {
+    let (peer, waiting) = socket.incoming().look();
+    let own = observe(socket, peer);
+    let sent = socket.outgoing().announced() & word::FIN != 0;
+    let got = end_shows(socket, peer, own, waiting);
+    match (sent, got) {
+        _ if own & state::DONE != 0 => Phase::Close,
+        (true, true) => Phase::Close,
+        (true, false) => Phase::FinWait2,
+        (false, true) => Phase::CloseWait,
+        (false, false) => Phase::Established,
+    }
 }
 
 /// Whether the connection is over without the peer's having ended its stream (TCP's state CLOSE without SOCK_DONE, which
