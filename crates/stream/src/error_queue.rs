@@ -4,7 +4,7 @@
 //! of numbers that were not reported yet: Linux joins notifications whose numbers follow each other as well
 //! (Documentation/networking/msg_zerocopy.rst).
 
-use crate::socket::{flag, Socket};
+use crate::socket::{flag, Connected, Socket};
 use crate::waiting::wake_pollers;
 use crate::waiting::watchers::Change;
 use core::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use shunt_sys::libc::sock_extended_err;
 /// A send with MSG_ZEROCOPY has moved bytes.
 pub fn completed(socket: &Socket) {
     socket.connected.zero_copies.fetch_add(1, Ordering::Release);
-    socket.connected.changes.fetch_add(1, Ordering::Relaxed); // an edge
-                                                              // Threads that wait for completions: the peer knows of none, and rings for none.
+    // An edge. Threads that wait for completions: the peer knows of none, and rings for none.
+    socket.connected.changes.fetch_add(1, Ordering::Relaxed);
     crate::waiting::watchers::changed(socket, Change::Ready);
     wake_pollers::all();
 }
@@ -27,9 +27,20 @@ pub fn pending(socket: &Socket) -> bool {
 
 /// Takes what waits: one notification for the whole range.
 pub fn take(socket: &Socket) -> Option<sock_extended_err> {
-    let end = socket.connected.zero_copies.load(Ordering::Acquire);
-    let begin = socket.connected.zero_copies_reported.swap(end, Ordering::AcqRel);
-    (begin != end).then(|| sock_extended_err {
+    let Connected { zero_copies, zero_copies_reported, .. } = &socket.connected;
+    // The end is read behind the beginning, so that it is not before it; two threads that take get different ranges.
+    let mut begin = zero_copies_reported.load(Ordering::Acquire);
+    let end = loop {
+        let end = zero_copies.load(Ordering::Acquire);
+        if begin == end {
+            return None;
+        }
+        match zero_copies_reported.compare_exchange(begin, end, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break end,
+            Err(now) => begin = now,
+        }
+    };
+    Some(sock_extended_err {
         ee_errno: 0,
         ee_origin: SO_EE_ORIGIN_ZEROCOPY,
         ee_type: 0,

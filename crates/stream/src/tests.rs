@@ -1,5 +1,6 @@
 //! Streams between two threads: what send, recv, shutdown and close do, without another process.
 
+mod completions;
 mod corks;
 mod ends;
 mod flags;
