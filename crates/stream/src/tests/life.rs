@@ -11,8 +11,8 @@ use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{MSG_NOSIGNAL, SHUT_RD, SHUT_WR};
 use shunt_table::table;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Error;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 /// What a program can do.
@@ -163,13 +163,11 @@ impl Kernel {
     fn new(listener: &TcpListener) -> Kernel {
         let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (far, _) = listener.accept().expect("its other end");
+        for stream in [&near, &far] {
+            stream.set_nonblocking(true).expect("a mode");
+        }
         Kernel { near, far: Some(far) }
     }
-}
-
-/// The C library's answer: this crate's own kernel calls would do as well, but these are what programs make.
-fn answer(result: isize) -> Result<usize, i32> {
-    usize::try_from(result).map_err(|_| Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
 fn set_linger(stream: &TcpStream) {
@@ -185,17 +183,13 @@ impl Ends for Kernel {
             Act::Own(call) => (&self.near, call),
             Act::Peer(call) => (self.far.as_ref().expect("a peer that lives"), call),
         };
-        let fd = stream.as_raw_fd();
-        // SAFETY: buffers of these sizes.
-        told(match call {
-            Send => answer(unsafe { libc::send(fd, b"x".as_ptr().cast(), 1, MSG_NOSIGNAL | NOW) }),
-            Receive => answer(unsafe { libc::recv(fd, [0u8; 4].as_mut_ptr().cast(), 4, NOW) }),
-            ShutWrite => answer(unsafe { libc::shutdown(fd, SHUT_WR) } as isize),
-            ShutRead => answer(unsafe { libc::shutdown(fd, SHUT_RD) } as isize),
-            Call::Error => match stream.take_error().expect("an option") {
-                Some(error) => Err(error.raw_os_error().unwrap_or(0)),
-                None => Ok(0),
-            },
+        let mut stream = stream;
+        let result = match call {
+            Send => stream.write(b"x"),
+            Receive => stream.read(&mut [0; 4]),
+            ShutWrite => stream.shutdown(Shutdown::Write).map(|()| 0),
+            ShutRead => stream.shutdown(Shutdown::Read).map(|()| 0),
+            Call::Error => stream.take_error().and_then(|error| error.map_or(Ok(0), Err)),
             Close | Reset | Killed => {
                 if call == Reset {
                     set_linger(stream);
@@ -203,7 +197,8 @@ impl Ends for Kernel {
                 self.far = None;
                 Ok(0)
             }
-        })
+        };
+        told(result.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
 }
 
