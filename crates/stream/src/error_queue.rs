@@ -28,18 +28,13 @@ pub fn pending(socket: &Socket) -> bool {
 /// Takes what waits: one notification for the whole range.
 pub fn take(socket: &Socket) -> Option<sock_extended_err> {
     let Connected { zero_copies, zero_copies_reported, .. } = &socket.connected;
+    let mut end = 0;
     // The end is read behind the beginning, so that it is not before it; two threads that take get different ranges.
-    let mut begin = zero_copies_reported.load(Ordering::Acquire);
-    let end = loop {
-        let end = zero_copies.load(Ordering::Acquire);
-        if begin == end {
-            return None;
-        }
-        match zero_copies_reported.compare_exchange(begin, end, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => break end,
-            Err(now) => begin = now,
-        }
+    let to_end = |begin| {
+        end = zero_copies.load(Ordering::Acquire);
+        (begin != end).then_some(end)
     };
+    let begin = zero_copies_reported.fetch_update(Ordering::AcqRel, Ordering::Acquire, to_end).ok()?;
     Some(sock_extended_err {
         ee_errno: 0,
         ee_origin: SO_EE_ORIGIN_ZEROCOPY,
