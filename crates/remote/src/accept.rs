@@ -1,8 +1,9 @@
 //! accept from another host: a TCP connection that a reservation waits for becomes a stream.
 
-use super::connect::{begin, companion, give_up, seat, Start};
+use super::connect::{begin, companion, give_up, seat};
 use super::home::{self, home, Home};
 use super::message::{token_bytes, Message};
+use super::stream_life::Event;
 use super::{near, reachability, settling, shown, stream_words};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
@@ -226,7 +227,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     shunt_table::table::enter(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);
     status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
-    begin(home, stream, far, shadow, Start::Claimed);
+    begin(home, stream, far, shadow, Event::Accepted);
     true
 }
 

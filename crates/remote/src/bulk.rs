@@ -26,6 +26,7 @@
 
 use super::home::Home;
 use super::pump::Rings;
+use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
@@ -101,7 +102,7 @@ impl Rings<'_> {
         let station = &self.0.station;
         let flags = stream_words::flags(station, stream);
         if flags & (flag::COUNTS | flag::QUITS) == flag::COUNTS && self.is_to_be_left(driver, stream) {
-            stream_words::raise(station, stream, flag::QUITS | flag::LEAVE_DUE);
+            stream_life::happens(station, stream, Event::FoundLarge);
         }
         let flags = stream_words::flags(station, stream);
         if flags & flag::LEAVE_DUE != 0 && driver.say_leave(now, stream) {

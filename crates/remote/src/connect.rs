@@ -3,7 +3,8 @@
 use super::home::{self, Home};
 use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
-use super::stream_words::{self, flag as bit, mode};
+use super::stream_life::{self, Event};
+use super::stream_words;
 use super::{marks, near, port, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -225,7 +226,7 @@ pub fn give_up(home: &Home, stream: Stream) {
 /// The next holder of the lock releases the stream, when it is known what became of it.
 fn leave_behind(home: &Home, stream: Stream) {
     if stream < stream_words::STREAMS {
-        stream_words::raise(&home.station, stream, bit::GIVEN_UP);
+        stream_life::happens(&home.station, stream, Event::GivenUp);
         marks::mark(home, stream);
         marks::wake_keeper(home);
     }
@@ -323,17 +324,17 @@ fn connect_by_tcp(
     let deadline = clock::monotonic_ns() + TOKEN[kind];
     let start = loop {
         match look_for_token(fd, &token) {
-            Came::Token => break Start::Token,
+            Came::Token => break Event::ConnectedByToken,
             Came::Other => {
                 // A server that accepts without shunt has written already, or the connection is over.
                 give_up(home, stream);
                 return Outcome::Done(Ok(0), Reason::PeerHostRefused);
             }
-            Came::Nothing if clock::monotonic_ns() >= deadline => break Start::Provisional,
+            Came::Nothing if clock::monotonic_ns() >= deadline => break Event::Connected,
             Came::Nothing => pause(home, fd, POLLIN, deadline),
         }
     };
-    if start == Start::Token {
+    if start == Event::ConnectedByToken {
         let mut bytes = [0u8; 16];
         let _ = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
     }
@@ -430,31 +431,13 @@ pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: b
     link::enter(index);
 }
 
-/// How a stream begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// A client that has the token.
-    Token,
-    /// A client whose acceptor is not there yet.
-    Provisional,
-    /// A server that has sent the token.
-    Claimed,
-}
-
-/// From now on bytes flow. The keeper gets the far companion and the shadow.
-pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start) {
+/// From now on bytes flow: the stream was connected, or accepted. The keeper gets the far companion and the shadow.
+pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Event) {
     // Without the lock there is no stream: the program finds its companion hung up.
     if let Some(mut driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) {
         driver.keep(stream);
-        let way = match start {
-            Start::Token => mode::BEGINNING,
-            Start::Provisional => mode::PROVISIONAL,
-            Start::Claimed => mode::CLAIMED,
-        };
-        stream_words::set(&home.station, stream, stream_words::MODE, way);
-        let more = if start == Start::Token { bit::BEGIN_DUE | bit::BIND_DUE } else { 0 };
-        stream_words::raise(&home.station, stream, bit::ACTIVE | more);
-        if start == Start::Claimed {
+        stream_life::happens(&home.station, stream, start);
+        if start == Event::Accepted {
             driver.bind(stream, &mut Rings::of(home));
             driver.grant(stream, FIRST);
         }

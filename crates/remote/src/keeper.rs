@@ -8,6 +8,7 @@ use super::askers::Askers;
 use super::home::Home;
 use super::message::Message;
 use super::pump::{Rings, WINDOW};
+use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use super::tcp_fallback::{Shadow, BEFORE};
 use super::{batching, marks, near, station_owner, switch_to_tcp};
@@ -392,8 +393,7 @@ impl Keeper {
         shadow.look_at = u64::MAX; // nothing is to be done until the program has said whether it has it
         let fd = shadow.fd;
         self.forget(fd);
-        stream_words::raise(&self.home.station, stream, flag::LEFT);
-        stream_words::lower(&self.home.station, stream, flag::ACTIVE);
+        stream_life::happens(&self.home.station, stream, Event::Lent);
         switch_to_tcp::mark(self.home, stream, false);
         true
     }
@@ -412,11 +412,9 @@ impl Keeper {
 
     /// It has not got it.
     fn stay(&mut self, stream: Stream) {
-        if stream_words::flags(&self.home.station, stream) & (flag::LEFT | flag::OVER) != flag::LEFT {
+        if !stream_life::happens(&self.home.station, stream, Event::LentInVain) {
             return;
         }
-        stream_words::lower(&self.home.station, stream, flag::LEFT);
-        stream_words::raise(&self.home.station, stream, flag::ACTIVE);
         switch_to_tcp::mark(self.home, stream, true);
         let shadow = &mut self.shadows[stream as usize];
         shadow.happened();
@@ -443,7 +441,7 @@ impl Keeper {
             for fd in [far, shadow].into_iter().filter(|fd| *fd >= 0) {
                 let _ = calls::close(fd);
             }
-            stream_words::raise(&self.home.station, stream, flag::RESET_OUT | flag::OVER);
+            stream_life::happens(&self.home.station, stream, Event::NoDescriptor);
             self.lost = true;
             return;
         }
@@ -526,12 +524,11 @@ impl Keeper {
         // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
             corked::take(far);
-            stream_words::raise(&self.home.station, stream, flag::NEAR_GONE);
+            stream_life::happens(&self.home.station, stream, Event::ProgramGone);
             self.forget(fd);
             self.hear_verdict(stream);
-            if stream_words::flags(&self.home.station, stream) & flag::LEFT != 0 {
-                // What becomes of the connection is the kernel's and the program's.
-                stream_words::raise(&self.home.station, stream, flag::OVER);
+            // What becomes of the connection is the kernel's and the program's then.
+            if stream_life::happens(&self.home.station, stream, Event::LentAndClosed) {
                 return;
             }
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
@@ -603,12 +600,9 @@ impl Keeper {
             if flags & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                 // A program that has read and been told everything does not notice; another one is reset.
                 let both = flag::FIN_IN | flag::FIN_OUT;
-                let gone = flag::NEAR_GONE | flag::FIN_OUT;
-                if flags & gone == gone && stream_words::way(&self.home.station, stream) == mode::TCP {
-                    // What is left is the kernel's, which ends the connection as it does for programs that are gone.
-                    stream_words::lower(&self.home.station, stream, flag::ACTIVE);
-                    stream_words::raise(&self.home.station, stream, flag::OVER);
-                } else if flags & both != both || flags & flag::NEAR_GONE != 0 {
+                if !stream_life::happens(&self.home.station, stream, Event::LeftToKernel)
+                    && (flags & both != both || flags & flag::NEAR_GONE != 0)
+                {
                     Rings::of(self.home).broken(stream);
                 }
             }
@@ -641,7 +635,7 @@ impl Keeper {
                     continue;
                 };
                 self.drop_stream(stream);
-                stream_words::lower(&self.home.station, stream, flag::OVER);
+                stream_life::happens(&self.home.station, stream, Event::Released);
                 let (base, _, channel) = self.home.place(stream);
                 let page = shunt_link::page(base, channel);
                 if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {

@@ -39,6 +39,7 @@ mod refusals;
 mod settling;
 mod shown;
 mod station_owner;
+mod stream_life;
 mod stream_words;
 mod switch_to_tcp;
 mod tcp_fallback;

@@ -7,6 +7,7 @@
 use super::home::Home;
 use super::marks;
 use super::posting::Receive;
+use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
@@ -68,7 +69,7 @@ impl<'a> Rings<'a> {
 
     /// What came is answered with a reset.
     pub fn refuse(&self, stream: Stream) {
-        stream_words::raise(&self.0.station, stream, flag::REFUSED);
+        stream_life::happens(&self.0.station, stream, Event::Refused);
         marks::mark(self.0, stream);
     }
 
@@ -85,7 +86,7 @@ impl<'a> Rings<'a> {
 
     /// The peer sends no more.
     pub fn ended(&self, stream: Stream) {
-        if stream_words::raise(&self.0.station, stream, flag::FIN_IN) & flag::FIN_IN == 0 {
+        if stream_life::happens(&self.0.station, stream, Event::PeerEnded) {
             self.0.far(stream).outgoing().end(word::FIN);
             self.tell(stream, arm::IN);
             marks::mark(self.0, stream);
@@ -93,11 +94,11 @@ impl<'a> Rings<'a> {
     }
 
     /// The engine is of no use any more: the keeper goes on over the shadow.
-    pub fn to_tcp(&self, stream: Stream, more: u64) {
-        stream_words::raise(&self.0.station, stream, more);
-        stream_words::set(&self.0.station, stream, stream_words::MODE, mode::RESUMING);
-        self.is_narrow(stream, false);
-        marks::mark(self.0, stream);
+    pub fn to_tcp(&self, stream: Stream, why: Event) {
+        if stream_life::happens(&self.0.station, stream, why) {
+            self.is_narrow(stream, false);
+            marks::mark(self.0, stream);
+        }
     }
 
     /// A server that has all the bytes before those that BEGIN spoke of goes on with the engine's. Room for the first of
@@ -112,8 +113,7 @@ impl<'a> Rings<'a> {
         if received == position {
             stream_words::set(station, stream, stream_words::IN_BASE, position);
             stream_words::set(station, stream, stream_words::GRANTED, position + FIRST);
-            stream_words::raise(station, stream, flag::BEGIN_DUE);
-            stream_words::set(station, stream, stream_words::MODE, mode::FAST);
+            stream_life::happens(station, stream, Event::BeginReached);
         } else if received > position {
             self.refuse(stream);
         }
@@ -130,8 +130,7 @@ impl<'a> Rings<'a> {
 
     /// The peer, or all ways to it, ended both directions.
     pub fn broken(&self, stream: Stream) {
-        let station = &self.0.station;
-        if stream_words::raise(station, stream, flag::RESET_IN) & flag::RESET_IN != 0 {
+        if !stream_life::happens(&self.0.station, stream, Event::PeerReset) {
             return;
         }
         let out = self.0.far(stream).outgoing();
@@ -213,7 +212,7 @@ impl Pump for Rings<'_> {
         match self.way(stream) {
             mode::FAST if self.active(stream) => self.broken(stream),
             // The client goes on by TCP.
-            mode::CLAIMED if self.active(stream) => self.to_tcp(stream, flag::NEVER_FAST),
+            mode::CLAIMED if self.active(stream) => self.to_tcp(stream, Event::EngineReset),
             // What becomes of the connection is seen there.
             _ => {}
         }
@@ -231,8 +230,7 @@ impl Pump for Rings<'_> {
 
     fn begun(&mut self, stream: Stream) {
         if self.active(stream) && self.way(stream) == mode::BEGINNING {
-            stream_words::raise(&self.0.station, stream, flag::CATCH_UP);
-            stream_words::set(&self.0.station, stream, stream_words::MODE, mode::FAST);
+            stream_life::happens(&self.0.station, stream, Event::Begun);
             marks::mark(self.0, stream);
         }
     }
@@ -240,13 +238,12 @@ impl Pump for Rings<'_> {
     fn leave(&mut self, stream: Stream) {
         self.settle();
         if self.is_fast(stream) {
-            self.to_tcp(stream, flag::BULK);
+            self.to_tcp(stream, Event::LeaveCame);
         }
     }
 
     fn stays(&mut self, stream: Stream) {
-        stream_words::lower(&self.0.station, stream, flag::QUITS | flag::LEAVE_DUE | flag::COUNTS);
-        stream_words::raise(&self.0.station, stream, flag::STAYS);
+        stream_life::happens(&self.0.station, stream, Event::LeaveReturned);
         marks::mark(self.0, stream);
     }
 
@@ -293,13 +290,10 @@ impl Pump for Rings<'_> {
         if !self.active(stream) {
             return;
         }
-        // A driver that was killed may have taken a sleeper's announcement, and not rung.
-        stream_words::raise(&self.0.station, stream, flag::RING);
-        match self.way(stream) {
-            mode::FAST => self.to_tcp(stream, 0),
-            mode::CLAIMED => self.to_tcp(stream, flag::NEVER_FAST),
-            // Whether the server has heard of BEGIN is said in its record.
-            _ => {}
+        stream_life::happens(&self.0.station, stream, Event::PathLost);
+        if self.way(stream) == mode::RESUMING {
+            self.is_narrow(stream, false);
+            marks::mark(self.0, stream);
         }
     }
 }
@@ -370,17 +364,17 @@ impl Rings<'_> {
                     }
                 }
                 if all && near_word & word::LATE != 0 && driver.finish(now, stream) {
-                    stream_words::raise(station, stream, flag::FIN_OUT);
+                    stream_life::happens(station, stream, Event::EndSaid);
                 }
                 if driver.reset(now, stream) {
-                    stream_words::raise(station, stream, flag::RESET_OUT);
+                    stream_life::happens(station, stream, Event::ResetSaid);
                     self.close_near(stream, word::RST | word::FIN | word::CLOSED);
                 }
             } else if goes {
                 let all = self.send(driver, stream, waiting, now);
                 let ended = near_word & (word::FIN | word::CLOSED) != 0 || flags & flag::NEAR_GONE != 0;
                 if all && ended && flags & flag::FIN_OUT == 0 && driver.finish(now, stream) {
-                    stream_words::raise(station, stream, flag::FIN_OUT);
+                    stream_life::happens(station, stream, Event::EndSaid);
                 }
                 if self.way(stream) == mode::FAST && !no_more {
                     self.grant(driver, stream);
@@ -530,8 +524,7 @@ impl Rings<'_> {
         let closed = shunt_link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT;
         if over && (closed || flags & flag::NEAR_GONE != 0) {
             // Its number is free when the keeper has closed its descriptors: else those would be taken for the next one's.
-            stream_words::lower(station, stream, flag::ACTIVE);
-            stream_words::raise(station, stream, flag::OVER);
+            stream_life::happens(station, stream, Event::Concluded);
             marks::wake_keeper(self.0);
         }
     }
@@ -539,7 +532,7 @@ impl Rings<'_> {
     /// A stream whose client gave up is released when the station knows what became of it.
     fn settle_given_up(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) {
         if self.0.station.opening(stream) != Opening::Pending {
-            stream_words::lower(&self.0.station, stream, flag::GIVEN_UP);
+            stream_life::happens(&self.0.station, stream, Event::GivenUpKnown);
             driver.release(now, stream);
         }
     }

@@ -27,6 +27,7 @@
 use super::home::Home;
 use super::message::token_bytes;
 use super::pump::{Rings, WINDOW};
+use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
@@ -200,6 +201,10 @@ impl Tending<'_, '_> {
         stream_words::get(&self.home.station, self.stream, which)
     }
 
+    fn happens(&self, event: Event) {
+        stream_life::happens(&self.home.station, self.stream, event);
+    }
+
     fn has(&self, flags: u64) -> bool {
         stream_words::flags(&self.home.station, self.stream) & flags != 0
     }
@@ -224,13 +229,10 @@ impl Tending<'_, '_> {
         match got {
             Ok(16) if bytes == token => {
                 let _ = self.receive(&mut bytes, 0);
-                self.set(stream_words::MODE, mode::BEGINNING);
                 self.set(stream_words::OUT_BASE, self.get(stream_words::SENT));
-                if self.has(flag::FIN_OUT) {
-                    // The end was said by TCP, where nothing can follow it: it stays there.
+                self.happens(Event::TokenCame);
+                if !self.has(flag::BEGIN_DUE) {
                     self.driver.abandon(self.now, self.stream);
-                } else {
-                    stream_words::raise(&self.home.station, self.stream, flag::BEGIN_DUE | flag::BIND_DUE);
                 }
                 return;
             }
@@ -238,21 +240,21 @@ impl Tending<'_, '_> {
             Ok(got) if got > 0 && got < 16 && bytes[..got] == token[..got] => {
                 self.shadow.look_at = self.now + AGAIN;
                 match self.home.station.opening(self.stream) {
-                    Opening::Refused(_) => return self.by_tcp_for_good(),
+                    Opening::Refused(_) => return self.by_tcp_for_good(Event::NoToken),
                     _ if self.now > self.shadow.since + AGAIN => self.driver.cancel(self.now, self.stream),
                     _ => {}
                 }
             }
             Err(Errno(libc::EAGAIN | libc::EINTR)) => self.shadow.ready = false,
             Err(_) => return self.pump.broken(self.stream),
-            Ok(_) => return self.by_tcp_for_good(),
+            Ok(_) => return self.by_tcp_for_good(Event::NoToken),
         }
         self.carry_out();
     }
 
-    fn by_tcp_for_good(&mut self) {
+    fn by_tcp_for_good(&mut self, why: Event) {
         self.driver.abandon(self.now, self.stream);
-        self.set(stream_words::MODE, mode::TCP);
+        self.happens(why);
     }
 
     /// A server before BEGIN: what comes by TCP are the stream's bytes.
@@ -278,7 +280,7 @@ impl Tending<'_, '_> {
         if waiting == 0 && self.pump.is_to_be_reset(self.stream, near_word) {
             if near_word & word::LATE != 0 && self.shadow.reset_at == 0 {
                 // The end that was said before is said by TCP, where the reset follows it.
-                return self.pump.to_tcp(self.stream, flag::NEVER_FAST);
+                return self.pump.to_tcp(self.stream, Event::NotBegun);
             }
             return self.reset();
         }
@@ -291,7 +293,7 @@ impl Tending<'_, '_> {
         }
         let until = self.shadow.since + BEGIN_WITHIN;
         if self.now >= until && limit == u64::MAX {
-            self.pump.to_tcp(self.stream, flag::NEVER_FAST);
+            self.pump.to_tcp(self.stream, Event::NotBegun);
         }
         self.shadow.look_at = if self.now < until { until } else { self.now + AGAIN };
     }
@@ -345,10 +347,7 @@ impl Tending<'_, '_> {
                 self.consume_record();
                 self.go_on_from(self.get(stream_words::OUT_BASE));
             }
-            Next::Record(_, BY_ENGINE) => {
-                let bulk = if self.has(flag::QUITS) { flag::BULK } else { 0 };
-                self.pump.to_tcp(self.stream, bulk);
-            }
+            Next::Record(_, BY_ENGINE) => self.pump.to_tcp(self.stream, Event::RecordCame),
             Next::Record(position, ENDED) if !beginning => self.conclude_by(position),
             Next::Record(..) | Next::Nonsense => self.pump.broken(self.stream),
             Next::End => return true,
@@ -382,7 +381,7 @@ impl Tending<'_, '_> {
             if !self.shadow.write(self.home, self.stream, received, kind) {
                 return self.pump.broken(self.stream);
             }
-            stream_words::raise(&self.home.station, self.stream, flag::RECORD_OUT);
+            self.happens(Event::RecordWritten);
             if never {
                 return self.go_on_from(0);
             }
@@ -431,8 +430,7 @@ impl Tending<'_, '_> {
         if behind < 1 << 47 {
             self.set(stream_words::MARK, 0);
         }
-        stream_words::lower(&self.home.station, self.stream, flag::FIN_OUT);
-        self.by_tcp_for_good();
+        self.by_tcp_for_good(Event::Agreed);
         if self.has(flag::BULK) {
             self.shadow.short_at = 0;
             switch_to_tcp::mark(self.home, self.stream, true);
@@ -487,7 +485,7 @@ impl Tending<'_, '_> {
     }
 
     fn reset(&mut self) {
-        stream_words::raise(&self.home.station, self.stream, flag::RESET_OUT);
+        self.happens(Event::ResetSaid);
         // At once: a program whose bytes are refused may keep its descriptor for long.
         let nobody = [0u8; 16]; // AF_UNSPEC: tcp_disconnect sends the reset
         let _ = calls::connect(self.shadow.fd, nobody.as_ptr().cast(), 16);
@@ -498,7 +496,7 @@ impl Tending<'_, '_> {
     fn say_end(&self) {
         if !self.has(flag::FIN_OUT) {
             let _ = calls::shutdown(self.shadow.fd, libc::SHUT_WR);
-            stream_words::raise(&self.home.station, self.stream, flag::FIN_OUT);
+            self.happens(Event::EndSaid);
         }
     }
 
