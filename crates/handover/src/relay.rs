@@ -157,7 +157,7 @@ fn work(tasks: &[RelayTask], mut post: Post) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     shunt_stream::flush_relays::OWN.store(post.id, Ordering::Relaxed);
-    shunt_remote::forget();
+    shunt_rendezvous::carriers::all().for_each(|carrier| (carrier.forget)());
     forks::child();
     shunt_table::process::helper::name(c"shunt-relay");
     let mut room = [0; 512];

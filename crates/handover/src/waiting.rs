@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::{companion_cache, fd_reserve};
 use shunt_rendezvous::listen::sharing;
-use shunt_rendezvous::{accept, listen};
+use shunt_rendezvous::{accept, carriers, listen};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
@@ -36,7 +36,7 @@ pub fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
     let child = helper::copy();
     if child == 0 {
         forks::child_of_own();
-        shunt_remote::forget();
+        carriers::all().for_each(|carrier| (carrier.forget)());
         companion_cache::none_any_more();
         if let Some(_setup) = SETUP.lock() {
             link::forget_all();

@@ -8,7 +8,7 @@ use super::stream_words;
 use super::{marks, near, port, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_rendezvous::other_hosts::Outcome;
+use shunt_rendezvous::carriers::Outcome;
 use shunt_rendezvous::{attach, socket_cache};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life};

@@ -44,20 +44,24 @@ mod stream_words;
 mod switch_to_tcp;
 mod tcp_fallback;
 
-pub use home::{forget, forked, moved};
-use shunt_rendezvous::other_hosts::OtherHosts;
-pub use station_owner::{is_driving, user_changed};
+use shunt_rendezvous::carriers::Carrier;
 
 /// The process, or a thread of it, has left its network namespace. Under the set-up lock.
-pub fn left_namespace() {
+fn left_namespace() {
     reachability::left_namespace();
     home::left_namespace();
 }
 
-/// What connect, listen and accept ask of this room.
-pub const OTHER_HOSTS: OtherHosts = OtherHosts {
+/// What connect, listen and accept ask of this room, and what it hears of the process's life.
+pub const OTHER_HOSTS: Carrier = Carrier {
     connect: connect::connect,
     listens: accept::listens,
     listens_no_longer: accept::listens_no_longer,
     accepted: accept::accepted,
+    moved: home::moved,
+    forked: home::forked,
+    forget: home::forget,
+    left_namespace,
+    is_driving: station_owner::is_driving,
+    user_changed: station_owner::user_changed,
 };

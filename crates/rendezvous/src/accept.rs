@@ -172,7 +172,7 @@ unsafe fn from_kernel(
     }
     let accepted = calls::accept4(listener.hold.number(fd), address, length, flags)?;
     table::take(accepted);
-    if crate::other_hosts::accepted(accepted, listener.hold.number(fd), listener, flags) {
+    if crate::carriers::accepted(accepted, listener.hold.number(fd), listener, flags) {
         return Ok(accepted as isize);
     }
     status_page::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);

@@ -38,7 +38,7 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
             }
             if kind == Kind::Listener {
                 if !socket.has(flag::LISTENER_SHARED) {
-                    crate::other_hosts::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
+                    crate::carriers::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
                 }
                 crate::accept::refuse_waiting(socket);
             }

@@ -2,9 +2,9 @@
 
 use crate::answers::{remember, remembered, Answer, Found};
 use crate::attach::{self, describe, introduce, replace, settle, Setting};
+use crate::carriers::Outcome;
 use crate::duplicate_names;
 use crate::options::multipath;
-use crate::other_hosts::Outcome;
 use crate::reconnect::{client, shared_client};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -67,7 +67,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     match outcome {
         Ok(()) => Outcome::Connected,
         Err(Reason::NotLocal) if multipath::is(socket) => Outcome::Kernel(Reason::UnsupportedSocket), // its paths are the kernel's
-        Err(Reason::NotLocal) => crate::other_hosts::connect(fd, socket, &server),
+        Err(Reason::NotLocal) => crate::carriers::connect(fd, socket, &server),
         Err(reason) => Outcome::Kernel(reason),
     }
 }

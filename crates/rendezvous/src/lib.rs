@@ -7,7 +7,7 @@
 //! listen       the rendezvous beside the shadow socket      sharing: the processes that have it      forward: clients given on to another
 //! reconnect    connecting in memory, and accepting that      client, server: one acceptor      shared_*: several
 //! accept       both queues      deferred: clients that it does not give out yet (TCP_DEFER_ACCEPT)      claimed: the number it gives
-//! connect      tries the rendezvous          answers: what the kernel said of ports      other_hosts: the question to the crate above
+//! connect      tries the rendezvous          answers: what the kernel said of ports      carriers: the question to the crate above
 //! close        the last owner's part         exchange: another carrier under the same numbers
 //! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
@@ -21,6 +21,7 @@ pub mod accept;
 pub mod accept_fd;
 pub mod answers;
 pub mod attach;
+pub mod carriers;
 pub mod close;
 pub mod connect;
 pub mod disconnect;
@@ -30,6 +31,5 @@ pub mod held_ports;
 pub mod listen;
 pub mod opening;
 pub mod options;
-pub mod other_hosts;
 pub mod reconnect;
 pub mod socket_cache;

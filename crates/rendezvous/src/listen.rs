@@ -93,7 +93,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.private_fd.store(unix, Ordering::Release);
             shunt_link::fd_reserve::begin();
             // Before the kernel listens: who can connect finds the station.
-            crate::other_hosts::listens(fd, status.st_ino, &bound);
+            crate::carriers::listens(fd, status.st_ino, &bound);
             Ok(())
         }
         Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
@@ -137,7 +137,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     }
     watchers::changed(socket, Change::BecameListener);
     if !known {
-        crate::other_hosts::listens(fd, socket.listening.inode.load(Ordering::Relaxed), &address);
+        crate::carriers::listens(fd, socket.listening.inode.load(Ordering::Relaxed), &address);
     }
 }
 
@@ -217,7 +217,7 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {
         private::close(socket.listening.bells_fd.swap(-1, Ordering::Relaxed));
         private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
-        crate::other_hosts::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
+        crate::carriers::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
     }
 }
 

@@ -8,9 +8,8 @@ use shunt_link::users;
 use shunt_link::users::Users;
 use shunt_poll::epoll;
 use shunt_poll::epoll::Set;
-use shunt_remote as remote;
 use shunt_rendezvous::accept::deferred;
-use shunt_rendezvous::other_hosts;
+use shunt_rendezvous::carriers::{self, Carriers};
 use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{Ends, Lingerer};
@@ -30,6 +29,9 @@ struct Upcalls {
     ends: Ends,
     forks: Forks,
 }
+
+/// Asked in this order.
+const CARRIERS: Carriers = &[&shunt_remote::OTHER_HOSTS];
 
 const UPCALLS: Upcalls = Upcalls {
     operations: Operations {
@@ -63,7 +65,7 @@ pub fn fill() {
     forks::fill(&UPCALLS.forks);
     watchers::fill(&epoll::SOCKETS);
     datagram::watchers::fill(&epoll::DATAGRAMS);
-    other_hosts::fill(&remote::OTHER_HOSTS);
+    carriers::fill(&CARRIERS);
 }
 
 fn to_kernel_as(fd: i32, user: u32) {

@@ -147,6 +147,12 @@ pub fn fork_had_failed() {
     uncount();
 }
 
+/// What carriers have for the parent is the parent's.
+pub(super) fn carriers() {
+    let strange = identity::numbers_are_strange();
+    shunt_rendezvous::carriers::all().for_each(|carrier| (carrier.forked)(strange));
+}
+
 /// A parent that cannot be named is in another namespace (pid_namespaces(7)).
 pub(super) fn look_for_parent() {
     // SAFETY: a plain call.

@@ -10,7 +10,7 @@ use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_rendezvous::{accept, accept_fd, exchange, socket_cache};
 use shunt_stream::waiting::{holding, signals, wake_pollers};
 use shunt_sys::{section, thread};
-use shunt_table::process::{identity, split_fd_tables, status_page};
+use shunt_table::process::{split_fd_tables, status_page};
 use shunt_table::{diag, route};
 
 /// What is done.
@@ -57,38 +57,38 @@ pub(super) const FAILED: [Step; 6] = [
 
 /// After fork, in the child: one thread, its own identity, nothing lent by it.
 pub(super) const CHILD: [Step; 32] = [
-    fork::free_setup,                                         // all that follow may take it
-    || sharing::after_fork(Some(1)),                          // the child's end, before anything else could close it
-    fork::forget_awaited,                                     // a private number that is free for what follows
-    thread::forget_id,                                        // locks are taken by thread numbers from here on
-    fork::begin_ending,                                       // and the process ends by its own
-    fork::look_for_parent,                                    // before anybody compares numbers of processes
-    || shunt_remote::forked(identity::numbers_are_strange()), // which the station's lock does
-    fork::join_streams,                                       // the child is an owner before it could close any
-    fork::uncount,                                            // its own forks count anew
-    split_fd_tables::forked,                                  // no thread with other descriptors exists here
-    holding::forked,                                          // no thread waits here, so what lingers ends
-    accept_fd::forked,                                        // nor sleeps in accept
-    wake_pollers::forked,                                     // nor in poll
-    exchange::forked,                                         // nor gives a stream away
-    epoll::forked,                                            // sets are the parent's as well: behind what lingers in them
-    fork::register_barriers,                                  // before a peer could rely on them
-    link::forked,                                             // inherited links lend no channel: before anybody connects
-    server::forked,                                           // offers in them are the parent's to accept
-    shared_server::forked,                                    // and so are pairs
-    deferred::forked,                                         // and clients that wait for their first bytes
-    accept::forked,                                           // sets for sleeping in accept are the parent's
-    shunt_handover::inherit::forked,                          // the thread whose turn it was is the parent's
-    socket_cache::forked,                                     // idle spares are the parent's
-    ports::forked,                                            // so are reserved ports
-    diag::forked,                                             // and what the kernel was asked on shared sockets
-    route::forked,                                            // of addresses as well
-    datagram::forked,                                         // inboxes of others are looked for anew
-    status_page::forked,                                      // the first note makes a page of the child's own
-    section::forked,                                          // signals that waited are the parent's
-    fork::arm_dispatch,                                       // calls past the library are seen again
-    signals::after_fork,                                      // the table of handlers is whole
-    section::leave,                                           // last: handlers run from here on
+    fork::free_setup,                // all that follow may take it
+    || sharing::after_fork(Some(1)), // the child's end, before anything else could close it
+    fork::forget_awaited,            // a private number that is free for what follows
+    thread::forget_id,               // locks are taken by thread numbers from here on
+    fork::begin_ending,              // and the process ends by its own
+    fork::look_for_parent,           // before anybody compares numbers of processes
+    fork::carriers,                  // which a station's lock does
+    fork::join_streams,              // the child is an owner before it could close any
+    fork::uncount,                   // its own forks count anew
+    split_fd_tables::forked,         // no thread with other descriptors exists here
+    holding::forked,                 // no thread waits here, so what lingers ends
+    accept_fd::forked,               // nor sleeps in accept
+    wake_pollers::forked,            // nor in poll
+    exchange::forked,                // nor gives a stream away
+    epoll::forked,                   // sets are the parent's as well: behind what lingers in them
+    fork::register_barriers,         // before a peer could rely on them
+    link::forked,                    // inherited links lend no channel: before anybody connects
+    server::forked,                  // offers in them are the parent's to accept
+    shared_server::forked,           // and so are pairs
+    deferred::forked,                // and clients that wait for their first bytes
+    accept::forked,                  // sets for sleeping in accept are the parent's
+    shunt_handover::inherit::forked, // the thread whose turn it was is the parent's
+    socket_cache::forked,            // idle spares are the parent's
+    ports::forked,                   // so are reserved ports
+    diag::forked,                    // and what the kernel was asked on shared sockets
+    route::forked,                   // of addresses as well
+    datagram::forked,                // inboxes of others are looked for anew
+    status_page::forked,             // the first note makes a page of the child's own
+    section::forked,                 // signals that waited are the parent's
+    fork::arm_dispatch,              // calls past the library are seen again
+    signals::after_fork,             // the table of handlers is whole
+    section::leave,                  // last: handlers run from here on
 ];
 
 /// Before a fork of ours, whose child takes nothing of the program's: nothing gets a second owner.

@@ -52,5 +52,5 @@ pub fn changed() {
     shunt_link::ports::forked();
     shunt_table::diag::forked();
     shunt_table::route::forget();
-    shunt_remote::left_namespace();
+    shunt_rendezvous::carriers::all().for_each(|carrier| (carrier.left_namespace)());
 }

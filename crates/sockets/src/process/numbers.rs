@@ -41,7 +41,7 @@ pub fn moved(from: i32, to: i32) {
     shunt_inbox::datagram::moved(from, to);
     diag::moved(from, to);
     route::moved(from, to);
-    shunt_remote::moved(from, to);
+    shunt_rendezvous::carriers::all().for_each(|carrier| (carrier.moved)(from, to));
     shunt_table::process::status_page::moved(from, to);
     shunt_link::fd_reserve::moved(from, to);
     shunt_rendezvous::accept_fd::moved(from, to);

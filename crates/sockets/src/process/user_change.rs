@@ -8,8 +8,8 @@
 use core::sync::atomic::Ordering;
 use shunt_handover::waiting::leave_to_kernel;
 use shunt_link as link;
-use shunt_remote as remote;
 use shunt_rendezvous::accept::owner::{claim, whose};
+use shunt_rendezvous::carriers;
 use shunt_stream::socket::Socket;
 use shunt_sys::calls;
 use shunt_table::global::{self, SETUP};
@@ -71,7 +71,7 @@ pub fn changed() {
     if now.contains(&before) {
         return;
     }
-    if SETUP.lock().is_none() || remote::is_driving() {
+    if SETUP.lock().is_none() || carriers::all().any(|carrier| (carrier.is_driving)()) {
         global::owe_user_change();
         return;
     }
@@ -83,7 +83,7 @@ pub fn changed() {
         }
     });
     shunt_inbox::datagram::user_changed(before);
-    remote::user_changed();
+    carriers::all().for_each(|carrier| (carrier.user_changed)());
     if let Some(_setup) = SETUP.lock() {
         link::narrow();
     }
