@@ -20,7 +20,7 @@ use shunt_table::global::SETUP;
 pub use shunt_station::paths;
 
 /// The one stream of such a station.
-const STREAM: Stream = 0;
+pub(crate) const STREAM: Stream = 0;
 
 /// A station that nobody can reach, for the life of the process.
 #[derive(Clone, Copy)]
@@ -33,10 +33,10 @@ unsafe impl Sync for Nowhere {}
 
 /// The stream.
 pub struct Alone {
-    home: &'static Home,
-    socket: &'static Socket,
+    pub(crate) home: &'static Home,
+    pub(crate) socket: &'static Socket,
     ends: [i32; 2],
-    shadow: Shadow,
+    pub(crate) shadow: Shadow,
     now: u64,
 }
 

@@ -18,7 +18,7 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 mod accept;
-#[cfg(feature = "alone")]
+#[cfg(any(test, feature = "alone"))]
 pub mod alone;
 mod askers;
 mod batching;
@@ -43,6 +43,8 @@ mod stream_life;
 mod stream_words;
 mod switch_to_tcp;
 mod tcp_fallback;
+#[cfg(test)]
+mod tests;
 
 use shunt_rendezvous::carriers::Carrier;
 
