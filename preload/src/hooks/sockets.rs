@@ -315,7 +315,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::PLAIN | flag::FILTERED) =>
             {
                 match connecting::connect(fd, socket, server) {
-                    shunt_rendezvous::other_hosts::Outcome::Connected => {
+                    shunt_rendezvous::carriers::Outcome::Connected => {
                         crate::log::announce(fd);
                         if socket.has(flag::CONNECTING) {
                             set_errno(libc::EINPROGRESS);
@@ -323,8 +323,8 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                         }
                         return 0;
                     }
-                    shunt_rendezvous::other_hosts::Outcome::Kernel(reason) => reason,
-                    shunt_rendezvous::other_hosts::Outcome::Done(result, reason) => {
+                    shunt_rendezvous::carriers::Outcome::Kernel(reason) => reason,
+                    shunt_rendezvous::carriers::Outcome::Done(result, reason) => {
                         let errno = result.map_or_else(|error| error.0, |_| 0);
                         if errno == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
                             socket.set(flag::KERNEL);
