@@ -1,6 +1,7 @@
 //! Streams between two threads: what send, recv, shutdown and close do, without another process.
 
 mod completions;
+mod control;
 mod corks;
 mod ends;
 mod flags;
@@ -9,6 +10,8 @@ mod moving;
 mod options;
 mod pair;
 mod readiness;
+mod splices;
+mod times;
 mod urgent;
 mod waits;
 
