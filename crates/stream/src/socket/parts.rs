@@ -20,7 +20,7 @@ pub struct Hold {
     pub(crate) passage: Passage,
     /// 1: a sleeper was woken by a bell that is not taken yet.
     pub(crate) woken: AtomicU32,
-    /// How often in a row nobody could take them, because others slept.
+    /// How often in a row no thread could take them, because others slept.
     pub(crate) in_vain: AtomicU32,
 }
 
