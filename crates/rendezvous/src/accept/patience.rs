@@ -16,7 +16,7 @@ impl Patience {
     }
 
     /// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
-    /// Another user gets a while once; who abused that gets nothing for a minute.
+    /// Another user gets a while once; one that abused that gets nothing for a minute.
     pub fn of(&self, uid: u32) -> i64 {
         if identity::is_same_user(uid, calls::geteuid()) || uid == 0 {
             return 1_000_000_000;

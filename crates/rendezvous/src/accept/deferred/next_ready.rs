@@ -33,7 +33,8 @@ pub(super) fn timer(listener: &Socket) -> bool {
     true
 }
 
-/// The client that is accepted next. The timer is set for the one that is due first, and whoever waits for the listener is woken.
+/// The client that is accepted next. The timer is set for the one that is due first, and a thread that waits for the listener is
+/// woken.
 pub(super) fn first(listener: &Socket, setup: &Guard) -> Option<usize> {
     let found = next(listener, setup);
     if let Some(place) = found {
@@ -42,7 +43,7 @@ pub(super) fn first(listener: &Socket, setup: &Guard) -> Option<usize> {
     found
 }
 
-/// The same, for who gives that client at once: nobody is woken for it.
+/// The same, for a caller that gives that client at once: no thread is woken for it.
 pub(super) fn next(listener: &Socket, _setup: &Guard) -> Option<usize> {
     hear(listener);
     let defers = listener.listening.defers.load(Ordering::SeqCst) != 0;
