@@ -3,7 +3,7 @@
 //! A *station* is what a process, and those it forks, has for other hosts: an endpoint, an engine of active messages, a
 //! table of streams, and a lock that survives its owner, in sealed memory that all of them have mapped. This crate owns
 //! how stations of two hosts find each other, how a stream is opened, reserved and claimed, whose turn it is to drive, and
-//! what is done when a driver dies. It refuses to know sockets, rings, companions and how anybody sleeps: those stand above
+//! what is done when a driver dies. It refuses to know sockets, rings, companions and how threads sleep: those stand above
 //! it, in `shunt-sockets`, behind the trait [`Pump`].
 //!
 //! ```text

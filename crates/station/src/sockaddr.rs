@@ -116,7 +116,7 @@ pub(crate) fn receive_unix(fd: i32, bytes: &mut [u8]) -> Result<(usize, UnixName
     Ok((got, name))
 }
 
-/// Sends a datagram to a name; false: nobody is there, or his queue is full.
+/// Sends a datagram to a name; false: no socket is there, or its queue is full.
 pub(crate) fn send_unix(fd: i32, bytes: &[u8], to: &UnixName) -> bool {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let length = to.length.min(size_of::<libc::sockaddr_un>() as u32);
