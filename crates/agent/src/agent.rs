@@ -191,7 +191,7 @@ impl Agent {
                 continue;
             }
             self.asleep(true);
-            // Whoever put something before it could see that we sleep is found now; all others ring.
+            // A program that put something before it could see that we sleep is found now; all others ring.
             let timeout = if self.has_work() {
                 stuck = stuck.saturating_add(1);
                 i32::from(stuck > 2)
@@ -264,7 +264,7 @@ impl Agent {
                 self.beacon = self.beacon.take().or_else(crate::start::beacon);
             }
             self.refresh_neighbours(all);
-            // Somebody may have channels to thousands that do not answer: the others get most of the time.
+            // A program may have channels to thousands that do not answer: the others get most of the time.
             let asked = Instant::now();
             self.next_question = asked + (asked - now) * SHARE;
         }
@@ -319,7 +319,7 @@ impl Agent {
     fn follow(&mut self) {
         let Some(Ok(now)) = Interface::named(self.interface.index).map(|name| Interface::find(&name)) else { return };
         if now.name != self.interface.name {
-            // Programs look for the agent by the interface's name. Where somebody holds that one the old one stays.
+            // Programs look for the agent by the interface's name. Where another process holds that one the old one stays.
             let listener = crate::start::listen(&now.name);
             if let Some(listener) = listener.ok().filter(|listener| self.watch(listener.as_raw_fd(), Token::Listener).is_ok()) {
                 self.listener = listener;
