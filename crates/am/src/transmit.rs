@@ -289,7 +289,7 @@ impl Side<'_> {
         }
     }
 
-    /// Whether somebody here is owed a sign of life.
+    /// Whether a caller here is owed a sign of life.
     fn interested(&self) -> bool {
         let peer = &*self.peer;
         peer.in_flight + peer.lost > 0
