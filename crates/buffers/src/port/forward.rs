@@ -61,7 +61,7 @@ impl Port {
         if message.at.is_none() {
             return Err(Limit::Private.into());
         }
-        // One that was forwarded to this process is the first one's no more: nobody here could say when it changed.
+        // One that was forwarded to this process is the first one's no more: no process here could say when it changed.
         if message.record.kind == Kind::Forwarded {
             return Err(Limit::Stale.into());
         }
