@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who carries the connections.
+/// What carries the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The kernel's TCP, without any library of ours.
@@ -174,7 +174,7 @@ fn within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>, 
     }
 }
 
-/// What `unshare` is asked for; who is not root needs a user namespace as well.
+/// What `unshare` is asked for; a user other than root needs a user namespace as well.
 fn namespaces() -> &'static [&'static str] {
     const MINE: &[&str] = &["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
     const USER: &[&str] = &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
