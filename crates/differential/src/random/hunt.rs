@@ -50,7 +50,7 @@ pub enum Verdict {
     Differs(Arrangement, Vec<Operation>, Difference),
 }
 
-/// Who runs under shunt, and where.
+/// Which processes run under shunt, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
     /// The command for each of the two processes, if it runs under shunt.

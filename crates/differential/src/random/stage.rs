@@ -2,7 +2,7 @@
 //!
 //! An actor that was told to act either answers, or sleeps in its call: then the call *blocks*, which is an outcome too, and the
 //! actor can be woken by what another does. Asleep is what `/proc` says twice in a row while no answer has come; nothing depends
-//! on how long that takes. Who replays knows from the kernel which calls answer, and waits for these with patience.
+//! on how long that takes. A replay knows from the kernel which calls answer, and waits for these with patience.
 
 use super::hunt::Setting;
 use super::sequence::Operation;
