@@ -165,7 +165,7 @@ pub unsafe fn copy_line(source: *const u8, target: *mut u8, length: usize) {
 /// Writes all words of a slot.
 ///
 /// # Safety
-/// `target` is where the bytes of a slot lie, and nobody reads them now.
+/// `target` is where the bytes of a slot lie, and no thread reads them now.
 #[inline(always)]
 pub unsafe fn put_words(words: &[u64; WORDS], target: *mut u8) {
     for (at, &word) in words.iter().enumerate() {
