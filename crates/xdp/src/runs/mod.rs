@@ -8,7 +8,7 @@
 //! with a wire, or its driver, makes packets of one frame each of it. So on a wire there is nothing new, and who receives knows a
 //! run by its first header, whose length is not the whole datagram's.
 //!
-//! Both runs lie in the endpoint's memory: whoever holds its lock goes on with them.
+//! Both runs lie in the endpoint's memory: the thread that holds its lock goes on with them.
 
 mod incoming;
 mod outgoing;
