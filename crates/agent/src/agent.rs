@@ -164,7 +164,7 @@ impl Agent {
         // Turns in which there was work and nothing could be done: a neighbour is not known, the interface is down or full.
         let mut stuck = 0u32;
         // Frames carried when others were last let have this processor. Where the scheduler gives them no turns (SCHED_FIFO), and a
-        // sender keeps us busy, those would never have it who are to take what we carry.
+        // sender keeps us busy, the programs that are to take what we carry would never have it.
         let mut yielded = 0u64;
         // SAFETY: a number, of the calling thread.
         let burst = if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_FIFO { BURST } else { u64::MAX };

@@ -36,7 +36,7 @@ impl Side {
 /// The name under which a whole run's end is compared.
 pub const WHOLE: &str = "(the run's end)";
 
-/// What the first process does. The default congestion control may be one that paces loopback (bbr), and who runs us in
+/// What the first process does. The default congestion control may be one that paces loopback (bbr), and the user that runs us in
 /// the background may have told us to ignore signals that tests send themselves.
 const INSIDE: &str = "ip link set lo up; echo reno 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; nice env --default-signal \"$@\"; status=$?
     cat /proc/net/snmp >\"$VERDICTS.snmp\"; exit $status";

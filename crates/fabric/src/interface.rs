@@ -29,9 +29,9 @@ pub enum Queue {
 pub enum Access {
     /// This endpoint, for its own operations.
     Local = 0,
-    /// Peers, who read.
+    /// Peers, which read.
     Read = 1,
-    /// Peers, who read and write.
+    /// Peers, which read and write.
     Write = 3,
 }
 

@@ -286,8 +286,9 @@ pub fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     }
 }
 
-/// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and
-/// who sends without waiting would not notice. Where other processes may accept from the listener, the queue stays theirs.
+/// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and a
+/// client that sends without waiting would not notice. Where other processes may accept from the listener, the queue stays
+/// theirs.
 pub fn refuse_waiting(listener: &Socket) {
     deferred::listener_ends(listener);
     if listener.has(flag::LISTENER_SHARED) || listener.private_fd.load(Ordering::Relaxed) < 0 {

@@ -273,7 +273,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         listener = verify(companion.0, owner)?;
         if must_send {
             // While a socket is under way in a message the kernel looks for cycles of such whenever any AF_UNIX socket is closed: the bell
-            // goes only to who has use for it.
+            // goes only to a server that has use for it.
             let both = [offer.link.fd, offer.link.bell_for_server];
             let withheld = both[1] >= 0 && header.several.load(Ordering::Acquire) != 0;
             let sent = &both[..1 + (both[1] >= 0 && !withheld) as usize];

@@ -199,7 +199,7 @@ pub fn exclusively() -> impl Drop {
 pub struct Unchanging;
 
 impl Unchanging {
-    /// By who is [`alone`]. `None`: one is at work for long.
+    /// By the thread that is [`alone`]. `None`: one is at work for long.
     pub fn begin() -> Option<Unchanging> {
         EXCHANGE.leaving.store(true, Ordering::SeqCst);
         let unchanging = Unchanging;
@@ -259,7 +259,7 @@ pub fn leave<G: Given>(fd: i32, socket: &Socket, ask: impl FnOnce() -> Option<G>
 /// The step of [`leave`] that no other thread sees half done.
 fn taken<G: Given>(fd: i32, socket: &'static Socket, next: &'static Socket, ask: impl FnOnce() -> Option<G>) -> Option<Pending> {
     let (Ok(_receiving), Ok(_sending)) = socket.lock_both_settled() else { return None };
-    let given = ask()?; // the keeper may take its time, for which only who uses the stream waits, or would fork
+    let given = ask()?; // the keeper may take its time, for which only a thread waits that uses the stream, or would fork
     let _setup = SETUP.lock()?;
     if socket.has(flag::SHARED) {
         return None;

@@ -170,7 +170,7 @@ impl<'s> Driver<'s> {
         self.engine.is_busy()
     }
 
-    /// Sends what may be sent, without a look at what has arrived: for who has just given bytes.
+    /// Sends what may be sent, without a look at what has arrived: for a caller that has just given bytes.
     #[inline]
     pub fn push(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
         // What was given to the device leaves before anything is written down about it.
@@ -359,7 +359,7 @@ impl<'s> Driver<'s> {
 
     /// The reservation for the connection with these addresses, if there is one, which is not younger than the connection (`made`:
     /// when that was there at the latest), and the largest segment that the connection's SYN named (0: unknown) is its mark: it is
-    /// the caller's now. One whose mark is not shown is given back, and its client told, who asks no more for a time.
+    /// the caller's now. One whose mark is not shown is given back, and its client told, which asks no more for a time.
     pub fn claim(&mut self, four: &FourTuple, segment: u32, made: Nanoseconds) -> Option<(Stream, Token)> {
         let (stream, entry) = self.shared.reservation(four).filter(|(_, entry)| entry.since.load(Relaxed) <= made)?;
         if !entry.mark().is_shown_by(segment) {
@@ -550,8 +550,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// As [`Driver::release`], of a stream that was opened, by who makes the connection without its mark: the server may find the
-    /// reservation with that connection before it hears of this.
+    /// As [`Driver::release`], of a stream that was opened, by a client that makes the connection without its mark: the server
+    /// may find the reservation with that connection before it hears of this.
     pub fn release_unmarked(&mut self, now: Nanoseconds, stream: Stream) {
         if let Some(entry) = self.shared.entry(stream).filter(|entry| entry.has(flag::OURS)) {
             entry.put(flag::UNMARKED);

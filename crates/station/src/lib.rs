@@ -18,8 +18,8 @@
 //! **A client's stream.** [`Station::known`] or an [`Inquiry`] gives a peer. [`Driver::open`] lends a stream and sends OPEN;
 //! while others drive or this one does, [`Station::opening`] goes from `Pending` to `Opened`. Then the program's TCP
 //! connection is made, the token comes by it, and [`Driver::bind`] lets bytes come. **A server's**: OPEN makes a reservation;
-//! [`Driver::claim`] gives it to who accepted the TCP connection with the same addresses; then `bind`. **The end**: each
-//! side calls [`Driver::release`] when it wants nothing more of the stream; its number is lent again when both have.
+//! [`Driver::claim`] gives it to the process that accepted the TCP connection with the same addresses; then `bind`. **The end**:
+//! each side calls [`Driver::release`] when it wants nothing more of the stream; its number is lent again when both have.
 //!
 //! **Bytes.** [`Driver::send`] copies bytes into packets; they are to be kept until [`Pump::acknowledged`] names them. What
 //! arrives is given to [`Pump::bytes`], never more than [`Driver::grant`] allowed. A path that is lost is told by

@@ -36,7 +36,7 @@ pub(crate) fn try_take(word: &AtomicU64, again: &AtomicU32) -> Option<Got> {
     }
 }
 
-/// Takes the lock if it is free, and leaves no mark: for who comes back, or can do without.
+/// Takes the lock if it is free, and leaves no mark: for a thread that comes back, or can do without.
 #[inline]
 pub(crate) fn take_if_free(word: &AtomicU64) -> Option<Got> {
     let free = word.load(Relaxed) == 0 && word.compare_exchange(0, me(), SeqCst, Relaxed).is_ok();

@@ -61,11 +61,11 @@ pub(crate) struct CacheLine<T>(pub T);
 /// Words of a [`Set`].
 const ROWS: usize = STREAMS as usize / 64;
 
-/// A set of streams. Changed by who has the station's lock, unless it is said otherwise.
+/// A set of streams. Changed by the holder of the station's lock, unless it is said otherwise.
 #[repr(C)]
 pub(crate) struct Set {
     words: [AtomicU64; ROWS],
-    /// A bit for each word that may not be 0: none is missing, also when who changes the set dies in the middle.
+    /// A bit for each word that may not be 0: none is missing, also when the driver that changes the set dies in the middle.
     rows: AtomicU64,
 }
 
@@ -101,7 +101,8 @@ impl Set {
         self.rows.store(0, Relaxed);
     }
 
-    /// As [`Set::insert`], by who does not have the lock: of a set that everybody writes, and that is never asked whether it is empty.
+    /// As [`Set::insert`], by a thread that does not have the lock: of a set that every process writes, and that is never asked
+    /// whether it is empty.
     pub(crate) fn insert_unlocked(&self, stream: u32) {
         self.word(stream).0.fetch_or(1 << (stream % 64), Relaxed);
     }

@@ -191,7 +191,7 @@ impl Station {
     #[inline(always)]
     fn driver(&self, got: Got) -> Option<Driver<'_>> {
         let shared = self.shared();
-        // Behind the lock, as who leaves looks at the lock behind this: one of the two sees the other (Dekker).
+        // Behind the lock, as a process that leaves looks at the lock behind this: one of the two sees the other (Dekker).
         if self.left.load(SeqCst) {
             self.decline(got);
             return None;
@@ -315,7 +315,7 @@ impl Station {
         }
     }
 
-    /// What is to be polled for POLLIN by who sleeps, between [`Station::arm`] and [`Station::disarm`].
+    /// What is to be polled for POLLIN by a thread that sleeps, between [`Station::arm`] and [`Station::disarm`].
     pub fn poll_fd(&self) -> i32 {
         // SAFETY: see `descriptors`.
         unsafe { &*self.inner.get() }.device.descriptor()
@@ -406,7 +406,8 @@ impl Station {
         self.shared().entry(stream).map_or([0; 2], crate::memory::Entry::token)
     }
 
-    /// The streams that are bound and not released, also those whose path was lost: for who takes over from a killed process.
+    /// The streams that are bound and not released, also those whose path was lost: for a process that takes over from a killed
+    /// one.
     pub fn bound(&self) -> impl Iterator<Item = Stream> + '_ {
         let shared = self.shared();
         let bound =
@@ -584,7 +585,7 @@ mod tests {
         fn lost(&mut self, _: Stream) {}
     }
 
-    /// A flush that the device refused one process is due for the next that drives, and for who asks when to drive.
+    /// A flush that the device refused one process is due for the next that drives, and for a process that asks when to drive.
     #[test]
     fn refused_flushes_are_everybodys() {
         let switch = Switch::new().expect("a switch");

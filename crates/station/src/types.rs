@@ -8,7 +8,7 @@ use shunt_segment::address::Address;
 pub type Stream = u32;
 /// The number of a peer, another station, in the station's table.
 pub type Peer = u32;
-/// What comes back by the TCP connection, from who accepted it: 128 random bits, the client's.
+/// What comes back by the TCP connection, from the process that accepted it: 128 random bits, the client's.
 pub type Token = [u64; 2];
 
 /// What the TCP connection of a stream shows from its first segment on: the largest segment that its client's SYN names

@@ -89,7 +89,7 @@ pub(super) struct Before {
     held: bool,
     /// The peer has not received all that was announced.
     unread: bool,
-    /// The peer, who has sent before, has sent nothing since it received that.
+    /// The peer, which has sent before, has sent nothing since it received that.
     unanswered: bool,
 }
 
@@ -161,8 +161,8 @@ pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
     }
 }
 
-/// To another host the keeper is to look when what is held back is due: what is announced wakes a peer, who looks, but no keeper. False:
-/// it is rung for what was sent, or there is none.
+/// To another host the keeper is to look when what is held back is due: what is announced wakes a peer, which looks, but no keeper.
+/// False: it is rung for what was sent, or there is none.
 pub(super) fn warn_keeper(socket: &Socket) -> bool {
     socket.has(flag::REMOTE) && crate::progress::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed))
 }

@@ -59,8 +59,8 @@ pub(crate) fn end(look: u64, began: u64, first: u64) {
     LOOKS.next.end(look, first.max(again));
 }
 
-/// The time of the next look, in CLOCK_MONOTONIC ns, a little late. The lowest bits count the notes, by which who has looked sees that
-/// there were others meanwhile.
+/// The time of the next look, in CLOCK_MONOTONIC ns, a little late. The lowest bits count the notes, by which a thread that has looked
+/// sees that there were others meanwhile.
 struct Next(AtomicU64);
 
 const NOTES: u64 = (1 << 16) - 1;

@@ -43,8 +43,8 @@ fn reset(socket: &Socket, fd: i32, event: Event) -> Result<()> {
     Ok(())
 }
 
-/// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and who sleeps on
-/// the companion.
+/// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and the threads
+/// that sleep on the companion.
 #[cold]
 pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
     crate::waiting::watchers::changed(socket, Change::Ready);
@@ -91,7 +91,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if !(0..=2).contains(&how) {
         return Err(Errno(libc::EINVAL));
     }
-    // inet_shutdown wakes everybody who polls, whatever changes.
+    // inet_shutdown wakes every thread that polls, whatever changes.
     socket.connected.changes.fetch_add(1, Ordering::Relaxed);
     socket.connected.changed_at.store(clock::ticks(), Ordering::Relaxed);
     readiness::ask_if_refused(socket, fd);

@@ -132,8 +132,8 @@ impl Socket {
         Some(Locked { _shared: family, _private: held, _section: section })
     }
 
-    /// Other processes are about to have the side, too. Threads in the middle of a copy hold the private locks only, as does
-    /// who takes bells: they are waited for.
+    /// Other processes are about to have the side, too. Threads in the middle of a copy hold the private locks only, as does one
+    /// that takes bells: they are waited for.
     pub fn share(&self) {
         if !self.has(flag::SHARED) {
             let held = self.lock_both_settled();

@@ -125,8 +125,8 @@ pub fn ends(socket: &Socket, fd: i32, length: usize, flags: i32) -> bool {
     false
 }
 
-/// Waits awake until a reader has taken something out, for as long as one takes who wakes up for it. How long this thread's other
-/// waits last says nothing about that.
+/// Waits awake until a reader has taken something out, for as long as one takes that wakes up for it. How long this thread's
+/// other waits last says nothing about that.
 fn reader_comes(socket: &Socket) -> bool {
     let pipe = socket.outgoing();
     let end = clock::ticks() + clock::ticks_for_ns(2 * global::options().spin_ns);

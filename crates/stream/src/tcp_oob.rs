@@ -1,5 +1,5 @@
-//! What a connection of the kernel's holds, in line (socket(7), SO_OOBINLINE): the urgent byte is taken by itself, so that who
-//! passes the bytes on knows which one it is.
+//! What a connection of the kernel's holds, in line (socket(7), SO_OOBINLINE): the urgent byte is taken by itself, so that a
+//! caller that passes the bytes on knows which one it is.
 
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, Result};

@@ -351,7 +351,7 @@ impl Own {
         if self.streak <= STREAM {
             self.socket.look_ahead();
         } else {
-            // The lines that were asked for would be taken back from who writes them.
+            // The lines that were asked for would be taken back from their writer.
             for _ in 0..REST {
                 core::hint::spin_loop();
             }

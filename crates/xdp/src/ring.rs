@@ -274,7 +274,7 @@ impl<T: Copy> Consumer<T> {
         self.waiting()
     }
 
-    /// Values taken so far, by everybody who has the ring; wraps.
+    /// Values taken so far, by every process that has the ring; wraps.
     #[inline]
     pub fn taken(&self) -> u32 {
         self.ring.consumer().load(Ordering::Relaxed)

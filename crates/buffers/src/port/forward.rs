@@ -1,5 +1,5 @@
-//! Messages that are passed on without being read: a reference to the first process's region goes to the third, who maps the first
-//! one's pool.
+//! Messages that are passed on without being read: a reference to the first process's region goes to the third, which maps the
+//! first one's pool.
 //!
 //! ```text
 //! first  ── region ──> this ── forwarded ──> third

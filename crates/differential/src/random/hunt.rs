@@ -61,7 +61,7 @@ pub struct Setting<'a> {
     pub under_way: Duration,
 }
 
-/// A frame needs microseconds, and who is to take it a processor.
+/// A frame needs microseconds, and the process that is to take it a processor.
 const UNDER_WAY: Duration = Duration::from_millis(25);
 /// On a crowded machine.
 const UNDER_WAY_LONG: Duration = Duration::from_millis(100);

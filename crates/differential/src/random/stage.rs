@@ -326,7 +326,7 @@ impl Stage {
                 continue;
             }
             self.actors[other].condition = Condition::Absent;
-            // What it said with its last breath is not the introduction of who comes next.
+            // What it said with its last breath is not the introduction of the next one.
             while self.listen(other, Duration::ZERO).is_some() {}
             self.actors[other].heard.clear();
         }

@@ -66,7 +66,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
 }
 
 /// Takes clients off the rendezvous into the list, until one suffices (true); breaks with the one that is the usual case. Errors: no
-/// descriptor is left for who waits there.
+/// descriptor is left for a client that waits there.
 fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     while has_room(listener) {
@@ -192,7 +192,7 @@ pub fn ready_ones(listener: &Socket) -> Option<u64> {
     let setup = SETUP.try_lock()?;
     first(listener, &setup)?;
     let said = places(listener).filter_map(|place| list()[place]).filter(Waiting::has_something);
-    // No sum of numbers alone: those of two who have gone would be that of one who came.
+    // No sum of numbers alone: those of two that have gone would be that of one that came.
     let mixed =
         |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93);
     Some(said.fold(0, |sum: u64, waiting| sum.wrapping_add(mixed(waiting.number))))

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::{calls, clock};
 use shunt_table::process::identity;
 
-/// With whom.
+/// With the clients of which user.
 pub struct Patience {
     /// The last user whose client never kept its word, and when (in seconds).
     offended: AtomicU64,

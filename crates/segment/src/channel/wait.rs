@@ -42,7 +42,7 @@ pub mod arm {
     pub const LOOKS: u32 = 1 << 10;
     /// The word's upper half counts armings: one that looks the same is not the same.
     pub const ONE_ARMING: u32 = 1 << 16;
-    /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
+    /// Shift of IN and OUT as armed by a sleeper in a set, which may take them back without harm to those in blocking calls.
     pub const SET_SHIFT: u32 = 4;
 }
 

@@ -174,7 +174,7 @@ fn take(socket: &Socket, fd: i32) {
 /// Bells above which some are taken where they need not be: a long row of them would fill the companion.
 const MANY: i32 = 16;
 
-/// Takes bells off a companion that holds many, and leaves one, so that everybody still finds that it is readable.
+/// Takes bells off a companion that holds many, and leaves one, so that every process still finds that it is readable.
 pub fn trim(socket: &Socket, fd: i32) {
     if are_many(socket) {
         trim_now(socket, fd);

@@ -34,7 +34,7 @@ pub fn took(socket: &Socket, bytes: &[u8]) -> bool {
     past(socket, bytes)
 }
 
-/// As [`took`], by who keeps the far side of a stream from another host: it has no connection of its own to break off.
+/// As [`took`], by the keeper of the far side of a stream from another host: it has no connection of its own to break off.
 pub fn past(socket: &Socket, bytes: &[u8]) -> bool {
     let counted = socket.incoming_bells().took(bytes.len() as u32);
     !counted || !are_bells(bytes)

@@ -132,7 +132,7 @@ impl Hold {
         (counts / ASLEEP) as u32
     }
 
-    /// Other processes will have the set, and are to see in `family` who sleeps in it.
+    /// Other processes will have the set, and are to see in `family` which threads sleep in it.
     pub fn join(&self, family: &AtomicU32) {
         let mut counts = self.waiters.load(Ordering::SeqCst);
         while counts & JOINT == 0 {
@@ -186,8 +186,8 @@ impl Hold {
         wake::pause(20_000 << round, deadline, mask, looked)
     }
 
-    /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, who
-    /// closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
+    /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, the
+    /// thread that closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
     pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce(i32)) {
         if socket.has(flag::REMOTE | flag::FAR) {
             return ring(self.number(fd)); // the keeper does, by a descriptor that no thread closes beside it
@@ -524,7 +524,7 @@ pub fn moved(from: i32, to: i32) {
     }
 }
 
-/// The account of a call that sleeps on one socket; of a stream, also among those whom a bell wakes.
+/// The account of a call that sleeps on one socket; of a stream, also among those that a bell wakes.
 pub struct Asleep<'a> {
     socket: &'a Socket,
     waiter: Option<Waiter>,

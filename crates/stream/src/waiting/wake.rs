@@ -60,13 +60,13 @@ fn ring_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     }
 }
 
-/// As [`notify`], by who closes `fd`, which is in the table no more, and has stamped what is new.
+/// As [`notify`], by the thread that closes `fd`, which is in the table no more, and has stamped what is new.
 #[cold]
 pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
     ring_asked(socket, fd, conditions, 0);
 }
 
-/// A bell, whether or not the peer sleeps, by who closes `fd` as for [`notify_by_closer`].
+/// A bell, whether or not the peer sleeps, by the thread that closes `fd` as for [`notify_by_closer`].
 #[cold]
 pub fn ring_by_closer(socket: &Socket, fd: i32) {
     ring_after(socket, fd, 0);
@@ -95,8 +95,8 @@ pub fn ring(socket: &Socket, fd: i32) {
     socket.hold.while_open(socket, fd, |fd| ring_after(socket, fd, 0));
 }
 
-/// The same, when `put` bytes were sent to the peer, by one who keeps `fd` open. A peer who was killed in its sleep is heard of here, and perhaps nowhere else:
-/// by a program that only sends.
+/// The same, when `put` bytes were sent to the peer, by one that keeps `fd` open. A peer that was killed in its sleep is heard of here, and perhaps nowhere
+/// else: by a program that only sends.
 #[cold]
 #[inline(never)]
 fn ring_after(socket: &Socket, fd: i32, put: usize) {

@@ -124,8 +124,8 @@ pub fn create() -> Result<i32, Errno> {
     }
 }
 
-/// Copies up to 64 bytes: no call. Word by word, because who has just written words cannot have them back in wider pieces before
-/// they are in the cache.
+/// Copies up to 64 bytes: no call. Word by word, because a processor that has just written words cannot have them back in wider
+/// pieces before they are in the cache.
 ///
 /// # Safety
 /// Both are valid for `length <= 64` bytes and do not overlap; `target` is aligned to 8.

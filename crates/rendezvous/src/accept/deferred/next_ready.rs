@@ -1,7 +1,7 @@
-//! Which of the deferred clients is accepted next, and what wakes who waits for it: their bells, and a timer.
+//! Which of the deferred clients is accepted next, and what wakes the threads that wait for it: the clients' bells, and a timer.
 //!
-//! To set a timer costs some microseconds on a virtual machine, and an interrupt when it is over. So it is set for who becomes
-//! due, not for who has something already, and one that is too early is left: it is looked at when it is over.
+//! To set a timer costs some microseconds on a virtual machine, and an interrupt when it is over. So it is set for a client that
+//! becomes due, not for one that has something already, and one that is too early is left: it is looked at when it is over.
 
 use super::pending::{drop_client, list, listen_to, places, show, DEFERRED};
 use core::sync::atomic::Ordering;
