@@ -4,7 +4,7 @@
 //! - A thread that the program made cancellable at any moment is not so while it is in a hook: it might hold a lock.
 //! - A thread that was cancelled in a sleep of ours leaves its hook with nothing held, and is unwound from there.
 //!
-//! In a thread that nobody cancels, all of that is a word that reads as zero, at both ends of a hook.
+//! In a thread that is not cancelled, all of that is a word that reads as zero, at both ends of a hook.
 
 use crate::{loader, real};
 use core::ffi::{c_int, c_void};

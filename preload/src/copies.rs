@@ -57,8 +57,8 @@ fn finish(result: c_int) -> c_int {
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// A copy of the process, made by `copy` (which gets both ends of a pipe), and one end of a pipe whose writing end nobody has but the copy: the parent reads
-/// its end when the copy has become another program or has ended. The lock over forks is held from the making of the pipe
+/// A copy of the process, made by `copy` (which gets both ends of a pipe), and one end of a pipe whose writing end no process has but the copy: the parent
+/// reads its end when the copy has become another program or has ended. The lock over forks is held from the making of the pipe
 /// until the parent has closed the writing end, so no child of another thread's gets it. Errors: no descriptors.
 ///
 /// # Safety

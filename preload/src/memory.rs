@@ -3,7 +3,7 @@
 //! Sanitizers' run-times define `memcpy` and its like for the whole process, to watch the program's accesses. Ours are
 //! none of the program's: bytes in shared memory are ordered by atomics that such a watcher does not see, and buffers
 //! are checked where the program names them, by the watcher's own `recv` and `send`. So calls in this library end at
-//! symbols of its own, which nobody else sees, and these jump to what the C library itself has. Until that is known,
+//! symbols of its own, which no other object sees, and these jump to what the C library itself has. Until that is known,
 //! plain string instructions do.
 //!
 //! `dlsym` finds what comes next in the order of libraries, which may be the watcher's; `dlopen` gives the C library by

@@ -23,7 +23,7 @@ use shunt_sys::{action, calls, cancel, dispatch, section, sleeper, sleeping, sys
 /// How many there are, and number 0.
 const COUNT: usize = 65;
 
-/// Signals that instructions raise. Such a one interrupts no call and waits for nobody.
+/// Signals that instructions raise. Such a one interrupts no call and waits for none.
 const BY_INSTRUCTIONS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Signals whose handler is ours from the start.
@@ -249,7 +249,7 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
                     // Resetting is ours to do: it must not remove our entry.
                     copy.sa_flags = (new.sa_flags | SA_SIGINFO) & !SA_RESETHAND;
                     if new.sa_sigaction <= SIG_IGN {
-                        // Nobody's handler: nothing but our own look at a fault.
+                        // No handler of the program's: nothing but our own look at a fault.
                         copy.sa_flags = SA_SIGINFO | SA_RESTART | libc::SA_ONSTACK | SA_NODEFER;
                     }
                     if number == libc::SIGSYS && is_kept(number) {

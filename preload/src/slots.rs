@@ -76,7 +76,7 @@ impl List {
         List { first: Part { slots, next: AtomicPtr::new(core::ptr::null_mut()) }, count: AtomicU32::new(0) }
     }
 
-    /// A slot for `fd`, of which nobody hears before [`List::enter`]. `None`: no memory.
+    /// A slot for `fd`, of which no other thread hears before [`List::enter`]. `None`: no memory.
     pub fn reserve(&'static self, fd: c_int) -> Option<&'static Slot> {
         let mut part = &self.first;
         loop {
@@ -95,7 +95,7 @@ impl List {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Nobody uses a slot that was only reserved.
+    /// No thread uses a slot that was only reserved.
     pub fn forsake(&self, slot: &Slot) {
         slot.fd.store(0, Ordering::Release);
     }

@@ -1,7 +1,7 @@
 //! liburing: the functions through which a program gives requests to its rings. Each request is looked at before the
 //! kernel sees it, and what of ours it names is made the kernel's ([`shunt_handover::uring`]).
 //!
-//! A program fills requests in memory that it shares with nobody yet; the library publishes them when one of these
+//! A program fills requests in memory that it does not share yet; the library publishes them when one of these
 //! functions is called. The layout of `struct io_uring` is the library's binary interface (liburing.so.2): its inline
 //! functions, compiled into programs, depend on it.
 
@@ -166,7 +166,7 @@ unsafe fn rights(message: *const msghdr) -> Result<()> {
     }
 }
 
-/// The library's own function, also where a plug-in brought the library along and nobody else sees it.
+/// The library's own function, also where a plug-in brought the library along and no other object sees it.
 unsafe fn function(name: &CStr) -> *mut c_void {
     // SAFETY: the names end with a NUL; dlopen's prototype.
     unsafe {

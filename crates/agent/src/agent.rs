@@ -164,7 +164,7 @@ impl Agent {
         // Turns in which there was work and nothing could be done: a neighbour is not known, the interface is down or full.
         let mut stuck = 0u32;
         // Frames carried when others were last let have this processor. Where the scheduler gives them no turns (SCHED_FIFO), and a
-        // sender keeps us busy, those would never have it who are to take what we carry.
+        // sender keeps us busy, the programs that are to take what we carry would never have it.
         let mut yielded = 0u64;
         // SAFETY: a number, of the calling thread.
         let burst = if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_FIFO { BURST } else { u64::MAX };
@@ -191,7 +191,7 @@ impl Agent {
                 continue;
             }
             self.asleep(true);
-            // Whoever put something before it could see that we sleep is found now; all others ring.
+            // A program that put something before it could see that we sleep is found now; all others ring.
             let timeout = if self.has_work() {
                 stuck = stuck.saturating_add(1);
                 i32::from(stuck > 2)
@@ -264,7 +264,7 @@ impl Agent {
                 self.beacon = self.beacon.take().or_else(crate::start::beacon);
             }
             self.refresh_neighbours(all);
-            // Somebody may have channels to thousands that do not answer: the others get most of the time.
+            // A program may have channels to thousands that do not answer: the others get most of the time.
             let asked = Instant::now();
             self.next_question = asked + (asked - now) * SHARE;
         }
@@ -319,7 +319,7 @@ impl Agent {
     fn follow(&mut self) {
         let Some(Ok(now)) = Interface::named(self.interface.index).map(|name| Interface::find(&name)) else { return };
         if now.name != self.interface.name {
-            // Programs look for the agent by the interface's name. Where somebody holds that one the old one stays.
+            // Programs look for the agent by the interface's name. Where another process holds that one the old one stays.
             let listener = crate::start::listen(&now.name);
             if let Some(listener) = listener.ok().filter(|listener| self.watch(listener.as_raw_fd(), Token::Listener).is_ok()) {
                 self.listener = listener;

@@ -58,7 +58,7 @@ impl Aside {
 mod tests {
     use super::*;
 
-    /// Who does not answer holds up nobody, not even those of whom nothing is known yet; and what waits is bounded.
+    /// A host that does not answer holds up no other, not even those of which nothing is known yet; and what waits is bounded.
     #[test]
     fn only_the_unknown_wait() {
         let (mut aside, mac) = (Aside::default(), [2, 0, 0, 0, 0, 1]);

@@ -19,7 +19,7 @@ use shunt_xdp::route::{Mac, Route};
 use shunt_xdp::socket::{Mode, Socket};
 use shunt_xdp::state::{mac_to_word, UNREACHABLE};
 
-/// Who is at the other end of a connection (SO_PEERCRED, unix(7)).
+/// The process at the other end of a connection (SO_PEERCRED, unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {
     /// The process that connected.
@@ -32,7 +32,7 @@ pub struct Who {
 pub struct Client {
     /// The connection itself.
     pub connection: OwnedFd,
-    /// Who made it.
+    /// The process that made it.
     pub who: Who,
     /// What was made for it.
     pub endpoint: Option<Attached>,
@@ -44,7 +44,7 @@ pub struct Attached {
     pub kind: Kind,
     /// The queue on which frames for its tags are expected.
     pub queue: u32,
-    /// Who copies the frames of that queue's socket.
+    /// What copies the frames of that queue's socket.
     pub mode: Mode,
     /// Its memory, which its owner may write at any time.
     pub memory: Memory,
@@ -149,7 +149,7 @@ impl Attached {
                     NextHop::Known(mac) => mac_to_word(mac, self.turn),
                     NextHop::Silent => UNREACHABLE,
                 };
-                // Pairs with the owner's fence: who sees the word sees the interface's address.
+                // Pairs with the owner's fence: a thread that sees the word sees the interface's address.
                 entry.device[NEXT_HOP].store(word, Release);
             }
         }

@@ -17,7 +17,7 @@ pub struct Configuration {
     pub trusted: Vec<u32>,
     /// How the program is attached, if not whichever way works.
     pub attachment: Option<Attachment>,
-    /// Who copies, if not whichever way works.
+    /// What copies, if not whichever way works.
     pub mode: Option<Mode>,
     /// What one user may have at a time.
     pub limits: Limits,

@@ -10,11 +10,12 @@ use shunt_xdp::address::encode;
 /// include/uapi/linux/in6.h.
 const IPV6_AUTOFLOWLABEL: i32 = 70;
 
-/// A UDP socket that sends from `address`, by the interface alone, and never receives: it is connected to somebody who cannot be
-/// there, and a filter that stays drops whatever comes.
+/// A UDP socket that sends from `address`, by the interface alone, and never receives: it is connected to an address where no
+/// host can be, and a filter that stays drops whatever comes.
 ///
-/// It is for root. Who has it can disconnect it (connect(2) with AF_UNSPEC), which the kernel takes for leave to send by any interface,
-/// and which makes it the one that datagrams to this address are for: nobody would get those that reach the agent's own socket.
+/// It is for root. A process that has it can disconnect it (connect(2) with AF_UNSPEC), which the kernel takes for leave to send by any
+/// interface, and which makes it the one that datagrams to this address are for: those that reach the agent's own socket would be
+/// lost.
 ///
 /// # Errors
 /// What the kernel refused.

@@ -12,8 +12,8 @@
 //!
 //! An answer that comes later, within a second, counts still.
 //!
-//! Users share what is known, and each has bounds of his own: questions at a time, one of them for each connection; and where there is
-//! no room to remember one host more, who has asked for most loses one of his.
+//! Users share what is known, and each has bounds of its own: questions at a time, one of them for each connection; and where there is
+//! no room to remember one host more, the user that has asked for most loses one.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,14 +26,14 @@ use shunt_segment::address::Address;
 use shunt_station::discovery_packet::{Datagram, Kind, SIZE};
 use shunt_station::{FourTuple, GATE};
 
-/// How long somebody waits, and when the question is asked again.
+/// How long a client waits, and when the question is asked again.
 const WAITED: Duration = Duration::from_millis(20);
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long an answer may take to count.
 const LATE: Duration = Duration::from_secs(1);
 /// Hosts that are remembered.
 const MOST: usize = 1024;
-/// Questions at a time, and those of one user: who asks for more is told that nothing is known.
+/// Questions at a time, and those of one user: a user that asks for more is told that nothing is known.
 const QUESTIONS: usize = 64;
 const EACH: usize = 8;
 
@@ -83,16 +83,16 @@ struct Question {
     nonce: [u64; 2],
     since: Instant,
     repeated: bool,
-    /// Nobody is told anything any more, unless an answer comes late.
+    /// No client is told anything any more, unless an answer comes late.
     judged: bool,
     /// Clients, and the numbers of their requests.
     waiting: Vec<(u32, u64)>,
 }
 
-/// Who is to be told what: a client, the number of its request, an errno or 0.
+/// Which client is to be told what: the client, the number of its request, an errno or 0.
 pub(crate) type Told = (u32, u64, i32);
 
-/// Who asks.
+/// The client that asks.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker {
     pub(crate) client: u32,
@@ -110,7 +110,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Somebody wants to know of `host`: an answer for now, or a question, which is to be watched, that will be answered.
+    /// A client wants to know of `host`: an answer for now, or a question, which is to be watched, that will be answered.
     pub(crate) fn ask(&mut self, host: IpAddr, asker: Asker, interface: (&str, u32), now: Instant) -> (Option<i32>, Option<u32>) {
         let told = self.known.get(&host).and_then(|known| {
             let (age, [fresh, told]) = (now.duration_since(known.since), known.verdict.believed());
@@ -146,7 +146,7 @@ impl Hosts {
                 self.asked.insert(number, question);
                 (errno, Some(number))
             }
-            // Such as an address that is no neighbour's: it is found out as fast the next time, and takes nobody's room.
+            // Such as an address that is no neighbour's: it is found out as fast the next time, and takes no user's room.
             Err(_) => (errno.or(Some(libc::EHOSTUNREACH)), None),
         }
     }
@@ -188,7 +188,7 @@ impl Hosts {
         question.map(|question| told(question.waiting, verdict)).unwrap_or_default()
     }
 
-    /// Whether somebody waits.
+    /// Whether a client waits.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.asked.values().any(|question| !question.waiting.is_empty())
     }
@@ -228,7 +228,8 @@ impl Hosts {
         self.known.insert(host, Known { verdict, since: now, user });
     }
 
-    /// Who has asked for most loses a host: one that says so at once when it is asked again, or else what is known longest.
+    /// The user that has asked for most loses a host: one that says so at once when it is asked again, or else what is known
+    /// longest.
     fn make_room(&mut self) {
         let mut shares = HashMap::new();
         self.known.values().for_each(|known| *shares.entry(known.user).or_insert(0) += 1);
@@ -244,7 +245,7 @@ fn told(waiting: Vec<(u32, u64)>, verdict: Verdict) -> Vec<Told> {
 }
 
 impl Question {
-    /// Asks `host`, by the interface with this name and number alone, whether somebody holds a gate there.
+    /// Asks `host`, by the interface with this name and number alone, whether a process holds a gate there.
     fn ask(host: IpAddr, user: u32, (name, index): (&str, u32), now: Instant) -> io::Result<Question> {
         let family = if host.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -335,13 +336,13 @@ mod tests {
         let (mut hosts, now) = (Hosts::default(), Instant::now());
         let peer = asked(&mut hosts, now);
         assert!(hosts.is_waited_for());
-        // Who does not know the nonce has not read the question.
+        // A host that does not know the nonce has not read the question.
         peer.send(&cookie([7, 9])).expect("a datagram");
         assert_eq!((hosts.hear(9, now), hosts.is_waited_for()), (vec![], true));
         peer.send(&cookie([7, 8])).expect("a datagram");
         assert_eq!(hosts.hear(9, now), [(3, 30, 0), (4, 40, 0)]);
         assert_eq!(hosts.ask(HOST, FIFTH, ("none", 0), now), (Some(0), None), "remembered");
-        // It is asked again when that is old, and nobody waits for it; the gate may have gone when it is very old.
+        // It is asked again when that is old, and no client waits for it; the gate may have gone when it is very old.
         let _peer = asked(&mut hosts, now + Duration::from_secs(2));
         hosts.forget(3);
         hosts.forget(4);
@@ -439,7 +440,7 @@ mod tests {
     fn a_user_has_so_many_questions_and_a_client_one() {
         let (mut hosts, now) = (Hosts::default(), Instant::now());
         let mut ask = |host, client, user| hosts.ask(host, Asker { client, number: 1, user }, ("lo", 1), now);
-        // Of this host, so nobody else is reached; what they answer is not read.
+        // Of this host, so no other one is reached; what they answer is not read.
         let gates: Vec<IpAddr> = (1..=EACH as u8 + 2).map(|number| [127, 77, 0, number].into()).collect();
         for (client, host) in (0..).zip(&gates[..EACH]) {
             let (errno, question) = ask(*host, client, 1000);
@@ -451,10 +452,10 @@ mod tests {
         assert!(ask(gates[EACH], 102, 2000).1.is_some());
         assert_eq!(ask(gates[EACH + 1], 102, 2000), (Some(libc::EAGAIN), None), "one at a time");
         assert_eq!(ask(gates[0], 102, 2000), (Some(libc::EAGAIN), None));
-        // Who is gone waits no longer.
+        // A client that is gone waits no longer.
         hosts.forget(102);
         assert!(hosts.asked.values().all(|question| question.waiting.iter().all(|(client, _)| *client != 102)));
-        // What is judged waits for a late answer in nobody's share, and makes room for others.
+        // What is judged waits for a late answer in no user's share, and makes room for others.
         for turn in 0..=(QUESTIONS / EACH) as u32 {
             let now = now + (turn + 1) * WAITED;
             hosts.look(now);

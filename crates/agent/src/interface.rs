@@ -80,9 +80,9 @@ impl Interface {
 
     /// Where the program for datagrams to `port` is tried first: in the driver, but for a veth of one queue. There a frame is a
     /// packet of the kernel's already, which the driver copies for the program into a page of its own; in front of the stack that
-    /// is not needed, and the peer goes on handing over segments that nobody has cut. So it does with runs of datagrams: sockets
-    /// that take frames in pieces get them whole, and for those of older kernels who sends knows the agent's usual port. Of several
-    /// queues the stack does not know the one that a packet came by, and longer packets would be several pieces each.
+    /// is not needed, and the peer goes on handing over segments that were not cut. So it does with runs of datagrams: sockets
+    /// that take frames in pieces get them whole, and for those of older kernels the sender knows the agent's usual port. Of
+    /// several queues the stack does not know the one that a packet came by, and longer packets would be several pieces each.
     pub fn first_attachment(&self, port: u16) -> Attachment {
         if self.is_veth && self.queues == 1 && self.mtu <= ONE_PIECE && port == shunt_xdp::protocol::PORT {
             Attachment::Generic

@@ -24,7 +24,7 @@ use crate::paths;
 
 /// Connections that one user may have besides those of endpoints: for `shunt agent status`, and questions for hosts.
 const BESIDES: usize = 48;
-/// Connections that are taken in one turn: who connects without end must not keep the agent from its frames.
+/// Connections that are taken in one turn: a program that connects without end must not keep the agent from its frames.
 const ACCEPTED: usize = 16;
 
 impl Agent {
@@ -188,7 +188,7 @@ impl Agent {
         };
         self.sort_frames().map_err(|error| error.raw_os_error().unwrap_or(libc::EBUSY))?;
         let copy = |fd: i32| {
-            // SAFETY: a duplicate belongs to nobody else.
+            // SAFETY: a duplicate has no other owner.
             calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(|errno| errno.0)
         };
         let bell = attached.bell.as_raw_fd();
@@ -389,7 +389,7 @@ impl Agent {
         if index >= endpoint.memory.shape().channels as usize {
             return Err(libc::ENOBUFS);
         }
-        // The owner uses the place anew: he gave up waiting for our answer to an earlier request.
+        // The owner uses the place anew: it gave up waiting for our answer to an earlier request.
         if let Some(old) = endpoint.channels.get(&index).map(|channel| channel.number) {
             if old == request.channel {
                 return Err(libc::ENOBUFS);

@@ -50,7 +50,7 @@ impl Agent {
         if let Some(queue) = lend.iter().find(|queue| **queue >= interface.queues) {
             return Err(format!("{name} has {} receive queues, so no queue {queue} can be lent", interface.queues));
         }
-        // The name first: whoever has it is the agent of this interface, and it goes away with its process.
+        // The name first: the process that has it is the agent of this interface, and it goes away with its process.
         let listener = listen(name)?;
         if let Some(number) = interface.program {
             return Err(occupied(name, number));
@@ -235,7 +235,7 @@ pub(crate) fn listen(interface: &str) -> Result<OwnedFd, String> {
 }
 
 /// The name by which programs see that there are agents here, without a word to any of them; nothing is ever read by it. `None`:
-/// somebody has it already, which is as good.
+/// another process has it already, which is as good.
 pub(crate) fn beacon() -> Option<OwnedFd> {
     // SAFETY: zero is a valid address structure; the name fits, and lengths are as said.
     unsafe {
@@ -251,7 +251,7 @@ pub(crate) fn beacon() -> Option<OwnedFd> {
     }
 }
 
-/// Who has the name.
+/// The process that has the name.
 fn holder(address: &libc::sockaddr_un, size: u32) -> String {
     // SAFETY: the address is as long as said; the credentials are written by the kernel.
     unsafe {
@@ -272,7 +272,7 @@ fn holder(address: &libc::sockaddr_un, size: u32) -> String {
     }
 }
 
-/// The kernel's own end of the port: nobody else gets it, peers get no "port unreachable", and what comes on a queue that
+/// The kernel's own end of the port: no other process gets it, peers get no "port unreachable", and what comes on a queue that
 /// another user has arrives here.
 fn bind_port(configuration: &Configuration, interface: &str) -> Result<Vec<UdpSocket>, String> {
     let mut sockets = Vec::new();
@@ -295,7 +295,7 @@ fn bind_port(configuration: &Configuration, interface: &str) -> Result<Vec<UdpSo
         };
         // Our own sockets that only send share it.
         set(libc::SOL_SOCKET, libc::SO_REUSEPORT, (&raw const one).cast(), 4);
-        // Without it the port would be taken on all interfaces, which nobody gave us.
+        // Without it the port would be taken on all interfaces, which were not given to us.
         if set(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.as_ptr().cast(), interface.len()) != 0 {
             return Err(format!("UDP port {}: no socket of {interface} alone: {}", configuration.port, last_error()));
         }

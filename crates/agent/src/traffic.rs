@@ -18,7 +18,7 @@ use crate::client::{Attached, Fate, NextHop};
 use crate::paths;
 use crate::trunk::{NotSent, Trunk};
 
-/// Messages of one endpoint, and frames of one queue, in one turn: so nobody waits long for the others.
+/// Messages of one endpoint, and frames of one queue, in one turn: so none waits long for the others.
 const TURN: usize = 64;
 
 impl Attached {

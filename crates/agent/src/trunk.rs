@@ -14,11 +14,11 @@ pub struct Trunk {
     socket: Socket,
     /// The queue's number.
     pub queue: u32,
-    /// Who copies.
+    /// What copies.
     pub mode: Mode,
     /// Offsets of chunks that can be written.
     free: Vec<u64>,
-    /// The memory, which nobody else has.
+    /// The memory, which no other process has.
     memory: *mut u8,
     size: usize,
     /// A frame that came in several chunks.
@@ -160,7 +160,7 @@ impl Trunk {
     fn bytes(&self, descriptor: &Descriptor) -> &[u8] {
         let length = descriptor.length as usize;
         let bytes = self.socket.umem().at(descriptor.offset, length);
-        // SAFETY: inside the memory, which nobody else maps; the kernel does not write the chunk before it is given back.
+        // SAFETY: inside the memory, which no other process maps; the kernel does not write the chunk before it is given back.
         bytes.map_or(&[], |bytes| unsafe { std::slice::from_raw_parts(bytes, length) })
     }
 

@@ -68,7 +68,7 @@ unsafe fn enter<'h>(handle: *mut Handle) -> Option<Inside<'h>> {
     if inside.replace(true) {
         return None;
     }
-    // SAFETY: two other fields, which nobody has while this call is inside.
+    // SAFETY: two other fields, which no other call has while this one is inside.
     let (port, program) = unsafe { (&mut (*handle).port, &mut (*handle).program) };
     Some(Inside { inside, port: port.as_mut().expect("an open port"), program })
 }

@@ -2,7 +2,7 @@
 //!
 //! Two lanes of eight bytes are multiplied into 128 bits and folded, keyed by the connection's token. It finds each
 //! changed frame but one in 2^32, however many bits changed, and so also frames of another connection. It is no
-//! authentication: who sees the token can make it. The sum of TCP (RFC 1071) would miss one in 2^16, and reordered
+//! authentication: a host that sees the token can make it. The sum of TCP (RFC 1071) would miss one in 2^16, and reordered
 //! words always; CRC-32C without its instruction costs four times as much.
 
 const LANE: [u64; 3] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3];

@@ -46,7 +46,7 @@ pub struct Config {
     pub checked: u32,
     /// 1: messages join the packet that waits, and only `transmit` sends (SOVIA 3.2.3, with the caller's poll for a timer).
     pub combine: u32,
-    /// 1: whoever knows the channel may set up a connection; 0: only `connect` and `adopt` do.
+    /// 1: each peer that knows the channel may set up a connection; 0: only `connect` and `adopt` do.
     pub accept: u32,
     /// Packets that may arrive before an acknowledgement is sent by itself (SOVIA's threshold t, 3.2.2). A sender that may have
     /// fewer than four times as many under way asks for one after a quarter of its window, or after a quarter of these.

@@ -89,7 +89,7 @@ impl Side<'_> {
         self.shared.mark_busy(self.index);
     }
 
-    /// A number that nobody can guess, never 0.
+    /// A number that no other side can guess, never 0.
     pub(crate) fn draw(&mut self) -> u64 {
         self.shared.drawn += 1;
         crate::secret::siphash(self.shared.secret, &[self.shared.drawn]).max(1)

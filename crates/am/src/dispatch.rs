@@ -100,7 +100,7 @@ impl<'a> Data<'a> {
 /// A message for a handler.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// The peer that sent it.
     pub peer: u32,
     /// The ordered channel that it came by; 0: none.
     pub channel: u16,
@@ -143,7 +143,7 @@ pub enum Event {
 
 /// The program: handlers, and the memory it shows its peers. Private to each process that drives the engine.
 pub trait Dispatch {
-    /// Runs a request's handler. Whoever does not know the handler calls [`Replier::refuse`].
+    /// Runs a request's handler. A caller that does not know the handler calls [`Replier::refuse`].
     fn request(&mut self, message: Message<'_>, replier: Replier<'_>);
 
     /// Runs a reply's handler, or that of a get that is complete. It is given nothing to reply with: GAM's rule that

@@ -60,7 +60,8 @@ pub struct Status {
 pub struct Offer(pub [u8; Hello::SIZE]);
 
 impl<'m> Engine<'m> {
-    /// Makes an engine in `memory`, which has at least [`Config::words`] words, all 0. `secret` is random and nobody else's.
+    /// Makes an engine in `memory`, which has at least [`Config::words`] words, all 0. `secret` is random and this engine's
+    /// alone.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -425,7 +426,7 @@ impl<'m> Engine<'m> {
         self.side(peer)?.get(now, get, link)
     }
 
-    /// Somebody waits for this peer, or no longer: while they do, its silence for the declared time ends the connection even
+    /// A caller waits for this peer, or no longer: while one does, its silence for the declared time ends the connection even
     /// if nothing is under way.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Setting up a connection, noticing that the peer restarted, and the end.
 //!
-//! Each side has a *name* for its next connection: a random number that it has not used, and tells whoever asks. A connection is
-//! a pair of names, and a name is used for one connection at most.
+//! Each side has a *name* for its next connection: a random number that it has not used, and tells each peer that asks. A
+//! connection is a pair of names, and a name is used for one connection at most.
 //!
 //! ```text
 //!  A: next name a                                  B: next name b
@@ -46,7 +46,7 @@ const AGAIN: Nanoseconds = 20 * MILLISECOND;
 /// Resets that may be sent: one in so long, to all peers together.
 const RESET_PAUSE: Nanoseconds = MILLISECOND;
 
-/// The integrity word of frames that belong to no connection yet, and of resets and byes: anybody can make it.
+/// The integrity word of frames that belong to no connection yet, and of resets and byes: any host can make it.
 #[must_use]
 pub fn greeting_check(head: &[u8; SHORT], body: &[u8]) -> u32 {
     let mut head = *head;
@@ -105,7 +105,7 @@ impl Side<'_> {
         let mut frame = [0; SHORT + Hello::SIZE];
         frame[..SHORT].copy_from_slice(&head);
         frame[SHORT..SHORT + body.len()].copy_from_slice(body);
-        // Who needs it asks again.
+        // A peer that needs it asks again.
         let _ = link.send(self.index, &frame[..SHORT + body.len()], &[]);
     }
 
@@ -260,7 +260,7 @@ impl Side<'_> {
                 Reason::Stuck => self.peer.short = self.shorter(),
                 // The next one tries long frames again.
                 Reason::Closed => self.peer.short = 0,
-                // Nobody carried anything: it says nothing of the path.
+                // Nothing was carried: it says nothing of the path.
                 Reason::Silent | Reason::Unreachable | Reason::Restarted | Reason::Reset => {}
             },
         }

@@ -1,4 +1,4 @@
-//! Frames from the device: who sent them, and whether they are new.
+//! Frames from the device: which peer sent them, and whether they are new.
 //!
 //! A frame is judged as a whole before anything of it is done: one that is not all in order has no effect but a count.
 

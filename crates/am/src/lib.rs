@@ -7,7 +7,8 @@
 //! [`Engine`] owns reliability: numbers, acknowledgements, retransmission, credits, congestion, the set-up and death of
 //! connections. It refuses to know sockets, clocks, threads and memory: frames and the time go in, frames and a deadline
 //! come out; its state is plain data in memory that the caller gave, which several processes may share under a lock of
-//! the caller's. Whoever waits drives it. `docs/ARCHITECTURE.md` says why it is as it is, `docs/WIRE.md` what its frames are.
+//! the caller's. A thread that waits drives it. `docs/ARCHITECTURE.md` says why it is as it is, `docs/WIRE.md` what its frames
+//! are.
 //!
 //! ```
 //! use shunt_am::{Config, Dispatch, Engine, Link, Message, Replier};

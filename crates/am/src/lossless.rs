@@ -2,8 +2,8 @@
 //! data, alone in its frame. Such a frame is one line of cache to the device.
 //!
 //! Everything here is decided before anything is changed: what is unusual in any way is left as it was, and takes the general
-//! way, which means the same. It is compiled into whoever polls, with the device's and the handlers' code around it: between two
-//! processors each instruction before the reply's line is part of the time that somebody waits.
+//! way, which means the same. It is compiled into the code that polls, with the device's and the handlers' code around it:
+//! between two processors each instruction before the reply's line is part of the time that a caller waits.
 
 use crate::dispatch::{Asker, Dispatch, Link, Message, Replier, LINE};
 use crate::frame::{Kind, Task, MESSAGE, SHORT, VERSION};
@@ -17,7 +17,7 @@ const STRAIGHT: usize = LINE - HEAD;
 /// The first half of the first word: version and kind, no flags, no channel.
 const PLAIN: u32 = (VERSION << 4 | Kind::Plain as u8) as u32;
 
-/// Who asks, where the connection is found in the engine's memory.
+/// The asker, where the connection is found in the engine's memory.
 struct Found<'a, 'm, L: ?Sized> {
     memory: &'a mut Memory<'m>,
     link: &'a mut L,
@@ -33,7 +33,7 @@ impl<L: Link + ?Sized> Asker for Found<'_, '_, L> {
     }
 }
 
-/// Who asks, where the connection is at hand.
+/// The asker, where the connection is at hand.
 pub(crate) struct AtHand<'a, 's> {
     pub side: &'a mut Side<'s>,
     pub link: &'a mut dyn Link,
@@ -120,7 +120,7 @@ impl Peer {
         true
     }
 
-    /// Writes down what nobody waits for: behind the handler.
+    /// Writes down what no caller waits for: behind the handler.
     #[inline(always)]
     fn note_straight(&mut self) {
         self.sign = sign::CONFIRMED;
@@ -146,7 +146,8 @@ impl Memory<'_> {
         }
         let Ok(&[first, token, head, ref words @ ..]) = bytemuck::try_cast_slice::<u8, u64>(frame) else { return false };
         let Some(peer) = self.peer_mut(index) else { return false };
-        // A message without data and flags, and nothing behind it. Who is not up has no straight way, so the token is one.
+        // A message without data and flags, and nothing behind it. A peer that is not up has no straight way, so the token is
+        // one.
         let usual = first as u32 == PLAIN && head >> 16 == words.len() as u64 && token == peer.token && peer.straight != 0;
         if !usual {
             return false;

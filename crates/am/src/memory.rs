@@ -74,7 +74,7 @@ fn head(memory: &[u64]) -> Result<&Shared, MemoryError> {
     Ok(bytemuck::from_bytes(bytemuck::cast_slice(head)))
 }
 
-/// Where the parts of an engine lie, worked out once for who attaches to it again and again.
+/// Where the parts of an engine lie, worked out once for a process that attaches to it again and again.
 pub struct Layout {
     config: Config,
     parts: [usize; 8],

@@ -85,8 +85,8 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Sends what may be sent now, unless messages are to be combined. Timers are set by the `transmit` that follows: whoever put
-    /// a message into a packet marked the peer as busy.
+    /// Sends what may be sent now, unless messages are to be combined. Timers are set by the `transmit` that follows: the call
+    /// that put a message into a packet marked the peer as busy.
     fn push(&mut self, now: Nanoseconds, link: &mut dyn Link) {
         if self.shared.config.combine == 0 {
             self.send_packets(now, link);
@@ -426,7 +426,7 @@ impl Side<'_> {
         self.peer.fetch_name += 1;
         self.peer.requests_sent = self.peer.requests_sent.wrapping_add(1);
         self.push(now, link);
-        // From now on somebody waits for the peer, also where the question left without a packet.
+        // From now on a caller waits for the peer, also where the question left without a packet.
         self.schedule(now);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Numbers that nobody outside can guess: SipHash-2-4 of a counter under a secret of 128 bits.
+//! Numbers that no other side can guess: SipHash-2-4 of a counter under a secret of 128 bits.
 //!
 //! Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), section 2. It is used as a pseudo-random
 //! function here, which is what it was made for; a generator such as xorshift would give its state away with its outputs.

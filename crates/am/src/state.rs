@@ -56,7 +56,7 @@ pub struct Counters {
     pub duplicates: u64,
     /// Packets dropped because they were too far ahead or nothing could hold them.
     pub overruns: u64,
-    /// Frames of an older connection, or for nobody.
+    /// Frames of an older connection, or for none.
     pub stale: u64,
     /// Frames that are none, or were changed on the way.
     pub rejected: u64,
@@ -254,7 +254,7 @@ pub(crate) struct Peer {
     pub frame: u32,
     pub window: u32,
     pub channels: u32,
-    /// Somebody waits for this peer.
+    /// A caller waits for this peer.
     pub watched: u32,
 
     // Sending.
@@ -324,8 +324,8 @@ pub(crate) struct Peer {
     /// Our name in the connection that is up, and what the peer said of itself.
     pub own_name: u64,
     pub remote: Parameters,
-    /// Our name in the next connection; 0: not drawn yet. The one that was offered. Who asked last: only so that data may
-    /// overtake its proof. These outlive a connection.
+    /// Our name in the next connection; 0: not drawn yet. The one that was offered. The peer that asked last: only so that data
+    /// may overtake its proof. These outlive a connection.
     pub next_name: u64,
     pub offered: u64,
     pub asker: Parameters,

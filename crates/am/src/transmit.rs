@@ -289,7 +289,7 @@ impl Side<'_> {
         }
     }
 
-    /// Whether somebody here is owed a sign of life.
+    /// Whether a caller here is owed a sign of life.
     fn interested(&self) -> bool {
         let peer = &*self.peer;
         peer.in_flight + peer.lost > 0
@@ -323,7 +323,7 @@ impl Side<'_> {
         if peer.stuck_since == 0 || peer.stuck != oldest {
             (peer.stuck, peer.stuck_since, peer.stuck_attempts) = (oldest, now, attempts.into());
         }
-        // A peer that stood still has heard nothing yet; and who is silent is lost for that.
+        // A peer that stood still has heard nothing yet; and one that is silent is lost for that.
         peer.last_heard >= peer.stuck_since + patience && u32::from(attempts) >= peer.stuck_attempts + u32::from(AGAIN)
     }
 

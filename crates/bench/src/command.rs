@@ -333,7 +333,7 @@ impl Bench {
                 }
                 let mut options = options.clone();
                 options.repeat = options.repeat.or(Some(5));
-                // Somebody who asks for many repeats of one cell means it: no limit.
+                // A user who asks for many repeats of one cell means it: no limit.
                 let output = output.as_deref();
                 Plan { cells: chosen, options: &options, limit_seconds: None, output, stem: "cell" }.run()
             }
@@ -479,7 +479,7 @@ impl Plan<'_> {
             say(&format!("\n{}", heat::summary(document)));
         } else {
             table = document.table();
-            // Cells that somebody picked have some of the rows that the papers' tables are made of.
+            // Cells that the user picked have some of the rows that the papers' tables are made of.
             if ["papers", "all"].contains(&self.stem) {
                 table = format!("{table}\n{}", papers::tables(document));
             }

@@ -1,4 +1,4 @@
-//! Who carries the bytes: the kernel, the kernel asked again and again, shunt.
+//! What carries the bytes: the kernel, the kernel asked again and again, shunt.
 //!
 //! A contender is only a prefix to a program's command line. The programs, their arguments and
 //! their pinning are the same for all, so what differs between two series is the carrier.

@@ -58,7 +58,7 @@ impl Default for Settings {
 pub struct Turn {
     /// Its figures, each for a row of the cell.
     pub figures: Vec<Figure>,
-    /// Whether shared memory was seen to carry it; `None` where nobody looked.
+    /// Whether shared memory was seen to carry it; `None` where no look was taken.
     pub accelerated: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ pub trait Cell {
         &[]
     }
 
-    /// Who takes part.
+    /// The carriers that take part.
     fn carriers(&self) -> &'static [Carrier] {
         &[Carrier::Kernel, Carrier::Shunt]
     }
@@ -117,7 +117,7 @@ pub struct CellReport {
     pub rows: Vec<Row>,
     /// Why it was skipped.
     pub skipped: Option<String>,
-    /// Who broke down and how.
+    /// Which carriers broke down, and how.
     pub failures: Vec<(Carrier, String)>,
     /// Seconds that the cell took.
     pub seconds: f64,
@@ -199,7 +199,7 @@ impl Instrument {
                 }
             }
             if since.is_some() && contenders.iter().any(|contender| collector.has_failed(contender.carrier)) {
-                break; // there is nobody to compare with
+                break; // there is no carrier to compare with
             }
         }
         if let Some(since) = since {

@@ -125,7 +125,7 @@ impl Default for Ports {
 }
 
 impl Ports {
-    /// The next port that nobody listens on now.
+    /// The next port without a listener now.
     pub fn take(&mut self) -> io::Result<u16> {
         while self.next < 16384 {
             let port = self.next;
@@ -138,7 +138,7 @@ impl Ports {
     }
 }
 
-/// Whether somebody listens on this TCP port of 127.0.0.1 or of every address: read from the
+/// Whether a socket listens on this TCP port of 127.0.0.1 or of every address: read from the
 /// kernel's table, because a connection to find out would be a connection to measure.
 pub fn is_listening(port: u16) -> bool {
     let table = fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();

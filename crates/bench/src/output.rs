@@ -1,4 +1,5 @@
-//! Standard output. Whoever stops reading (`shunt bench list | head`) has what he wanted: the run goes on and writes its files.
+//! Standard output. A reader that stops reading (`shunt bench list | head`) has what it wanted: the run goes on and writes its
+//! files.
 
 use std::io::{self, ErrorKind, Write};
 

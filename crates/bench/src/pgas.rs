@@ -53,7 +53,7 @@ pub struct Plan<'p> {
     pub output: &'p Path,
 }
 
-/// Who runs a program.
+/// What runs a program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Library {
     Shunt,

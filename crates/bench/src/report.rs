@@ -47,7 +47,7 @@ pub struct Comparison<'a> {
     pub row: &'a Row,
     /// Cell of the row.
     pub cell: &'a str,
-    /// Whom shunt is held against.
+    /// What shunt is held against.
     pub baseline: Carrier,
     /// The baseline's figures.
     pub kernel: &'a Series,

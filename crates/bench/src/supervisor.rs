@@ -72,7 +72,7 @@ pub fn supervise(body: impl FnOnce(&Path) -> u8) -> ExitCode {
     }
 }
 
-/// Waits for the child, and for what was adopted and ended meanwhile: processes of shunt's own, which are nobody's children. A
+/// Waits for the child, and for what was adopted and ended meanwhile: processes of shunt's own, which have no other parent. A
 /// request to end is passed on as one that cannot be refused.
 fn wait_for(child: Pid, watched: &SigSet) -> u8 {
     loop {

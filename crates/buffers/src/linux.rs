@@ -108,7 +108,7 @@ impl Host {
         Ok(())
     }
 
-    /// A kept region that is large enough and that nobody reads, or a new one.
+    /// A kept region that is large enough and that no reader has, or a new one.
     fn dequeue(&mut self, hidden: bool, work: &mut Work) {
         let (pool, unit) = (self.pool.clone(), self.pool.shape().unit);
         let queue = if hidden { &mut self.moved_out } else { &mut self.weakly };
@@ -143,7 +143,7 @@ impl Memory for Host {
             }
             Operation::Copyin => {
                 let system = work.system.ok_or(Limit::Private)?;
-                // SAFETY: the buffer is the caller's, the region as long and nobody else's.
+                // SAFETY: the buffer is the caller's, the region as long and of no other owner.
                 unsafe {
                     let to = self.whole(&system).0.add(work.offset);
                     core::ptr::copy_nonoverlapping(work.address as *const u8, to, work.length);
@@ -195,7 +195,7 @@ impl Memory for Host {
                 // Of the region that will be the application's.
                 let at = work.system.filter(|_| self.is_exchanged(work)).map_or_else(|| Host::region(work), Ok)?;
                 let (start, size) = self.whole(&at);
-                // SAFETY: behind the message, inside a region that nobody has yet.
+                // SAFETY: behind the message, inside a region that no process has yet.
                 unsafe { start.add(work.length).write_bytes(0, size - work.length) };
             }
             Operation::MarkMovedIn => {

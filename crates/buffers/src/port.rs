@@ -137,7 +137,7 @@ impl Message {
         self.record.semantics
     }
 
-    /// Where it lies in the peer's memory, if it does: to be read in place. Who sent it can still change it, unless it sent it with
+    /// Where it lies in the peer's memory, if it does: to be read in place. The sender can still change it, unless it sent it with
     /// a move and is honest. Valid until the message is given back.
     pub fn in_place(&self) -> Option<(*const u8, usize)> {
         self.at
@@ -186,7 +186,7 @@ impl Port {
     ///
     /// # Errors
     /// [`Limit::OtherPeer`]: it sees it alone, and that is another. [`Limit::Untrusted`]: the pool is for trusted peers,
-    /// and nobody has said that this one is ([`Port::trust`]).
+    /// and the program has not said that this one is ([`Port::trust`]).
     pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
         self.account.room(pool, 0)?;
         self.link.pass_pool(pool)?;
@@ -521,7 +521,7 @@ impl Port {
         }
         let at = input.work.system.expect("the overlay");
         let place = pool.pointer(&at);
-        // SAFETY: as long; nobody else has it.
+        // SAFETY: as long; no other thread has it.
         let received = self.receive(unsafe { core::slice::from_raw_parts_mut(place, length) });
         let host = &mut self.hosts[0];
         if let Err(error) = received {

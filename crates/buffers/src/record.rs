@@ -12,7 +12,7 @@ pub enum Kind {
     Region = 2,
     /// They lie in a region while the sender's call lasts; see [`shunt_region::pull`].
     Pull = 3,
-    /// They lie in a region of a third process's, who sent them to the sender of this; see [`crate::port::Port::forward`].
+    /// They lie in a region of a third process's, which sent them to the sender of this; see [`crate::port::Port::forward`].
     Forwarded = 4,
 }
 

@@ -1,6 +1,6 @@
 //! The taxonomy: section 2, figure 1.
 
-/// Who says where a buffer is (section 2.1).
+/// What decides where a buffer is (section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Allocation {
     /// The application, which keeps its buffers.
@@ -30,7 +30,7 @@ pub enum Level {
 /// One point of the taxonomy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Semantics {
-    /// Who says where a buffer is.
+    /// What decides where a buffer is.
     pub allocation: Allocation,
     /// What is guaranteed.
     pub integrity: Integrity,

@@ -3,7 +3,8 @@
 //!
 //! Masks are a thread's own, so they are looked up in `/proc`, when the number of threads has changed and, as a mask can change at
 //! any time, again and again: as seldom as there are threads, so that one look costs each output about one thread. What a thread
-//! blocks between the look and its write is not seen; whoever asks for outputs that return at once promises not to (README).
+//! blocks between the look and its write is not seen; a program that asks for outputs that return at once promises not to
+//! (README).
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};

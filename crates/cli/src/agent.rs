@@ -16,7 +16,7 @@ pub fn agent(matches: &ArgMatches) -> Result<u8, Failure> {
     if let Some(("status", matches)) = matches.subcommand() {
         return status(matches.get_one("interface").map(String::as_str), matches.get_flag("json"));
     }
-    // Whoever reads what we say may end before us.
+    // The reader of what we say may end before us.
     // SAFETY: ignoring a signal runs no code of ours in a handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let configuration = configuration(matches)?;

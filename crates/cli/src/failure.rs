@@ -34,7 +34,7 @@ impl Failure {
 
     /// Writes the message to standard error.
     pub fn report(&self) {
-        // If standard error is closed there is nobody to tell; the exit status still says it.
+        // If standard error is closed there is no reader to tell; the exit status still says it.
         let _ = writeln!(std::io::stderr(), "shunt: {}", self.message);
     }
 }

@@ -78,6 +78,6 @@ fn bench(matches: &clap::ArgMatches) -> Result<u8, Failure> {
     // SAFETY: ignoring a signal runs no code of ours in a handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let code = shunt_bench::Bench::from_arg_matches(matches).map_err(Failure::of_usage)?.run();
-    // An ExitCode tells its number to nobody but the Rust start-up; it can be compared.
+    // An ExitCode tells its number to the Rust start-up alone; it can be compared.
     Ok((0..=u8::MAX).find(|status| ExitCode::from(*status) == code).unwrap_or(1))
 }

@@ -4,7 +4,7 @@
 //! the flags of `shunt run`, the `SHUNT_*` variables, the help, the man page and the documentation are all made from
 //! those rows. It refuses to know what reads the options, where variables are kept or what a program does with them.
 //!
-//! The preload library reads its options inside someone else's process, before that program's `main`: so nothing here
+//! The preload library reads its options inside a process of another program's, before that program's `main`: so nothing here
 //! allocates, enters the kernel or needs the standard library, and every type is `Copy`.
 //!
 //! ```

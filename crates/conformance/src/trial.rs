@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who carries the connections.
+/// What carries the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The kernel's TCP, without any library of ours.
@@ -36,7 +36,7 @@ impl Side {
 /// The name under which a whole run's end is compared.
 pub const WHOLE: &str = "(the run's end)";
 
-/// What the first process does. The default congestion control may be one that paces loopback (bbr), and who runs us in
+/// What the first process does. The default congestion control may be one that paces loopback (bbr), and the user that runs us in
 /// the background may have told us to ignore signals that tests send themselves.
 const INSIDE: &str = "ip link set lo up; echo reno 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; nice env --default-signal \"$@\"; status=$?
     cat /proc/net/snmp >\"$VERDICTS.snmp\"; exit $status";
@@ -174,7 +174,7 @@ fn within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>, 
     }
 }
 
-/// What `unshare` is asked for; who is not root needs a user namespace as well.
+/// What `unshare` is asked for; a user other than root needs a user namespace as well.
 fn namespaces() -> &'static [&'static str] {
     const MINE: &[&str] = &["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
     const USER: &[&str] = &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];

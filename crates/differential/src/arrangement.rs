@@ -1,4 +1,4 @@
-//! Who runs under shunt, and who is who.
+//! Which processes run under shunt, and which role each has.
 
 use crate::catalogue::Scenario;
 

@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Who reads no further (`list | head`) ends this program, as he ends others; Rust's start-up would have it panic.
+/// A reader that reads no further (`list | head`) ends this program, as it ends others; Rust's start-up would have it panic.
 fn end_with_the_reader() {
     // SAFETY: the default action runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -43,7 +43,7 @@ impl Site {
             // A list makes no condition of an agent; without one, it is UDP.
             (Arrangement::HostsUdp, Some(_)) => Some("10.77.0.0/24,fd77::/64"),
             (Arrangement::HostsXdp, Some(_)) => None,
-            // Of the kernel nobody expects that a gate opens.
+            // Of the kernel it is not expected that a gate opens.
             _ => Some("none"),
         };
         Ok(Site { hosts: Some(hosts), option, agents })

@@ -200,7 +200,7 @@ impl Trial {
 }
 
 impl Trial {
-    /// A new directory for what a run leaves beside its transcript; whoever asked for it removes it.
+    /// A new directory for what a run leaves beside its transcript; the caller removes it.
     ///
     /// # Errors
     /// When it cannot be made.

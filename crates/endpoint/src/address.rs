@@ -78,7 +78,7 @@ impl Address {
 pub struct Tag(pub u64);
 
 impl Tag {
-    /// A tag that nobody can guess.
+    /// A tag that no other process can guess.
     ///
     /// # Errors
     /// What getrandom(2) answers; EAGAIN if it gave fewer bytes.

@@ -49,7 +49,7 @@ pub struct Segment {
     size: u32,
 }
 
-// SAFETY: raw bytes, copied without references; whoever shares them accepts any bytes.
+// SAFETY: raw bytes, copied without references; each process that shares them accepts any bytes.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -89,7 +89,7 @@ impl Segment {
             return false;
         }
         let Some(target) = self.pointer(area) else { return false };
-        // SAFETY: inside the mapping; the source is a slice, which cannot overlap memory that nobody refers to.
+        // SAFETY: inside the mapping; the source is a slice, which cannot overlap memory without references to it.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         true
     }

@@ -1,6 +1,6 @@
 //! What a device can do. Transports declare, callers adapt.
 
-/// Who provides the buffers that arrivals lie in.
+/// What provides the buffers that arrivals lie in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buffers {
     /// The owner, by [`crate::Endpoint::post`]: areas of at least so many bytes, at offsets that are multiples of `alignment`.
@@ -30,7 +30,7 @@ pub struct Capabilities {
     pub lossy: bool,
     /// Messages of a channel arrive in the order they were sent.
     pub ordered: bool,
-    /// Who provides receive buffers.
+    /// What provides receive buffers.
     pub buffers: Buffers,
     /// Exported memory of the peer can be mapped, and is written without its help.
     pub direct: bool,

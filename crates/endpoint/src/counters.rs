@@ -17,7 +17,7 @@ pub enum Drop {
     Kind = 3,
     /// The length in the header is not that of the frame.
     Length = 4,
-    /// Nobody registered its tag.
+    /// No receiver registered its tag.
     Tag = 5,
     /// The tag exists, but for another sender.
     Source = 6,
@@ -85,7 +85,7 @@ impl From<shunt_wire::endpoint::Rejection> for Drop {
     }
 }
 
-/// What an endpoint has done. Written by whoever drives it, so plain loads and stores suffice.
+/// What an endpoint has done. Written by the thread that drives it, so plain loads and stores suffice.
 #[repr(C)]
 #[derive(Default)]
 pub struct Counters {

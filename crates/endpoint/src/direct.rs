@@ -134,7 +134,7 @@ pub trait DirectAccess: Endpoint {
     /// [`DirectError`].
     fn export(&mut self, channel: Channel, area: Area, rights: Rights) -> Result<Key, DirectError>;
 
-    /// Takes an export back: what the peer writes after this reaches nobody. The bytes stay as they are.
+    /// Takes an export back: what the peer writes after this reaches no memory of ours. The bytes stay as they are.
     fn unexport(&mut self, key: Key);
 
     /// Whether updates of the export that ask for it put a notification on the receive queue. At first they do not.

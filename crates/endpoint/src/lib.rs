@@ -8,8 +8,8 @@
 //! and the suite by which every device is judged (`conformance`, with the feature `std`). It knows nothing of
 //! reliability: messages are datagrams. It has no thread, takes no lock, allocates nothing, never blocks.
 //!
-//! Who drives: an endpoint's state lies in memory that several processes of one owner may share (after `fork`, or by
-//! passing descriptors). Whoever holds the endpoint's lock ([`shared::Memory::lock`]) makes calls; the trait's
+//! What drives: an endpoint's state lies in memory that several processes of one owner may share (after `fork`, or by
+//! passing descriptors). The thread that holds the endpoint's lock ([`shared::Memory::lock`]) makes calls; the trait's
 //! `&mut self` is that claim within one process.
 //!
 //! ```
@@ -91,7 +91,7 @@ pub trait Endpoint {
     /// Where this endpoint is. To be told to peers, with a tag, by any way that both trust.
     fn address(&self) -> Address;
 
-    /// A fresh tag by which a peer may send here: random, or from whoever hands out tags for this device.
+    /// A fresh tag by which a peer may send here: random, or from the process that hands out tags for this device.
     ///
     /// # Errors
     /// What the system answers.
@@ -157,7 +157,7 @@ pub trait Endpoint {
     fn backlog(&mut self) -> Backlog;
 
     /// A descriptor for poll, select and epoll: readable (POLLIN) when a message arrives after [`Endpoint::arm`] said true.
-    /// Level-triggered: it stays readable until [`Endpoint::disarm`]. Read by nobody else.
+    /// Level-triggered: it stays readable until [`Endpoint::disarm`]. Read by this endpoint alone.
     fn descriptor(&self) -> i32;
 
     /// Before sleeping on the descriptor. True: armed, sleep; what waits unseen makes the descriptor readable at once. False:

@@ -76,7 +76,7 @@ impl<'a> Message<'a> {
 pub enum ArrivalKind {
     /// A message.
     Message = 0,
-    /// A notification: somebody has updated exported memory.
+    /// A notification: a peer has updated exported memory.
     Notification = 1,
 }
 

@@ -32,7 +32,7 @@ impl Condition {
     }
 }
 
-/// Whether upcalls may run. One thread's: its handler interrupts it, and nobody else.
+/// Whether upcalls may run. One thread's: its handler interrupts it, and no other one.
 ///
 /// Three words rather than bits of one, so that no read-modify-write is needed, which a handler could come into.
 #[derive(Debug, Default)]

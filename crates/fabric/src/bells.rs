@@ -1,7 +1,7 @@
 //! Sleeping until something happens: one descriptor for each endpoint.
 //!
 //! Most providers' completion queues have descriptors (`FI_WAIT_FD`), which an epoll joins. Where they have none (`shm`), a
-//! thread looks in the sleeper's stead, each 20 to 500 us while somebody sleeps and never otherwise, and rings a bell.
+//! thread looks in the sleeper's stead, each 20 to 500 us while another one sleeps and never otherwise, and rings a bell.
 //!
 //! Neither tells when a provider that took no more takes again (a connection came up by another thread, say). While messages
 //! wait for that, a sleeper is woken each millisecond.
@@ -123,7 +123,7 @@ impl Queues {
     }
 }
 
-/// A thread that looks while somebody sleeps.
+/// A thread that looks while another one sleeps.
 pub struct Watch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -151,7 +151,7 @@ impl State {
 }
 
 impl Shared {
-    /// Nobody panics while holding it.
+    /// No thread panics while holding it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 const DEVICE: u32 = Family::Fabric as u32;
 
-/// Who moves what a provider does not move by itself: connections that are being set up, large messages.
+/// What moves that which a provider does not move by itself: connections that are being set up, large messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// The calls of this endpoint: who has sent must go on calling until the message is [injected](Endpoint::injected).
+    /// The calls of this endpoint: a sender must go on calling until the message is [injected](Endpoint::injected).
     ByCalls,
     /// A thread of libfabric's (`FI_PROGRESS_AUTO`), where the provider has that; else the calls. That thread may also take in
-    /// what comes when nobody receives, into memory of the provider's, without a bound (`tcp`).
+    /// what comes when no call receives, into memory of the provider's, without a bound (`tcp`).
     ByThread,
 }
 
@@ -41,7 +41,7 @@ pub struct Options<'a> {
     pub service: Option<&'a str>,
     /// Bytes of the largest message; a receive buffer has 16 more.
     pub largest: u32,
-    /// Who moves things.
+    /// What moves things.
     pub progress: Progress,
     /// Queues and segment; the provider may make queues shorter. `device` is overwritten.
     pub shape: Shape,
@@ -281,7 +281,7 @@ impl Endpoint for Fabric {
     fn receive(&mut self, arrival: &mut Arrival) -> bool {
         if self.open.memory.receive_queue().is_empty() {
             self.take_in();
-            // Who waits for an answer may have a question that the provider did not take.
+            // A caller that waits for an answer may have a question that the provider did not take.
             if self.sending.is_stuck() && self.open.memory.receive_queue().is_empty() {
                 self.drive();
             }

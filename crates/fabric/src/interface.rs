@@ -12,7 +12,7 @@ pub use crate::foreign::{Completion, Facts};
 pub const NAME: usize = 64;
 /// Completions that one look gives at most.
 pub const BATCH: usize = 16;
-/// The address of nobody: `FI_ADDR_NOTAVAIL`.
+/// The address of no peer: `FI_ADDR_NOTAVAIL`.
 pub const NOBODY: u64 = u64::MAX;
 
 /// A completion queue.
@@ -24,14 +24,14 @@ pub enum Queue {
     Received = 1,
 }
 
-/// Who may do what with registered memory.
+/// Which side may do what with registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// This endpoint, for its own operations.
     Local = 0,
-    /// Peers, who read.
+    /// Peers, which read.
     Read = 1,
-    /// Peers, who read and write.
+    /// Peers, which read and write.
     Write = 3,
 }
 
@@ -233,7 +233,8 @@ impl Interface {
     /// Gives the provider `length` bytes at `base`, in `memory`, for one message, as operation `slot`.
     ///
     /// # Safety
-    /// They are mapped, and nobody else's until the completion of that slot. The slot is free, and below [`Facts::receives`].
+    /// They are mapped, and no other operation's until the completion of that slot. The slot is free, and below
+    /// [`Facts::receives`].
     ///
     /// # Errors
     /// What libfabric answers.

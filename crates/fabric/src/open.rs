@@ -15,7 +15,7 @@ pub struct Open {
     pub memory: Memory,
 }
 
-// SAFETY: who holds one that is not his own endpoint's only keeps it.
+// SAFETY: a thread that holds one that is not its own endpoint's only keeps it.
 unsafe impl Sync for Open {}
 
 impl Open {
@@ -45,7 +45,7 @@ impl Drop for Open {
 static HERE: Mutex<Vec<(Address, Weak<Open>)>> = Mutex::new(Vec::new());
 
 /// libfabric's `shm` (1.17) sends to an endpoint of the same process straight through that one's own mapping, and does not
-/// notice that it is gone. So there an endpoint stays open until nobody in its process has a channel to it.
+/// notice that it is gone. So there an endpoint stays open until no endpoint of its process has a channel to it.
 fn is_fragile(interface: &Interface) -> bool {
     interface.provider() == "shm"
 }

@@ -77,7 +77,7 @@ impl Peers {
             _kept: open::kept(&address),
         };
         let Ok(number) = interface.insert(name) else {
-            // The place may have lost its peer: it is nobody's now, and idle.
+            // The place may have lost its peer: it is no peer's now, and idle.
             if let Some(old) = self.places.get_mut(place) {
                 *old = peer(Address::NONE, NOBODY, 0);
             }
@@ -116,7 +116,7 @@ impl Peers {
         self.places.get_mut(place)
     }
 
-    /// The peer's number; nobody's, if there is none.
+    /// The peer's number; [`NOBODY`], if there is none.
     pub fn number(&self, place: usize) -> u64 {
         self.places.get(place).map_or(NOBODY, |peer| peer.number)
     }

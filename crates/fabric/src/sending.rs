@@ -180,7 +180,7 @@ impl Sending {
                 }
                 return;
             }
-            // Its channel was closed, somebody wrote nonsense, or the peer cannot be reached: the network loses it.
+            // Its channel was closed, another owner wrote nonsense, or the peer cannot be reached: the network loses it.
             None | Some(Err(_)) => (Stage::Done, 1),
         };
         Counters::add(&memory.counters().unsent, lost);
@@ -238,7 +238,7 @@ fn offer(means: &Means<'_>, position: u32, slot: u32, peer: usize) -> Option<Res
     let descriptor = queue.peek(number)?;
     memory.registry().get(Channel(descriptor.channel))?;
     let to = means.peers.number(peer);
-    // SAFETY: the entry of the queue, which nobody takes before we advance.
+    // SAFETY: the entry of the queue, which no other thread takes before we advance.
     let start = unsafe { queue.place(number).cast::<u8>().add(offset_of!(SendDescriptor, wire)) };
     let head = HEADER + descriptor.head().len();
     let mut parts = [iovec { iov_base: start.cast(), iov_len: head }; 1 + SCATTER];

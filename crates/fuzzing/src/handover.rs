@@ -17,7 +17,7 @@ use shunt_table::upcalls::operations;
 use shunt_table::{global, table};
 use std::sync::{Mutex, MutexGuard, Once};
 
-/// The engine's state is the process's: whoever uses it has his turn.
+/// The engine's state is the process's: each thread that uses it has its turn.
 pub fn started() -> MutexGuard<'static, ()> {
     static STARTED: Once = Once::new();
     static TURN: Mutex<()> = Mutex::new(());
@@ -62,7 +62,7 @@ fn play(mut input: Input) -> Option<()> {
     if honest & honest::GENERATION != 0 {
         let _ = put(fd, page + core::mem::offset_of!(shunt_segment::channel::Head, pair), &generation.to_le_bytes(), true);
     }
-    // The channel's page, as somebody left it.
+    // The channel's page, as another process left it.
     for _ in 0..input.byte().unwrap_or(0) % 32 {
         let (Some(at), Some(word)) = (input.half(), input.word()) else { break };
         let at = (at as usize % PAGE) & !7;

@@ -1,5 +1,5 @@
 //! A client's abstract name is whatever another process bound: any bytes give a valid hello or none, and a hello that was
-//! read says the same when it is written again, but for a way of its link that nobody knows.
+//! read says the same when it is written again, but for a way of its link that is not known.
 
 use shunt_segment::name::{Hello, LONGEST};
 

@@ -1,6 +1,6 @@
-//! The hand-shake of active messages with somebody who says hello as he likes: in the name of a peer that is there, of older
-//! lives, with any numbers, with the names that he was told and with others. Who was told nothing sets up nothing, each frame is
-//! answered by one at most, and an honest peer is heard all the while.
+//! The hand-shake of active messages with a forger that says hello as it likes: in the name of a peer that is there, of older
+//! lives, with any numbers, with the names that it was told and with others. A forger that was told nothing sets up nothing, each
+//! frame is answered by one at most, and an honest peer is heard all the while.
 
 use crate::input::Input;
 use shunt_am::frame::{Hello, Kind, Short, SHORT};
@@ -50,9 +50,9 @@ impl Dispatch for Program {
 
 /// Names that hellos and tokens are made of.
 struct Names {
-    /// The forger's own, and those that he was told.
+    /// The forger's own, and those that it was told.
     known: Vec<u64>,
-    /// He has used one that he was told.
+    /// The forger has used one that it was told.
     used: bool,
 }
 
@@ -71,7 +71,7 @@ impl Names {
     }
 }
 
-/// A frame as anybody can make it.
+/// A frame as any host can make it.
 fn frame(kind: Kind, flags: u8, token: u64, body: &[u8], sealed: bool) -> Vec<u8> {
     let mut head = [0; SHORT];
     let short = Short { kind, flags, channel: 0, check: 0, token };
@@ -111,7 +111,7 @@ pub fn run(data: &[u8]) {
     honest.connect(now, 0, &mut back).expect("a peer");
     let mut names = Names { known: vec![0x5ec7e7, 0xf0e], used: false };
     if kind & 4 != 0 {
-        // The engine asks, too; who hears that is told a name.
+        // The engine asks, too; a forger that hears that is told a name.
         engine.connect(now, FORGED, &mut out).expect("a peer");
     }
     let mut step = |now: u64, forged: Option<&[u8]>, names: &mut Names, engine: &mut Engine<'_>, program: &mut Program| {
@@ -164,7 +164,7 @@ pub fn run(data: &[u8]) {
     let up = engine.is_up(HONEST);
     assert!(up && program.lost[0] == 0 && program.ups[0] == 1, "the honest peer's connection was touched");
     assert!(program.requests > 0);
-    // Whoever was set up falls silent.
+    // A peer that was set up falls silent.
     for _ in 0..40 {
         now += SECOND;
         step(now, None, &mut names, &mut engine, &mut program);

@@ -5,7 +5,7 @@ use shunt_handover::image::Start;
 use shunt_sys::{calls, libc};
 
 pub fn run(data: &[u8]) {
-    // A script may name any interpreter; the judge opens it, so it is one that anybody may open.
+    // A script may name any interpreter; the judge opens it, so it is one that any user may open.
     let name = |text: &[u8]| text.iter().take_while(|byte| **byte != b'\n').any(|byte| *byte == b'/');
     if data.starts_with(b"#!") && name(data) && !data.starts_with(b"#!/bin/") {
         return;

@@ -1,4 +1,4 @@
-//! The environment variable by which an exec hands descriptors over: anybody may set it to anything.
+//! The environment variable by which an exec hands descriptors over: any program may set it to anything.
 
 use crate::handover::{lowest_free, started};
 use shunt_handover::inherit;

@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
     let Some(kind) = input.byte() else { return };
     let reliable = kind & 1 != 0;
     let shape = if reliable { Config::reliable(1, 512) } else { Config::lossy(1, 512) };
-    // Whoever sends these frames can make integrity words, so none are asked for.
+    // The sender of these frames can make integrity words, so none are asked for.
     let config = Config { window: 16, replies: 4, held: 8, channels: 4, checked: 1, ..shape };
     let (mut here, mut there) = (vec![0; config.words()], vec![0; config.words()]);
     let mut engine = Engine::format(&mut here, &config, [1, 2]).expect("an engine");

@@ -1,4 +1,4 @@
-//! What a client says to an agent: packets that are none, sizes that nobody has, addresses of any family.
+//! What a client says to an agent: packets that are none, sizes that no endpoint has, addresses of any family.
 
 use shunt_endpoint::shared::Layout;
 use shunt_xdp::address::{decode, encode};

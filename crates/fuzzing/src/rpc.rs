@@ -1,4 +1,4 @@
-//! Calls: what the other side of a binding says, values that it encoded, and definitions that somebody wrote.
+//! Calls: what the other side of a binding says, values that it encoded, and definitions that a user wrote.
 
 use shunt_rpc::wire::{judge, Hello, Welcome, RECORD_BYTES};
 use shunt_rpc::xdr::{from_bytes, to_bytes};

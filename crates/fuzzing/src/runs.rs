@@ -40,7 +40,7 @@ struct Laboratory {
     /// What arrived and was not released, with what it was.
     kept: Vec<(Arrival, Vec<u8>)>,
     messages: u32,
-    /// No packet was lost or left unfinished; nobody wrote into what is shared.
+    /// No packet was lost or left unfinished; no other process wrote into what is shared.
     complete: bool,
     sane: bool,
 }
@@ -95,7 +95,7 @@ impl Laboratory {
             rest = behind;
             let chunk = self.kernel.fill.pop().expect("a chunk");
             let offset = chunk + u64::from(KERNEL_HEADROOM);
-            // What somebody wrote into the ring is no chunk, perhaps.
+            // What another process wrote into the ring is no chunk, perhaps.
             if let Some(place) = self.umem.at(offset, piece.len()) {
                 // SAFETY: inside the memory.
                 unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), place, piece.len()) };

@@ -81,7 +81,7 @@ fn connected(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
     let mut length = core::mem::size_of_val(&name) as socklen_t;
     calls::getsockname(listener.0, name.as_mut_ptr().cast(), &mut length)?;
     calls::connect(relay.0, name.as_ptr().cast::<sockaddr>(), length)?;
-    // Anybody might have connected before us.
+    // Another process might have connected before us.
     let mine = shunt_table::sockaddr::bound_address(relay.0);
     for _ in 0..8 {
         let mut peer = [0u64; 4];

@@ -21,8 +21,8 @@ use shunt_table::upcalls::forks;
 /// Clients that one relay takes.
 const AT_ONCE: usize = 256;
 
-/// As [`carry`], by a process of `user`'s, as whom this one may not see what the clients share with their server. It has nothing of
-/// this process's memory of connections, and a user other than this one's cannot look into it (it is not dumpable,
+/// As [`carry`], by a process of `user`'s, since as that user this one may not see what the clients share with their server. It has
+/// nothing of this process's memory of connections, and a user other than this one's cannot look into it (it is not dumpable,
 /// prctl(2)). True: no client waits any more.
 pub fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
     if user::is_own(user) {

@@ -366,7 +366,7 @@ fn effect(map: Map, opcode: u8, operands: u8, prefixes: Prefixes, value: i32) ->
         }
         // Onto the stack.
         (Map::One, 0x50..=0x57 | 0x68 | 0x6a) => Effect::None,
-        // From there. That the stack's register changes, too, is of no use to anybody.
+        // From there. That the stack's register changes, too, is of no use to a caller.
         (Map::One, 0x58..=0x5f) => Effect::One(prefixes.base(opcode)),
         (Map::One, 0x70..=0x7f | 0xeb | 0xe9) => Effect::None,
         (Map::One, 0x90) if prefixes.rex & 1 == 0 => Effect::None,

@@ -17,7 +17,7 @@ enum Value {
     Unknown,
 }
 
-/// All of them. `None`: nobody comes here.
+/// All of them. `None`: no path leads here.
 type State = Option<[Value; 16]>;
 
 const UNKNOWN: [Value; 16] = [Value::Unknown; 16];
@@ -136,7 +136,7 @@ fn pass<M: Memory + ?Sized>(
             places.come(at, state)?;
             state = places.list[place].1;
         } else if state.is_none() && !is_padding(window.at(at)) {
-            // Nobody jumps here, so it is an exception that leads here.
+            // No jump leads here, so it is an exception that leads here.
             state = begin;
         }
         if at == address {

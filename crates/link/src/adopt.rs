@@ -84,7 +84,7 @@ pub fn take_up(fd: i32) -> Result<(usize, bool)> {
     }
 }
 
-/// Whether `fd` is the memory of `link`: the name says what its maker wrote there, and anybody can write another link's.
+/// Whether `fd` is the memory of `link`: the name says what its maker wrote there, and any process can write another link's.
 pub fn is_segment_of(link: &Link, fd: i32) -> bool {
     let inode = |fd: i32| calls::status_of(fd).map(|status| (status.st_dev, status.st_ino));
     inode(fd).is_ok_and(|inode_of| inode(link.fd) == Ok(inode_of))

@@ -65,7 +65,7 @@ pub struct Link {
     pub(crate) left: bool,
     /// When the kernel was asked last whether the client still lives, in ticks; 0: never.
     pub(crate) asked: u64,
-    /// One of a station's, for streams to other hosts: it stays, whether anybody uses it or not.
+    /// One of a station's, for streams to other hosts: it stays, whether a stream uses it or not.
     pub(crate) lasting: bool,
     /// Connections that were made in it: lent, or (for theirs) accepted by this process.
     pub(crate) lent: u32,
@@ -92,7 +92,7 @@ impl Link {
         self.closed || header(self.base).retired.load(Ordering::Acquire) != 0
     }
 
-    /// A link at `base` that is neither ours nor anybody's yet. `name`: nonce and sequence.
+    /// A link at `base` that is neither ours nor a peer's yet. `name`: nonce and sequence.
     pub(crate) fn new(base: *mut u8, fd: i32, name: (u64, u32)) -> Link {
         Link {
             base,

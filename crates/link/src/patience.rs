@@ -1,7 +1,8 @@
 //! While another process holds a lock that we want: it is let run, and the lock is taken from it if it died.
 //!
 //! Holders copy at most a chunk and never sleep; but they may be stopped by a signal, a debugger or a freezer, or wait for
-//! a page of the program's. Who took the lock from such a one would move positions that it moves, too, when it goes on.
+//! a page of the program's. A thread that took the lock from such a holder would move positions that the holder moves, too, when
+//! it goes on.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::lock;
@@ -9,7 +10,7 @@ use shunt_segment::channel::{Side, FAMILY};
 use shunt_sys::libc::{timespec, ESRCH};
 use shunt_sys::{calls, clock, Errno};
 
-/// How long somebody has waited, by looks again and again: who is stopped meanwhile does not wait.
+/// How long a thread has waited, by looks again and again: one that is stopped meanwhile does not wait.
 #[derive(Default)]
 pub struct Waited {
     time: u64,
@@ -38,8 +39,8 @@ pub struct Patience {
     owner: u32,
 }
 
-/// Whoever holds a lock this long in ns and is not known to be an owner of the side is dead, whatever its number says: numbers
-/// are used again, and a hostile peer can write any.
+/// A process that holds a lock this long in ns and is not known to be an owner of the side is dead, whatever its number says:
+/// numbers are used again, and a hostile peer can write any.
 const STRANGER: u64 = 2_000_000_000;
 /// The same of an owner that runs: the number is another thread's by now.
 const OWNER: u64 = 30_000_000_000;

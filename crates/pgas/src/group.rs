@@ -63,7 +63,7 @@ impl Group {
         (0..self.size).find(|&index| self.rank(index) == rank)
     }
 
-    /// A mark that no other group has had, the same at all members, who call this together.
+    /// A mark that no other group has had, the same at all members, which call this together.
     ///
     /// # Errors
     /// If the job ends first.
@@ -180,7 +180,7 @@ fn head(world: &World, slot: usize) -> &'static GroupHead {
     unsafe { &*((world.base() + world.layout().group(slot)) as *const GroupHead) }
 }
 
-/// The slot of a key, which the first who asks takes. Under a lock, since a slot before it may be given back meanwhile.
+/// The slot of a key, which the first rank that asks takes. Under a lock, since a slot before it may be given back meanwhile.
 fn slot(world: &World, key: u64) -> Result<usize> {
     let lock = &world.header().groups_lock;
     let own = world.me() as u32 + 1;

@@ -90,7 +90,7 @@ pub(crate) fn share(memory: &Memory, header: &Header, layout: &Layout, me: usize
     Ok(Image { own: start, first: all, bytes })
 }
 
-/// Copies pages that hold anything: large arrays that nobody has touched stay untouched.
+/// Copies pages that hold anything: large arrays that the program has not touched stay untouched.
 ///
 /// # Safety
 /// Both are whole pages of mapped memory, and the destination is zeroes.

@@ -46,7 +46,7 @@ pub struct Outcome {
 
 /// Writes the header into memory that is zero.
 pub(crate) fn write_header(address: usize, layout: &Layout, crowded: bool) {
-    // SAFETY: callers pass the beginning of a job's memory that nobody else has yet.
+    // SAFETY: callers pass the beginning of a job's memory that no other process has yet.
     unsafe {
         let header = address as *mut Header;
         (&raw mut (*header).version).write(VERSION);

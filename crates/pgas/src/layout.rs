@@ -47,7 +47,7 @@ pub mod rank_state {
     pub const FREE: u32 = 0;
     /// A process has it and runs.
     pub const JOINED: u32 = 1;
-    /// The process needs nobody any more.
+    /// The process needs no other any more.
     pub const FINALIZED: u32 = 2;
     /// A process has it, and has not started yet to be a rank.
     pub const TAKEN: u32 = 3;

@@ -1,5 +1,5 @@
-//! Locks in symmetric memory: rank 0's copy holds the next ticket (low half) and the turn (high half). 0 is free, and a lock that nobody
-//! wants is 0 again.
+//! Locks in symmetric memory: rank 0's copy holds the next ticket (low half) and the turn (high half). 0 is free, and a lock that no
+//! rank wants is 0 again.
 
 use crate::error::Result;
 use crate::wait::{self, Span, Waits};
@@ -33,7 +33,7 @@ fn take(word: &AtomicU64) -> u32 {
     word.fetch_update(AcqRel, Acquire, next).unwrap_or_else(|value| value) as u32
 }
 
-/// Takes the lock if nobody has it.
+/// Takes the lock if no rank has it.
 ///
 /// # Errors
 /// If the address is wrong.
@@ -54,7 +54,7 @@ pub fn clear(world: &World, address: usize) -> Result<()> {
     };
     let before = word.fetch_update(AcqRel, Acquire, next).unwrap_or_else(|value| value);
     if before as u32 != turn(before).wrapping_add(1) {
-        // The next in turn may sleep; which rank that is, nobody knows.
+        // The next in turn may sleep; which rank that is, is not known.
         (0..world.ranks()).for_each(|rank| world.flagged(rank));
     }
     Ok(())

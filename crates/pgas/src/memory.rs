@@ -163,7 +163,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping is ours, and whoever drops it has no address in it any more.
+        // SAFETY: this mapping is ours, and a caller that drops it has no address in it any more.
         unsafe { libc::munmap(self.address as *mut libc::c_void, self.length) };
     }
 }

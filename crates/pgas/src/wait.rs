@@ -27,7 +27,7 @@ const CROWDED: u32 = 3;
 const YIELDS: u32 = 2;
 /// The same where ranks share processors: the awaited rank gets it, and neither a wake-up nor an idle processor's start is paid.
 const CROWDED_YIELDS: u32 = 100;
-/// The longest sleep in nanoseconds: stores through plain pointers wake nobody.
+/// The longest sleep in nanoseconds: stores through plain pointers wake no thread.
 const LONGEST: i64 = 1_000_000;
 /// And the first one.
 const SHORTEST: i64 = 50_000;
@@ -192,7 +192,7 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
     }
 }
 
-/// Until the word has another value than this; `sleepers` counts who sleeps, for whoever changes it.
+/// Until the word has another value than this; `sleepers` counts the threads that sleep, for the one that changes it.
 ///
 /// # Errors
 /// If the job ends first.

@@ -42,8 +42,8 @@ pub struct World {
 
 struct Place(UnsafeCell<World>);
 
-// SAFETY: `join` writes while `JOINING` is held and before it tells anybody that there is a world; after that all is read only, or has
-// a lock or atomics of its own. A call that races with `join` is a fault of the program that OpenSHMEM excludes.
+// SAFETY: `join` writes while `JOINING` is held and before it tells any thread that there is a world; after that all is read only, or
+// has a lock or atomics of its own. A call that races with `join` is a fault of the program that OpenSHMEM excludes.
 unsafe impl Sync for Place {}
 
 static WORLD: Place = Place(UnsafeCell::new(World {
@@ -174,7 +174,7 @@ impl World {
         Ok(World::current())
     }
 
-    /// This process needs nobody any more: waits for the others to say so, too. Its memory stays until it exits.
+    /// This process needs no other any more: waits for the others to say so, too. Its memory stays until it exits.
     ///
     /// # Errors
     /// If the job ends meanwhile.
@@ -356,7 +356,7 @@ impl World {
         if let Some(group) = locked(&self.groups).as_ref().and_then(|groups| groups.get(&key).copied()) {
             return Ok(group);
         }
-        // Lives as long as the process: active sets are few, and nobody says when one is over.
+        // Lives as long as the process: active sets are few, and it is not said when one is over.
         let group: &'static Group = Box::leak(Box::new(Group::find(self, start, stride, size as usize, 0)?));
         locked(&self.groups).as_mut().expect("joined").insert(key, group);
         Ok(group)

@@ -352,7 +352,7 @@ impl<'a> Query<'a> {
     }
 
     /// Writes the kernel's version of `part` of the set: three entries for a listener, and what hears streams' bells if `streams`, which
-    /// is lowered to how long, in ns, one sleeps at most whom something may come of that nothing tells.
+    /// is lowered to how long, in ns, a thread sleeps at most for which something may come that nothing tells.
     fn fill(&self, target: &mut [pollfd], mut streams: Option<&mut u64>, part: Part) -> usize {
         let mut count = 0;
         let mut push = |fd: i32, events: i16| {

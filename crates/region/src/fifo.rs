@@ -1,7 +1,7 @@
 //! Which units are free, and which come next: the ones that have not been used for the longest time.
 //!
 //! A cursor goes round. Each unit says whether it is taken; a run is taken unit by unit, and let go again if one of them is not
-//! free. Nobody waits: a thread that finds a unit taken goes on behind it.
+//! free. No thread waits: one that finds a unit taken goes on behind it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,5 @@
-//! Transient copy-on-write of one region: who takes writing away, who gives it back, and where the bytes are that a reader is owed.
+//! Transient copy-on-write of one region: what takes writing away, what gives it back, and where the bytes are that a reader is
+//! owed.
 //!
 //! ```text
 //! output   reference ─> arm: writing is taken away ─> the peer is told
@@ -7,8 +8,8 @@
 //! reader   copies the unit; if its redirect says meanwhile that it was saved, copies the saved one
 //! ```
 //!
-//! There is no lock: a handler of a fault runs this. Whoever gives rights back counts that it began (`started`) and, at the end, that
-//! it is done (`ended`). Arming begins by taking a reference and ends by looking at both counts: either the giver sees the
+//! There is no lock: a handler of a fault runs this. A thread that gives rights back counts that it began (`started`) and, at the
+//! end, that it is done (`ended`). Arming begins by taking a reference and ends by looking at both counts: either the giver sees the
 //! reference, and saves, or the one that arms sees the giver, and copies instead. Each writes, and then looks at what the other
 //! writes: the fences stand between.
 //!
@@ -99,7 +100,7 @@ pub trait Hands {
     /// # Errors
     /// As above.
     fn open(&self, unit: usize) -> Result<(), Limit>;
-    /// Copies a unit that nobody can write to its spare.
+    /// Copies a unit that no thread can write to its spare.
     fn save(&self, unit: usize);
     /// Where readers learn that a unit was saved. Units are counted from the region's first.
     fn redirect(&self, unit: usize) -> &AtomicU32;
@@ -185,7 +186,8 @@ impl<H: Hands> Guard<'_, H> {
         }
     }
 
-    /// Takes away writing, for an output whose reference has been taken. Who writes then faults, and is helped by [`Guard::mend`].
+    /// Takes away writing, for an output whose reference has been taken. A thread that writes then faults, and is helped by
+    /// [`Guard::mend`].
     ///
     /// # Errors
     /// [`Limit::Redirected`], [`Limit::Faulting`]: it is not protected as the output needs it. [`Limit::Mappings`],
@@ -193,7 +195,7 @@ impl<H: Hands> Guard<'_, H> {
     pub fn arm(&self) -> Result<(), Limit> {
         let marks = self.marks;
         fence(Ordering::SeqCst);
-        // Those units are open for good: who opened them counted that it began first, and below it has ended.
+        // Those units are open for good: the thread that opened them counted that it began first, and below it has ended.
         let opened = marks.opened.load(Ordering::SeqCst);
         // The other way round a change could begin and end in between.
         let ended = marks.ended.load(Ordering::SeqCst);
@@ -208,7 +210,7 @@ impl<H: Hands> Guard<'_, H> {
             // A unit that is opened meanwhile, perhaps after that, is not among these.
             marks.closed.store(opened, Ordering::SeqCst);
         }
-        // Whoever gives writing back from here on finds an output under way, and saves the bytes first.
+        // A thread that gives writing back from here on finds an output under way, and saves the bytes first.
         fence(Ordering::SeqCst);
         match marks.started.load(Ordering::SeqCst) == started {
             true => Ok(()),

@@ -2,7 +2,8 @@
 //! mounted nowhere, and a file without a name in it. The descriptor table is shared, so the file stays when the child has ended;
 //! the tmpfs lives as long as the file.
 //!
-//! Such a file cannot be sealed: who has it can shrink it, and its readers fault. It is for peers that trust each other.
+//! Such a file cannot be sealed: a process that has it can shrink it, and its readers fault. It is for peers that trust each
+//! other.
 
 use crate::limit::Limit;
 use shunt_sys::{calls, check, libc, mapping, process, syscall};
@@ -81,7 +82,7 @@ fn write(path: &[u8], text: &[u8]) {
     }
 }
 
-/// One user, or group, that is itself: without it the tmpfs has nobody to give a file to.
+/// One user, or group, that is itself: without it the tmpfs has no user to give a file to.
 fn write_map(path: &[u8], id: u32) {
     let mut text = [0u8; 32];
     let mut at = 0;

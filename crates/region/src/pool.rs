@@ -169,7 +169,8 @@ impl Hands for Run<'_> {
 
     fn save(&self, unit: usize) {
         let unit = self.first + unit;
-        // SAFETY: both lie in the mapping; nobody can write the unit, and nobody reads the spare before the redirect says so.
+        // SAFETY: both lie in the mapping; no thread can write the unit, and no reader looks at the spare before the redirect
+        // says so.
         unsafe {
             core::ptr::copy_nonoverlapping(self.control.pointer(unit), self.control.spare(unit), self.control.shape.unit);
         }
@@ -361,7 +362,7 @@ impl Pool {
         self.0 == other.0
     }
 
-    /// Units that nobody has.
+    /// Units that no region has.
     pub fn free(&self) -> usize {
         self.control().fifo().free()
     }
@@ -510,8 +511,8 @@ impl Pool {
         self.control().guard(at.first, at.count).settled()
     }
 
-    /// Takes away writing, for an output whose reference has been taken: the first step of TCOW. Who writes then faults, and is
-    /// helped by [`mend`].
+    /// Takes away writing, for an output whose reference has been taken: the first step of TCOW. A thread that writes then
+    /// faults, and is helped by [`mend`].
     ///
     /// # Errors
     /// [`Limit::Redirected`], [`Limit::Faulting`]: it is not protected as the output needs it. [`Limit::Mappings`],
@@ -609,7 +610,7 @@ pub struct Located {
     pub offset: usize,
 }
 
-/// A region that the application has: moved in, or adopted. Dropped, it is free as soon as nobody reads it.
+/// A region that the application has: moved in, or adopted. Dropped, it is free as soon as no process reads it.
 #[derive(Debug)]
 pub struct Region {
     pool: Pool,

@@ -23,7 +23,7 @@ pub(crate) fn remove(control: *mut Control) {
     }
 }
 
-/// The pool whose units hold `address`. It stays while its owner keeps it, who does not give it up while using it.
+/// The pool whose units hold `address`. It stays while its owner keeps it, which does not give it up while using it.
 pub(crate) fn find(address: usize) -> Option<&'static Control> {
     TABLE.iter().find_map(|slot| {
         // SAFETY: taken from the table before it is freed.

@@ -5,7 +5,7 @@ use shunt_sys::{calls, libc};
 
 /// What memory that is handed to others cannot do any more: change its size, or its seals.
 const SIZE_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-/// F_SEAL_FUTURE_WRITE: whoever maps it from now on can read it, whatever its descriptor says.
+/// F_SEAL_FUTURE_WRITE: a process that maps it from now on can read it, whatever its descriptor says.
 const READ_ONLY: i32 = 0x10;
 
 /// Seals a pool that its owner has mapped already.

@@ -1,6 +1,6 @@
-//! What a process tells of its regions to whoever may inspect it: how often each limit made an output a copy.
+//! What a process tells of its regions to a process that may inspect it: how often each limit made an output a copy.
 //!
-//! The counts lie in a memfd of this name, which the process has open and nobody else: `shunt why` finds it there and reads it.
+//! The counts lie in a memfd of this name, which the process has open and no other: `shunt why` finds it there and reads it.
 
 use crate::limit::Limit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

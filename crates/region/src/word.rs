@@ -12,7 +12,7 @@ const INPUT: u64 = 1 << 16;
 const INPUTS: u64 = 0xff << 16;
 const STATE_SHIFT: u32 = 24;
 const STATE: u64 = 0xf << STATE_SHIFT;
-/// Its bytes are not to be seen by whoever gets it next.
+/// Its bytes are not to be seen by the process that gets it next.
 const POISONED: u64 = 1 << 28;
 const GENERATION_SHIFT: u32 = 32;
 

@@ -146,7 +146,7 @@ fn is_time_to_move() -> bool {
     clock::monotonic_ns() >= home::move_next().load(Ordering::Relaxed)
 }
 
-/// Nobody can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
+/// No client can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
 fn can_move(listener: &Socket) -> bool {
     listener.listening.inode.load(Ordering::Relaxed) != 0
 }

@@ -22,7 +22,7 @@ pub use shunt_station::paths;
 /// The one stream of such a station.
 pub(crate) const STREAM: Stream = 0;
 
-/// A station that nobody can reach, for the life of the process.
+/// A station that no host can reach, for the life of the process.
 #[derive(Clone, Copy)]
 pub struct Nowhere(&'static Home);
 
@@ -102,13 +102,13 @@ impl Alone {
 
     /// The program sends; gives how much of it.
     pub fn send(&self, bytes: &[u8]) -> usize {
-        // SAFETY: plain memory of ours; nobody else sends.
+        // SAFETY: plain memory of ours; no other thread sends.
         unsafe { self.socket.outgoing().send(bytes.as_ptr(), bytes.len()) }
     }
 
     /// The program receives.
     pub fn receive(&self, into: &mut [u8]) -> usize {
-        // SAFETY: plain memory of ours; nobody else receives.
+        // SAFETY: plain memory of ours; no other thread receives.
         let got = unsafe { self.socket.incoming().peek(0, into.as_mut_ptr(), into.len()) }.unwrap_or(0);
         self.socket.incoming().pass(got);
         got
@@ -143,7 +143,7 @@ impl Alone {
 
     /// The engine brings bytes; gives how many found room.
     pub fn arrives(&self, bytes: &[u8]) -> usize {
-        // SAFETY: plain memory of ours; nobody else sends.
+        // SAFETY: plain memory of ours; no other thread sends.
         let put = unsafe { self.home.far(STREAM).outgoing().send(bytes.as_ptr(), bytes.len()) };
         Rings::of(self.home).add(STREAM, stream_words::RECEIVED, put as u64);
         put

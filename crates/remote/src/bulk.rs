@@ -20,8 +20,8 @@
 //!   takes no acknowledgement any more   ══ record ══════►   each goes on by TCP behind the other's number
 //! ```
 //!
-//! The path is there all the while, and acknowledges bytes that nobody keeps. So each end takes acknowledgements only as long as the
-//! other keeps what it gets: that one has sent all when it hears LEAVE, and this one has nothing under way. If both say LEAVE
+//! The path is there all the while, and acknowledges bytes that no side keeps. So each end takes acknowledgements only as long as
+//! the other keeps what it gets: that one has sent all when it hears LEAVE, and this one has nothing under way. If both say LEAVE
 //! each does at LEAVE what the other end does. An end that knows no LEAVE returns it, and the stream stays.
 
 use super::home::Home;

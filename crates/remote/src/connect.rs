@@ -25,7 +25,7 @@ use shunt_table::sockaddr::Encoded;
 use shunt_table::{global, sockaddr};
 
 /// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
-/// does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where it waits anyway: until
+/// does not want to wait, and no agent has said that shunt is there; where it does not want to wait; where it waits anyway: until
 /// the third question met silence, which is then remembered.
 const ASKED: [u64; 3] = [2_000_000, 10_000_000, 120_000_000];
 /// How long `connect` waits for OPENED (ns). No SYN shows the mark before: others could read it, and be the first to reserve.

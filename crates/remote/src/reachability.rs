@@ -379,8 +379,8 @@ fn agent_runs(interface: &str) -> bool {
     is_met(&name[..length], SOCK_SEQPACKET)
 }
 
-/// Whether a socket of that kind is at a name, if only one that takes no more connections at the moment, or no messages of ours: anybody
-/// may hold the name that says only that there are agents.
+/// Whether a socket of that kind is at a name, if only one that takes no more connections at the moment, or no messages of ours: any
+/// process may hold the name that says only that there are agents.
 fn is_met(name: &[u8], kind: i32) -> bool {
     let (address, length) = shunt_table::sockaddr::abstract_name(name);
     let Ok(fd) = calls::socket(AF_UNIX, kind | SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) else { return false };

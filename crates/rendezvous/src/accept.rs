@@ -71,7 +71,8 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         let asked = core::mem::replace(&mut ask, true);
         match found {
             Err(Errno(libc::EAGAIN)) if asked && shared_server::comes(listener) => {}
-            // Whoever poll told of a client that was none serves others in this thread: it must not be made to wait for the next.
+            // A program that poll told of a client that was none serves others in this thread: it must not be made to wait for
+            // the next.
             Err(Errno(libc::EAGAIN))
                 if asked && core::mem::take(&mut told) && ACCEPTORS.sent_away.load(Ordering::Relaxed) != sent_away =>
             {
@@ -89,7 +90,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     }
 }
 
-/// Tries all queues once for a thread that was woken alone: the client that woke it is nobody else's ([`sleep`]).
+/// Tries all queues once for a thread that was woken alone: the client that woke it is no other thread's ([`sleep`]).
 unsafe fn queues_first(
     fd: i32,
     listener: &Socket,
@@ -130,7 +131,7 @@ unsafe fn once(
                 other => other,
             }
         } else {
-            // The kernel has the last word: it says EMFILE before it looks whether anybody waits.
+            // The kernel has the last word: it says EMFILE before it looks whether a client waits.
             match from_shunt(listener, address, length, flags, turn) {
                 Err(Errno(libc::EAGAIN)) => from_kernel(fd, listener, address, length, flags, false),
                 other => other,
@@ -139,8 +140,8 @@ unsafe fn once(
     }
 }
 
-/// Whether one look at all queues of a listener that others have, too, finds nobody, nor anything to hear about. Such a look is what most of a
-/// herd come to that a client has woken.
+/// Whether one look at all queues of a listener that others have, too, finds no client, nor anything to hear about. Such a look is what most
+/// of a herd come to that a client has woken.
 pub fn nobody(fd: i32, listener: &Socket) -> bool {
     let [rendezvous, bells] = queues(listener);
     let ask = |fd: i32, events: i16| pollfd { fd, events, revents: 0 };
@@ -152,7 +153,7 @@ pub fn nobody(fd: i32, listener: &Socket) -> bool {
 }
 
 /// Whether there is anything to accept from, or to hear about, `queue`. accept(2) makes a socket and a file before it looks, and
-/// throws them away when nobody waits: five times as expensive.
+/// throws them away when no client waits: five times as expensive.
 pub(super) fn anyone(queue: i32) -> bool {
     calls::poll_one(queue, libc::POLLIN, 0) != Ok(0)
 }
@@ -179,7 +180,7 @@ unsafe fn from_kernel(
     Ok(accepted as isize)
 }
 
-/// What accept(2) says when nobody waits: EMFILE, where there is no number for whoever might come.
+/// What accept(2) says when no client waits: EMFILE, where there is no number for one that might come.
 fn nobody_came(fd: i32, listener: &Socket) -> Errno {
     // A number is the first thing that accept(2) wants, before it finds that this is no socket. Another thread could have given this one's
     // number to a socket since.
@@ -257,7 +258,7 @@ impl Accepted {
     }
 }
 
-/// A client that waits in one of shunt's own queues, and its address, for whoever carries it elsewhere.
+/// A client that waits in one of shunt's own queues, and its address, for the process that carries it elsewhere.
 pub fn waiting(listener: &Socket) -> Option<(i32, Address)> {
     let flags = libc::SOCK_CLOEXEC;
     // Clients offer in memory first, and come through the rendezvous when they have nothing left to offer.
@@ -285,8 +286,9 @@ pub fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     }
 }
 
-/// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and
-/// who sends without waiting would not notice. Where other processes may accept from the listener, the queue stays theirs.
+/// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and a
+/// client that sends without waiting would not notice. Where other processes may accept from the listener, the queue stays
+/// theirs.
 pub fn refuse_waiting(listener: &Socket) {
     deferred::listener_ends(listener);
     if listener.has(flag::LISTENER_SHARED) || listener.private_fd.load(Ordering::Relaxed) < 0 {

@@ -40,7 +40,7 @@ impl Account for Claim<'_> {
 /// that is none.
 ///
 /// # Errors
-/// EMFILE: there is none, and nobody slept. Those of `sleep`.
+/// EMFILE: there is none, and no thread slept. Those of `sleep`.
 pub fn during<T>(no_socket: i32, sleep: impl FnOnce() -> Result<T>) -> Result<T> {
     if global::single_threaded() {
         // The number is the first thing that the kernel's accept wants.

@@ -23,7 +23,7 @@ const PIECE: usize = 2048;
 pub(crate) enum Found {
     /// One listener has it.
     Alone,
-    /// Nobody answered at the owner's rendezvous: a plain server.
+    /// No process answered at the owner's rendezvous: a plain server.
     Plain,
     /// The kernel is to be asked for each connection which member of a group gets it.
     Group,
@@ -91,7 +91,7 @@ pub(crate) fn remember(answer: Answer) {
     *slot = answer;
 }
 
-/// Who listens may have changed: this process listens at another port, or lives in another network namespace. Under the set-up
+/// The listeners may have changed: this process listens at another port, or lives in another network namespace. Under the set-up
 /// lock.
 pub fn forget_answers() {
     // SAFETY: the set-up lock is held.

@@ -76,13 +76,13 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
             own.receive.state.fetch_or(state::CLOSED_LATE, Ordering::AcqRel);
         }
         if (keep || held) && (fresh || !signalled) {
-            // Where the companion is kept the kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its
-            // receiving half hears nothing but the kernel. And who was not rung for bytes that were held back wakes by a bell for
-            // half of what a hang-up costs.
+            // Where the companion is kept the kernel will not hang up: a thread that sleeps must hear it from us, and a peer that
+            // shut its receiving half hears nothing but the kernel. And a sleeper that was not rung for bytes that were held back
+            // wakes by a bell for half of what a hang-up costs.
             fence(Ordering::SeqCst);
             keep &= socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
             wake::notify_by_closer(socket, fd, arm::IN | arm::OUT);
-            // A bell that nobody hears: the peer's end has gone.
+            // A bell that no process hears: the peer's end has gone.
             keep &= !socket.has(flag::HUNG_UP);
         }
         link::about_to_release(index, socket.link(), socket.channel(), socket.side());
@@ -102,7 +102,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     }
 }
 
-/// This process owns the side no longer. True: nobody does.
+/// This process owns the side no longer. True: none does.
 fn leaves(socket: &Socket) -> bool {
     let own = socket.own();
     let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
@@ -113,7 +113,7 @@ fn leaves(socket: &Socket) -> bool {
     owners <= 1 || own.orphaned(owners - 1, alive)
 }
 
-/// The process ends: as [`finish`], for a process that needs nothing afterwards. True: nobody owns the side any more. The
+/// The process ends: as [`finish`], for a process that needs nothing afterwards. True: no process owns the side any more. The
 /// caller holds both locks, and `ended` was known before it took them.
 pub fn say_end(socket: &Socket, ended: bool) -> bool {
     let last = leaves(socket);

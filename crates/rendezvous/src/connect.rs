@@ -230,7 +230,7 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
     }
 }
 
-/// False: the listener went to somebody who does not know the link, at this very moment; it is to be sent.
+/// False: the listener went to a process that does not know the link, at this very moment; it is to be sent.
 fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<bool, Reason> {
     let Setting { fd, socket, .. } = *setting;
     let began = clock::ticks();
@@ -273,7 +273,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         listener = verify(companion.0, owner)?;
         if must_send {
             // While a socket is under way in a message the kernel looks for cycles of such whenever any AF_UNIX socket is closed: the bell
-            // goes only to who has use for it.
+            // goes only to a server that has use for it.
             let both = [offer.link.fd, offer.link.bell_for_server];
             let withheld = both[1] >= 0 && header.several.load(Ordering::Acquire) != 0;
             let sent = &both[..1 + (both[1] >= 0 && !withheld) as usize];
@@ -282,8 +282,8 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         } else if header.sole.load(Ordering::Acquire) == 1 {
             link::bell_known(offer.index);
         } else {
-            // Who had the link counts those that waited before it said so, and hands them on ([`crate::listen::forward`]). Others do not
-            // know it, unless one has accepted already.
+            // A process that had the link counts those that waited before it said so, and hands them on ([`crate::listen::forward`]).
+            // Others do not know it, unless one has accepted already.
             return Ok(!claim::take_back(&page.head));
         }
         Ok(true)
@@ -320,8 +320,8 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
 /// Names that are tried.
 const NAMES: u32 = 4;
 
-/// Binds the client's companion to its name. Everybody can see the names of a link's connections, and could have those that come next:
-/// then another generation is drawn, which nobody guesses.
+/// Binds the client's companion to its name. Every process can see the names of a link's connections, and could have those that come
+/// next: then another generation is drawn, which none guesses.
 ///
 /// Errors: those of bind(2).
 fn name_companion(companion: i32, page: &ChannelPage, hello: &mut Hello) -> shunt_sys::Result<()> {

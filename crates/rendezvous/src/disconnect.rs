@@ -103,7 +103,7 @@ fn reset(socket: &Socket, fd: i32) {
     if socket.has(flag::REMOTE) {
         shunt_stream::waiting::wake::ring(socket, fd); // the pump is to tell the other host
     }
-    // Wakes whoever of ours sleeps for the companion.
+    // Wakes the threads of ours that sleep for the companion.
     let _ = calls::shutdown(fd, libc::SHUT_RD);
 }
 
@@ -133,7 +133,7 @@ fn leave_error(fd: i32, family: i32) {
     dissolve(fd);
 }
 
-/// connect(2) of a TCP socket of the kernel's to nobody.
+/// connect(2) of a TCP socket of the kernel's to no address.
 fn dissolve(fd: i32) {
     let nobody = [0u8; 16]; // AF_UNSPEC
     let _ = calls::connect(fd, nobody.as_ptr().cast(), nobody.len() as libc::socklen_t);

@@ -19,7 +19,7 @@ use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_table::table::Kind;
 
-/// The kernel's connection that is offered for a stream: whoever holds it is asked in two steps.
+/// The kernel's connection that is offered for a stream: its holder is asked in two steps.
 pub trait Given {
     /// Its descriptor. `None`: nothing was given after all.
     fn take(self) -> Option<i32>;
@@ -108,7 +108,7 @@ pub fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, rea
     status_page::count(reason);
 }
 
-/// No number is left of a socket of the kernel's that was a stream, perhaps: nobody looks at that any more.
+/// No number is left of a socket of the kernel's that was a stream, perhaps: no call looks at that any more.
 pub fn ended(next: &Socket) {
     if next.connected.stands_for.load(Ordering::Relaxed).is_null() {
         return;
@@ -122,7 +122,7 @@ pub fn ended(next: &Socket) {
     }
 }
 
-/// Nobody else gives a stream away meanwhile. `None`: a handler that interrupted the same.
+/// No other thread gives a stream away meanwhile. `None`: a handler that interrupted the same.
 pub fn alone() -> Option<Guard<'static>> {
     EXCHANGE.carrying.lock()
 }
@@ -183,7 +183,7 @@ fn begin_change() -> Option<Stays> {
     Some(Stays { _as_long: as_long, _section: section })
 }
 
-/// For a call that makes another thing of a stream to another host: nobody gives it away meanwhile, nor changes it.
+/// For a call that makes another thing of a stream to another host: no thread gives it away meanwhile, nor changes it.
 pub fn exclusively() -> impl Drop {
     struct Exclusively(Option<Unchanging>, Option<Guard<'static>>);
     impl Drop for Exclusively {
@@ -199,7 +199,7 @@ pub fn exclusively() -> impl Drop {
 pub struct Unchanging;
 
 impl Unchanging {
-    /// By who is [`alone`]. `None`: one is at work for long.
+    /// By the thread that is [`alone`]. `None`: one is at work for long.
     pub fn begin() -> Option<Unchanging> {
         EXCHANGE.leaving.store(true, Ordering::SeqCst);
         let unchanging = Unchanging;
@@ -256,10 +256,10 @@ pub fn leave<G: Given>(fd: i32, socket: &Socket, ask: impl FnOnce() -> Option<G>
     true
 }
 
-/// The step of [`leave`] that nobody sees half done.
+/// The step of [`leave`] that no other thread sees half done.
 fn taken<G: Given>(fd: i32, socket: &'static Socket, next: &'static Socket, ask: impl FnOnce() -> Option<G>) -> Option<Pending> {
     let (Ok(_receiving), Ok(_sending)) = socket.lock_both_settled() else { return None };
-    let given = ask()?; // the keeper may take its time, for which only who uses the stream waits, or would fork
+    let given = ask()?; // the keeper may take its time, for which only a thread waits that uses the stream, or would fork
     let _setup = SETUP.lock()?;
     if socket.has(flag::SHARED) {
         return None;

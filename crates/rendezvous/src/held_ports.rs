@@ -1,8 +1,8 @@
 //! Ports of accepted connections whose listener has closed.
 //!
-//! On Linux an accepted socket holds its port by itself, and nobody binds there before the last one has ended, unless both sides allow it
-//! (SO_REUSEADDR, SO_REUSEPORT). A companion is no TCP socket: while the listener lives it holds the port for all, and as it closes a TCP socket
-//! that is bound to the connections' address takes its place, with what the listener allowed.
+//! On Linux an accepted socket holds its port by itself, and no socket binds there before the last one has ended, unless both sides allow
+//! it (SO_REUSEADDR, SO_REUSEPORT). A companion is no TCP socket: while the listener lives it holds the port for all, and as it closes a TCP
+//! socket that is bound to the connections' address takes its place, with what the listener allowed.
 //!
 //! A listener that other processes have as well leaves none, nor does one whose connections other processes have taken along: each child of a
 //! server that forks for a client closes its copy, and would pay for a socket that its parent's listener makes superfluous.
@@ -59,7 +59,7 @@ pub fn listener_closes(fd: i32, listener: &Socket) {
         }
         let Some(free) = held().iter_mut().find(|held| held.fd < 0) else { return };
         if core::mem::take(&mut listens) {
-            // It closes with this descriptor. Nobody binds beside a socket that listens.
+            // It closes with this descriptor. No other socket is bound beside one that listens.
             let _ = calls::shutdown(fd, SHUT_RD);
         }
         let Ok(bound) = bound_beside(fd, listener, &address) else { return };

@@ -92,7 +92,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             note_address(socket, &bound);
             socket.private_fd.store(unix, Ordering::Release);
             shunt_link::fd_reserve::begin();
-            // Before the kernel listens: who can connect finds the station.
+            // Before the kernel listens: a client that can connect finds the station.
             crate::carriers::listens(fd, status.st_ino, &bound);
             Ok(())
         }
@@ -221,8 +221,8 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     }
 }
 
-/// The kernel does not listen any more (shutdown, or connect to AF_UNSPEC), but the socket stays: clients that nobody
-/// accepted see a reset (inet_csk_listen_stop), and listen may be called again.
+/// The kernel does not listen any more (shutdown, or connect to AF_UNSPEC), but the socket stays: clients that were not accepted
+/// see a reset (inet_csk_listen_stop), and listen may be called again.
 pub fn stopped(fd: i32, socket: &'static Socket) {
     if calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(0) {
         return;
@@ -231,12 +231,12 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
     left(fd, socket);
 }
 
-/// Who waits in the rendezvous is refused, though others may hold it: TCP resets them all. Without a word, as
+/// A client that waits in the rendezvous is refused, though others may hold it: TCP resets them all. Without a word, as
 /// [`crate::accept::refuse_waiting`], which takes each in, would retire what is about to cease.
 fn hang_up_on_waiting(socket: &Socket) {
     let rendezvous = socket.private_fd.load(Ordering::Acquire);
     let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR);
-    // Nobody comes any more, and where nobody is left accept does not wait.
+    // No client comes any more, and where none is left accept does not wait.
     while let Ok(waiting) = calls::accept4(rendezvous, core::ptr::null_mut(), core::ptr::null_mut(), libc::SOCK_CLOEXEC) {
         let _ = calls::close(waiting);
     }

@@ -9,14 +9,14 @@
 //! ```
 //!
 //! Either the sleeper's check sees what the waker published, or the waker sees the flag (Dekker). The full fence that
-//! this asks of the waker, on each send, is moved to the sleeper, who has time: membarrier(2) makes every processor that
+//! this asks of the waker, on each send, is moved to the sleeper, which has time: membarrier(2) makes every processor that
 //! runs a registered process execute one. Where that is not available, [`LinkHeader`] says so and the waker fences.
 //!
 //! A side that sleeps often would pay for many barriers. It sets [`arm::FENCE`] beside its conditions, once with a barrier;
 //! from then on its peer fences after each send, and the sleeper needs none. A side that stays awake takes it back.
 //!
-//! A waker may be killed between any two steps. Where other processes share his side, and go on, he rings first and takes the
-//! conditions then ([`Due`]): if he does not come to it they stay armed, and the next who looks rings.
+//! A waker may be killed between any two steps. Where other processes share its side, and go on, it rings first and takes the
+//! conditions then ([`Due`]): if it does not come to it they stay armed, and the next waker that looks rings.
 //!
 //! [`LinkHeader`]: shunt_segment::link::LinkHeader
 
@@ -30,8 +30,8 @@ pub fn arm(wait: &Wait, conditions: u32) -> bool {
     arm_with(wait, conditions, false) & arm::FENCE == 0
 }
 
-/// As [`arm()`], by one who can look for himself soon ([`arm::LOOKS`]). The second: the peer relies on such looks now, this sleeper's
-/// as well. It does not where somebody slept for input before, who may not look.
+/// As [`arm()`], by a sleeper that can look for itself soon ([`arm::LOOKS`]). The second: the peer relies on such looks now, this
+/// sleeper's as well. It does not where another thread slept for input before, which may not look.
 #[inline]
 pub fn arm_to_look(wait: &Wait, conditions: u32) -> (bool, bool) {
     let armed = arm_with(wait, conditions, conditions & INPUT != 0);
@@ -81,7 +81,7 @@ const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
 /// What a waker leaves when it takes the conditions.
 const LASTING: u32 = FENCES | arm::STAMP | arm::ALWAYS | !(arm::ONE_ARMING - 1);
 
-/// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
+/// The waker's question after publishing: does a thread sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
 pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
     may_ask(wait, conditions) && take(wait, conditions)
@@ -115,8 +115,8 @@ pub fn due(wait: &Wait, conditions: u32) -> Option<Due> {
 }
 
 impl Due {
-    /// It was rung: takes the conditions that were armed before, unless anything changed: somebody may have been woken
-    /// already and sleep anew, for whom nobody has rung.
+    /// It was rung: takes the conditions that were armed before, unless anything changed: a sleeper may have been woken already
+    /// and sleep anew, for which no waker has rung.
     pub fn rung(self, wait: &Wait) {
         let Due { armed } = self;
         let _ = wait.armed.compare_exchange(armed, armed & LASTING, Ordering::SeqCst, Ordering::Relaxed);
@@ -136,8 +136,8 @@ pub fn ask_for_stamps(wait: &Wait) {
     }
 }
 
-/// Whoever takes a flag away rings, whatever flag it is: since the look, another waker may have rung for what we saw,
-/// and a sleeper may have armed another condition, which nobody else would ring for any more.
+/// The waker that takes a flag away rings, whatever flag it is: since the look, another waker may have rung for what we saw,
+/// and a sleeper may have armed another condition, which no other one would ring for any more.
 #[cold]
 #[inline(never)]
 pub fn take(wait: &Wait, conditions: u32) -> bool {
@@ -158,15 +158,15 @@ pub fn ask_always(wait: &Wait, on: bool) {
     }
 }
 
-/// Whether `conditions` are still armed: nobody rang since.
+/// Whether `conditions` are still armed: no waker rang since.
 #[inline]
 pub fn is_armed(wait: &Wait, conditions: u32) -> bool {
     wait.armed.load(Ordering::Relaxed) & conditions == conditions
 }
 
-/// This side is awake again and will look for itself: spares the peer its bells. Only for conditions that nobody else
-/// armed who still sleeps: another sleeper's would be taken away unheard. A set arms with [`arm::SET_SHIFT`], and
-/// disarms when it is the only set of the socket and nobody else sleeps in it.
+/// This side is awake again and will look for itself: spares the peer its bells. Only for conditions that no other thread armed
+/// which still sleeps: another sleeper's would be taken away unheard. A set arms with [`arm::SET_SHIFT`], and disarms when it is
+/// the only set of the socket and no other thread sleeps in it.
 #[inline]
 pub fn disarm(wait: &Wait, conditions: u32) {
     if wait.armed.load(Ordering::Relaxed) & conditions != 0 {
@@ -174,8 +174,9 @@ pub fn disarm(wait: &Wait, conditions: u32) {
     }
 }
 
-/// One who slept alone is awake, and takes `conditions` back. True: another has begun to sleep meanwhile, whose announcement may
-/// be gone with it, and for whom nobody may have rung since; he is to be woken. To announce it anew would be too late.
+/// A thread that slept alone is awake, and takes `conditions` back. True: another has begun to sleep meanwhile, whose
+/// announcement may be gone with it, and for which no waker may have rung since; it is to be woken. To announce it anew would be
+/// too late.
 #[must_use]
 pub fn take_back(wait: &Wait, conditions: u32) -> bool {
     if wait.sleepers.load(Ordering::SeqCst) != 1 {

@@ -1,8 +1,8 @@
 //! Threads that sleep on one companion, and the one of them that takes the bells off it.
 //!
-//! All of them are woken by one bell, but each looks at the companion again before he goes: bells must not vanish before he
-//! has, nor a bell that was rung for him meanwhile. So a sleeper is counted; who takes bells does so when nobody else is, and
-//! keeps others from falling asleep.
+//! All of them are woken by one bell, but each looks at the companion again before it goes: bells must not vanish before it has,
+//! nor a bell that was rung for it meanwhile. So a sleeper is counted; a thread that takes bells does so when no other one is,
+//! and keeps others from falling asleep.
 //!
 //! ```text
 //! sleeper                                 taker, counted as well
@@ -12,9 +12,9 @@
 //!   count -= 1                              taking = 0
 //! ```
 //!
-//! Either the sleeper sees that bells are taken, or the taker sees the sleeper (Dekker): what is taken was rung for nobody who
-//! sleeps. Who leaves is not counted while he waits for his next attempt. Those who were woken leave as soon as they get a
-//! processor; until the bells are taken nobody sleeps on, so the taker comes to his turn.
+//! Either the sleeper sees that bells are taken, or the taker sees the sleeper (Dekker): what is taken was rung for no thread
+//! that sleeps. One that leaves is not counted while it waits for its next attempt. Those that were woken leave as soon as they
+//! get a processor; until the bells are taken none sleeps on, so the taker comes to its turn.
 
 use shunt_segment::sync::{AtomicU32, Ordering};
 
@@ -25,7 +25,7 @@ pub struct BellConsumer {
     taking: AtomicU32,
 }
 
-/// Looks in which whoever came while bells are taken is gone again.
+/// Looks in which a thread that came while bells are taken is gone again.
 #[cfg(not(loom))]
 const LOOKS: u32 = 64;
 /// The same; a model has patience enough.
@@ -38,7 +38,7 @@ impl BellConsumer {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The caller is awake. The gate may have been reset since he came.
+    /// The caller is awake. The gate may have been reset since it came.
     pub fn leave(&self) {
         let _ = self.sleepers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
     }
@@ -48,13 +48,13 @@ impl BellConsumer {
         self.sleepers.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody takes bells: then who has entered must leave.
+    /// Whether a thread takes bells: then one that has entered must leave.
     pub fn is_taking(&self) -> bool {
         self.taking.load(Ordering::SeqCst) != 0
     }
 
-    /// Calls `take`, which takes bells, if nobody may be asleep but the caller, who has entered `mine` times. False: the caller
-    /// is to leave.
+    /// Calls `take`, which takes bells, if no thread may be asleep but the caller, which has entered `mine` times. False: the
+    /// caller is to leave.
     pub fn when_all_heard(&self, mine: u32, take: impl FnOnce()) -> bool {
         if self.taking.swap(1, Ordering::SeqCst) != 0 {
             return false;
@@ -70,7 +70,7 @@ impl BellConsumer {
         alone
     }
 
-    /// In the child after fork: nobody sleeps.
+    /// In the child after fork: no thread sleeps.
     pub fn reset(&self) {
         self.sleepers.store(0, Ordering::SeqCst);
         self.taking.store(0, Ordering::SeqCst);

@@ -9,13 +9,13 @@
 //!    no: OPEN to none, the kernel connects
 //! ```
 //!
-//! An acceptor that waits in poll or in a set takes nothing: it tells its program that somebody is there. It says so in the word, one
+//! An acceptor that waits in poll or in a set takes nothing: it tells its program that a client is there. It says so in the word, one
 //! acceptor for each bid, and the client waits longer. If the program does not accept all the same, the client says that it is
 //! on its way through the kernel (COMING) until it has arrived there: what was told stays true.
 //!
-//! One compare-and-swap is accept. What the client withdraws nobody has, so a bid never waits for an acceptor that is busy, and
-//! none that was killed takes a connection with it but the one that it has accepted. An acceptor may still be about to find that out
-//! when the client lends the channel anew: whoever changes the word that says that the pair is idle has it.
+//! One compare-and-swap is accept. What the client withdraws no acceptor has, so a bid never waits for an acceptor that is busy,
+//! and none that was killed takes a connection with it but the one that it has accepted. An acceptor may still be about to find that
+//! out when the client lends the channel anew: the side that changes the word that says that the pair is idle has it.
 
 use shunt_segment::bid::Bid;
 use shunt_segment::channel::{release, Side};
@@ -55,9 +55,9 @@ pub fn is_told(bid: &Bid) -> bool {
 pub enum Closed {
     /// The pair of this channel was taken.
     Taken(usize),
-    /// Nobody has it.
+    /// No acceptor has it.
     InVain,
-    /// Nobody has it, but somebody's program was told: [`arrived`] follows.
+    /// No acceptor has it, but the program of one was told: [`arrived`] follows.
     Told,
 }
 

@@ -8,12 +8,12 @@
 //!   takes back: OFFERED to FREE                another generation by now? then OFFERED again: it is not what was meant
 //! ```
 //!
-//! The server has found a companion for one generation: with another's the client would speak to nobody.
+//! The server has found a companion for one generation: with another's the client would speak to no process.
 
 use shunt_segment::channel::{life, Head};
 use shunt_segment::sync::Ordering;
 
-/// The client lends the channel, which nobody offers, to a connection with a companion of its own.
+/// The client lends the channel, which is not offered, to a connection with a companion of its own.
 pub fn renew(head: &Head) -> u32 {
     let generation = head.generation.load(Ordering::Relaxed).wrapping_add(1);
     head.pair.store(generation, Ordering::Relaxed);
@@ -41,7 +41,7 @@ pub fn is_offered(head: &Head, generation: u32) -> bool {
     head.state.load(Ordering::Acquire) == life::OFFERED && head.generation.load(Ordering::Acquire) == generation
 }
 
-/// The server takes the offer of `generation`. False: it was taken back, or by somebody else.
+/// The server takes the offer of `generation`. False: it was taken back, or taken by another process.
 pub fn accept(head: &Head, generation: u32) -> bool {
     if head.generation.load(Ordering::Acquire) != generation || !change(head, life::OFFERED, life::ACCEPTED) {
         return false;

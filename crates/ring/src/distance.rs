@@ -1,9 +1,9 @@
 //! Which stores bring long messages and streams to a reader on another processor soonest.
 //!
 //! A plain store asks for the line that the reader still has. Between near processors that is the cheapest way, as the
-//! line stays in a cache they share; between distant ones it is what a copy takes its time for, and stores that go
-//! past the caches ask nobody. How far apart two processors are nobody tells a program, and in a virtual machine it
-//! changes while it runs: so a sender times its chunks.
+//! line stays in a cache they share; between distant ones it is what a copy takes its time for, and stores that go past the
+//! caches ask no other one. How far apart two processors are a program is not told, and in a virtual machine it changes while it
+//! runs: so a sender times its chunks.
 //!
 //! Plain stores show what they can do only when the lines of a whole ring are in the caches again, so they are tried for
 //! two laps, of which the second counts. Tries that fail become rare.

@@ -1,7 +1,7 @@
 //! Datagrams through shared memory: many senders, one total order, any owner of the socket receives.
 //!
 //! Senders exclude each other by a lock that survives its owner. Receivers hold none: they copy a record and then move
-//! the head past it by compare-and-swap; who loses has copied in vain. A sender that finds the gate shut after it has
+//! the head past it by compare-and-swap; a receiver that loses has copied in vain. A sender that finds the gate shut after it has
 //! published takes its record back by the same compare-and-swap and uses the kernel instead, so a receiver that shuts
 //! the gate, looks once more, and finds nothing may sleep in the kernel: nothing will lie here while it does.
 //!

@@ -4,8 +4,8 @@
 //! first and then moves the head by compare-and-swap, so no lock is held while bytes are read; one step may go past
 //! several records. A record is what an sk_buff is in the kernel's queue.
 //!
-//! What makes the order exact is kept by the callers: nobody writes here while the kernel's queue holds anything of the
-//! same direction, and nobody reads the kernel's queue before the gate is shut and the ring empty.
+//! What makes the order exact is kept by the callers: none writes here while the kernel's queue holds anything of the same
+//! direction, and none reads the kernel's queue before the gate is shut and the ring empty.
 
 use crate::inbox::{record_length, Inbox, Posted, V4_HEADER};
 use crate::lock;
@@ -43,7 +43,7 @@ pub struct Seen {
 }
 
 impl Inbox {
-    /// Whether the gate is open: nobody sleeps, and nobody needs the kernel.
+    /// Whether the gate is open: no receiver sleeps, and none needs the kernel.
     #[inline(always)]
     pub fn is_open(&self) -> bool {
         self.header().gate.load(Ordering::Acquire) & gate::OPEN != 0
@@ -99,7 +99,7 @@ impl Inbox {
         self.word(tail).swap(tail | mark::PRESENT, Ordering::SeqCst); // publish
         let after = header.gate.load(Ordering::SeqCst); // look at the gate
         if after & gate::OPEN == 0 {
-            // Whoever shut it looks once more; if nothing older lies here, that look may have come before our bytes.
+            // The receiver that shut it looks once more; if nothing older lies here, that look may have come before our bytes.
             let back = header.head.compare_exchange(tail, next, Ordering::SeqCst, Ordering::Acquire).is_ok();
             drop(held);
             return if back { self.turned_away() } else { Put::Done };
@@ -251,7 +251,7 @@ impl Inbox {
         self.header().head.compare_exchange(seen.head, seen.next, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether nobody took anything since: what was copied is what stands there.
+    /// Whether no receiver took anything since: what was copied is what stands there.
     pub fn is_still(&self, seen: &Seen) -> bool {
         self.header().head.load(Ordering::SeqCst) == seen.head
     }

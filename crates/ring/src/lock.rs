@@ -30,7 +30,7 @@ pub fn acquire<'a>(word: &'a AtomicU32, me: u32, alone: bool, pause: impl FnMut(
     contended(word, me, pause)
 }
 
-/// Takes `word` for thread `me` if nobody holds it.
+/// Takes `word` for thread `me` if no thread holds it.
 pub fn try_acquire(word: &AtomicU32, me: u32) -> Option<Held<'_>> {
     word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Held { word })
 }

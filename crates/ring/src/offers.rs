@@ -10,7 +10,7 @@
 //!
 //! So the bell is readable whenever an offer waits, which is what poll(2) on a listener means; and a client rings nothing
 //! while a bell that it rang before is there, unless the server wants to hear of each ([`ring_each`]). How long bells stay is
-//! the server's affair: a busy one that takes them off before it sleeps hears of hardly any. Whoever reports a listener as
+//! the server's affair: a busy one that takes them off before it sleeps hears of hardly any. A thread that reports a listener as
 //! ready looks into the queue.
 
 use shunt_segment::offers::Offers;
@@ -125,7 +125,7 @@ pub fn took_bells(offers: &Offers, spent: u32, found: u32) {
     offers.taken.bells.store(offers.taken.bells.load(Ordering::Relaxed).wrapping_sub(late), Ordering::Relaxed);
 }
 
-/// The server accepts up to `backlog` waiting offers from now on; 0: it stops, and whoever saw that has not offered, or
+/// The server accepts up to `backlog` waiting offers from now on; 0: it stops, and a client that saw that has not offered, or
 /// sees [`Offered::Closed`], or its offer is seen by the caller's look at [`waiting`] afterwards.
 pub fn set_backlog(offers: &Offers, backlog: u32) {
     offers.taken.backlog.store(backlog, Ordering::Release);
@@ -143,7 +143,7 @@ pub fn rings_each(offers: &Offers) -> bool {
     offers.taken.each.load(Ordering::Relaxed) != 0
 }
 
-/// The server begins with a queue that was another's, or that nobody served for a while.
+/// The server begins with a queue that was another's, or that was not served for a while.
 pub fn begin(offers: &Offers, backlog: u32) {
     offers.taken.count.store(offers.published.count.load(Ordering::Acquire), Ordering::Relaxed);
     offers.taken.bells.store(offers.published.rung.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -59,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// Whether a look for `length` bytes is best put off: once, so who does it says [`Pace::forget`].
+    /// Whether a look for `length` bytes is best put off: once, so a thread that does it says [`Pace::forget`].
     #[inline(always)]
     pub fn is_ahead(&self, length: usize) -> bool {
         self.piece.load(Relaxed) == length as u32 | EMPTIED

@@ -14,7 +14,7 @@
 
 use shunt_segment::sync::{fence, AtomicU32, Ordering};
 
-/// Nobody gets in any more; beside the count.
+/// No ringer gets in any more; beside the count.
 const SHUT: u32 = 1 << 31;
 
 /// Of one socket in one process. All-zero is a fresh one.
@@ -44,12 +44,12 @@ impl Passage {
         }
     }
 
-    /// Nobody rings any more. False: somebody still does, to be asked again.
+    /// No ringer gets in any more. False: one is still inside, to be asked again.
     pub fn shut(&self) -> bool {
         self.inside.fetch_or(SHUT, Ordering::SeqCst) & !SHUT == 0
     }
 
-    /// Nobody is inside: in the child after fork, and in a fresh object, which may have been the parent's.
+    /// No ringer is inside: in the child after fork, and in a fresh object, which may have been the parent's.
     pub fn reset(&self) {
         self.inside.store(0, Ordering::Relaxed);
     }

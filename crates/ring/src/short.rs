@@ -3,7 +3,7 @@
 //! What a round trip waits for is what a sender does before its announcement and what a receiver does behind it. So the
 //! order of stores is part of the design. The peer watches the post's line: all stores to it come together, the
 //! announcement last. Bytes that stand beside the word follow into the ring *after* that, while the line is on its way.
-//! Nobody misses them there: as long as the word tells of inline bytes, these are all that wait ([`Pipe::beside`]), and
+//! No receiver misses them there: as long as the word tells of inline bytes, these are all that wait ([`Pipe::beside`]), and
 //! the next word is stored behind them.
 
 use crate::copy::Ring;
@@ -120,8 +120,8 @@ impl Pipe<'_> {
         streamed.past_caches()
     }
 
-    /// Behind a short message of `length` bytes: where one length of a stream of such ends, its time is taken. Nobody waits for
-    /// that any more.
+    /// Behind a short message of `length` bytes: where one length of a stream of such ends, its time is taken. No thread waits
+    /// for that any more.
     pub fn take_time(&self, length: usize) {
         let position = self.announced() & POSITION;
         let ends = length >= TIMED && position & (LENGTH - 1) < length as u64;

@@ -7,16 +7,16 @@
 //!   written += 1                           known + waiting > rung?  taken += what it took > rung?
 //! ```
 //!
-//! `written <= taken + waiting <= rung`, but for what is in a taker's hands. A waker counts before he writes, and a taker after
-//! he took, so whoever is stopped or killed between two steps, however many they are, leaves that sum too small: *more than were
-//! rung* is never an honest side's doing. This asks three things of everybody else:
+//! `written <= taken + waiting <= rung`, but for what is in a taker's hands. A waker counts before it writes, and a taker after
+//! it took, so threads that are stopped or killed between two steps, however many they are, leave that sum too small: *more than
+//! were rung* is never an honest side's doing. This asks three things of all others:
 //!
-//! - Nobody but who took raises `taken`. Bells that were counted and will never come ([`Tally::owed`] stays high) are each
+//! - Only the thread that took raises `taken`. Bells that were counted and will never come ([`Tally::owed`] stays high) are each
 //!   process's own affair: set to what lies there, the count would take those for foreign that are on their way.
 //! - The count is read before the companion is looked at, and `rung` behind that.
-//! - A waker counts and writes while the channel is his connection's ([`crate::passage`]): a late step would be the next one's.
+//! - A waker counts and writes while the channel is its connection's ([`crate::passage`]): a late step would be the next one's.
 //!
-//! *Fewer than were written* is certain only where nobody takes at the same time.
+//! *Fewer than were written* is certain only where no thread takes at the same time.
 
 use shunt_segment::channel::Side;
 use shunt_segment::sync::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ pub struct Tally<'a> {
     taken: &'a AtomicU32,
 }
 
-/// What the waker had counted before somebody looked at the companion.
+/// What the waker had counted before a thread looked at the companion.
 #[derive(Clone, Copy)]
 pub struct Before {
     written: u32,
@@ -51,7 +51,7 @@ impl<'a> Tally<'a> {
         rang
     }
 
-    /// The same by an urgent byte, which the kernel may drop before anybody takes it.
+    /// The same by an urgent byte, which the kernel may drop before a thread takes it.
     pub fn ring_urgent(self, write: impl FnOnce() -> bool) -> bool {
         self.rung.fetch_add(1, Ordering::Release);
         let rang = write();
@@ -88,7 +88,8 @@ impl<'a> Tally<'a> {
         count.wrapping_sub(self.rung.load(Ordering::Acquire)) as i32 <= 0
     }
 
-    /// Bells that had been written before, and are not there: the companion was found empty, and nobody takes at the same time.
+    /// Bells that had been written before, and are not there: the companion was found empty, and no thread takes at the same
+    /// time.
     pub fn missing(self, before: Before) -> u32 {
         positive(before.written.wrapping_sub(self.taken.load(Ordering::Relaxed)))
     }

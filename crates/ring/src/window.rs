@@ -1,6 +1,6 @@
 //! Where a process has mapped the largest rings of a direction.
 //!
-//! They lie in a part of the link that nobody maps before it is used. A [`Pipe`] cannot map it, being below the system
+//! They lie in a part of the link that no process maps before it is used. A [`Pipe`] cannot map it, being below the system
 //! calls: a sender that wants to grow leaves a request here and sends less than it was asked to; a receiver gets
 //! [`Trouble::Unmapped`]. Their caller maps the window and tries again.
 //!
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// One direction's window as this process has it: private memory.
 pub struct Window {
     base: AtomicPtr<u8>,
-    /// How long parts are best written in the rings of the base, which somebody's caches hold.
+    /// How long parts are best written in the rings of the base, which a processor's caches hold.
     pub(crate) in_base: Distance,
     /// And how in the larger ones.
     pub(crate) in_window: Distance,
@@ -87,7 +87,7 @@ impl Window {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// It is mapped at `base`, for as long as anybody may use it.
+    /// It is mapped at `base`, for as long as a thread may use it.
     pub fn set(&self, base: *mut u8) {
         self.base.store(base, Ordering::Release);
     }

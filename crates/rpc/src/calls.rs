@@ -8,7 +8,7 @@
 //! | `Abandoned` | `Free`: pieces of the window come back | - | `Free` |
 //! | `Done`, `Lost` | a stranger | `Free` | - |
 //!
-//! So a place is given to another call only when no answer to the last one can come any more: a late answer meets nobody.
+//! So a place is given to another call only when no answer to the last one can come any more: a late answer meets no call.
 
 use crate::window::{Pieces, Window, PLACES};
 use crate::wire::{flag, handler, status, Call, Head, Name, Piece, LINE};
@@ -70,7 +70,7 @@ pub(crate) struct Calls {
     pub fetches: Vec<u16>,
     /// Futures to wake when the table is not borrowed any more.
     pub wakers: Vec<Waker>,
-    /// Answers to calls that nobody made.
+    /// Answers to calls that were not made.
     pub strangers: u64,
     /// The engine's word.
     pub lost: Option<Reason>,
@@ -414,7 +414,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server answers: each place is free or is somebody's, and none is lost.
+        /// Whatever a server answers: each place is free or is a call's, and none is lost.
         #[test]
         fn no_answer_breaks_the_table(acts in proptest::collection::vec((0u8..4, any::<u64>(), 0u16..6), 1..200)) {
             let mut calls = calls();

@@ -343,7 +343,7 @@ impl Core {
         if epoll < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and of no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         for descriptor in [socket.as_raw_fd(), end.endpoint_descriptor()] {
             let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
@@ -823,7 +823,7 @@ enum Stop {
     Dead,
 }
 
-/// Somebody waits.
+/// A call that waits.
 struct Waiting {
     looks: u32,
     crowd: u32,
@@ -929,7 +929,8 @@ impl Client {
         Ok(Pending { client: self, name, until, results: PhantomData })
     }
 
-    /// Calls a procedure of which nobody wants to hear any more. It runs at most once; whether it did, nobody is told.
+    /// Calls a procedure of which the caller does not want to hear any more. It runs at most once; whether it did, the caller is
+    /// not told.
     ///
     /// # Errors
     /// [`Error`]: it was not sent.
@@ -1042,7 +1043,7 @@ impl<'c, R: Xdr> Pending<'c, R> {
 impl<R: Xdr> Future for Pending<'_, R> {
     type Output = Result<R, Error>;
 
-    /// Whoever drives the client ([`Client::progress`], on its descriptor) wakes it.
+    /// The thread that drives the client ([`Client::progress`], on its descriptor) wakes it.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.client.progress();
         let (name, until) = (self.name, self.until);

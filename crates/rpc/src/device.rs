@@ -13,7 +13,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
 
-/// Shared memory, compiled into whoever polls; and every other device, behind a table.
+/// Shared memory, compiled into the code that polls; and every other device, behind a table.
 pub enum Any {
     /// Of this host.
     Memory(Shm),

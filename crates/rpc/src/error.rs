@@ -18,7 +18,7 @@ pub enum Side {
 pub enum Ran {
     /// Not begun, and it will not be.
     No,
-    /// Nobody can tell: the call was on its way or being served.
+    /// It cannot be told: the call was on its way or being served.
     Maybe,
     /// To its end.
     Yes,

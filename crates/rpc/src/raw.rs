@@ -1,4 +1,4 @@
-//! Arguments and results that somebody else encodes and decodes: C's stubs, tools.
+//! Arguments and results that other code encodes and decodes: C's stubs, tools.
 
 use crate::client::{Client, How, Pending};
 use crate::error::Error;
@@ -50,7 +50,7 @@ impl Client {
         Ok(pending.of())
     }
 
-    /// The same, of which nobody wants to hear any more.
+    /// The same, of which the caller does not want to hear any more.
     ///
     /// # Errors
     /// [`Error`]: it was not sent.

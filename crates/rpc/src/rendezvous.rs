@@ -119,7 +119,7 @@ impl Socket {
         }
     }
 
-    /// Who connected, or listens.
+    /// The process that connected, or listens.
     pub fn process(&self) -> Option<Process> {
         let Self::Local(socket) = self else { return None };
         // SAFETY: plain data.

@@ -39,7 +39,8 @@ pub struct Options {
     pub threads: usize,
     /// Callers at most. 1,024 at first.
     pub callers: usize,
-    /// Users that may call; empty, as at first: this one, and root. Of no meaning between hosts, where whoever reaches the port may.
+    /// Users that may call; empty, as at first: this one, and root. Of no meaning between hosts, where each client that reaches the
+    /// port may.
     pub users: Vec<u32>,
     /// Any user of this host may call.
     pub everyone: bool,
@@ -80,7 +81,7 @@ fn eventfd() -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and of no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -194,14 +195,14 @@ impl Shared {
     }
 }
 
-/// Somebody who has said what it wants, for the thread that will serve it.
+/// A client that has said what it wants, for the thread that will serve it.
 struct Guest {
     socket: Socket,
     hello: Hello,
     window: Option<OwnedFd>,
 }
 
-/// Somebody who has not said it yet.
+/// A client that has not said it yet.
 struct Greeting {
     socket: Socket,
     record: [u8; RECORD_BYTES],
@@ -478,7 +479,7 @@ impl<'a, S: Service> Worker<'a, S> {
         if epoll < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and of no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let interfaces = service.interfaces();
         let (active, sleeping) = (vec![], HashMap::new());

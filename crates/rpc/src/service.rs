@@ -113,7 +113,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Who calls, and how much of its patience is left.
+/// The caller, and how much of its patience is left.
 pub struct Context<'a> {
     pub(crate) interface: &'a Interface,
     pub(crate) caller: Option<Process>,
@@ -136,7 +136,8 @@ impl<'a> Context<'a> {
         self.caller
     }
 
-    /// Whether the caller has taken the call back: nobody waits for its results. On one host it is seen while the procedure runs.
+    /// Whether the caller has taken the call back: no thread waits for its results. On one host it is seen while the procedure
+    /// runs.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.window.is_cancelled(self.name.slot, self.name.generation)

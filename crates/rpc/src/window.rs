@@ -45,7 +45,7 @@ impl Window {
         // SAFETY: a string that ends in 0.
         let descriptor =
             checked(unsafe { libc::memfd_create(c"shunt-rpc".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and of no other owner.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         // SAFETY: numbers only.
         checked(unsafe { libc::ftruncate(descriptor.as_raw_fd(), size as i64) })?;
@@ -109,7 +109,7 @@ impl Window {
     /// All of it, for the engine of a device that copies into it.
     ///
     /// # Safety
-    /// No peer has it mapped, and nobody else uses it meanwhile.
+    /// No peer has it mapped, and no other thread uses it meanwhile.
     pub unsafe fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping; the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.size) }

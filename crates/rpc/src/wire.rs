@@ -7,7 +7,7 @@ use shunt_endpoint::{Address, Tag};
 pub(crate) mod handler {
     /// A request: the call's words.
     pub const CALL: u8 = 1;
-    /// A request: the name of a call that nobody wants any more.
+    /// A request: the name of a call that its client does not want any more.
     pub const CANCEL: u8 = 2;
     /// A request: a part of a window has arrived, and its call comes behind it.
     pub const PART: u8 = 3;
@@ -24,7 +24,7 @@ pub const LINE: usize = 24;
 pub(crate) mod flag {
     /// The last word of the arguments holds four bytes.
     pub const HALF: u16 = 1;
-    /// Nobody waits for an answer.
+    /// No client waits for an answer.
     pub const ONE_WAY: u16 = 2;
     /// A word: the time by which the caller gives up, in nanoseconds. Of CLOCK_MONOTONIC where both share it, else from now on.
     pub const DEADLINE: u16 = 4;

@@ -430,7 +430,7 @@ impl<const N: usize> Xdr for Opaque<N> {
 }
 
 /// `opaque name<MOST>`, and `string name<MOST>`: C's strings have no encoding. A longer one is refused before it is
-/// sent, and by whoever decodes it.
+/// sent, and by the side that decodes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes<const BOUND: u32>(pub Vec<u8>);
 
@@ -509,7 +509,7 @@ impl<T, const BOUND: u32> std::ops::Deref for List<T, BOUND> {
     }
 }
 
-/// A quadruple: 16 bytes that nobody computes with.
+/// A quadruple: 16 bytes that are not computed with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quadruple(pub [u8; 16]);
 
@@ -553,7 +553,7 @@ tuple!(A B C D E F);
 tuple!(A B C D E F G);
 tuple!(A B C D E F G H);
 
-/// Arguments that a caller keeps. They are never decoded as references: there would be nobody to own them.
+/// Arguments that a caller keeps. They are never decoded as references: they would have no owner.
 impl<T: Xdr> Xdr for &T {
     const LEAST: usize = T::LEAST;
     const MOST: usize = T::MOST;

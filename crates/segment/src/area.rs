@@ -63,7 +63,7 @@ const fn window_size() -> usize {
 /// Size of a link's file in bytes (sparse: nothing is resident before it is used).
 pub const LINK_SIZE: usize = BASE_SIZE + CHANNELS * 2 * WINDOW_SIZE;
 
-/// Bytes of the file of a link that is closed to further connections. Nobody can make it smaller again (F_SEAL_SHRINK).
+/// Bytes of the file of a link that is closed to further connections. No process can make it smaller again (F_SEAL_SHRINK).
 pub const CLOSED_SIZE: usize = LINK_SIZE + PAGE;
 
 /// Offset in the link's file of the window of the direction that `side` of `channel` writes.

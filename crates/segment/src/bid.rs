@@ -1,7 +1,7 @@
 //! A client's bid: it waits in connect for any of several processes that accept to take one of its idle pairs.
 //!
-//! Where several processes accept from one listener nobody knows which of them will take a connection, so it cannot be offered on a
-//! companion that one of them holds. But one that waits in accept at this moment can say for itself which of its own pairs it
+//! Where several processes accept from one listener it is not known which of them will take a connection, so it cannot be offered
+//! on a companion that one of them holds. But one that waits in accept at this moment can say for itself which of its own pairs it
 //! takes. The protocol is `shunt_ring::bid`.
 
 use crate::sync::{AtomicU32, AtomicU64};

@@ -22,7 +22,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 pub mod life {
     /// Unused.
     pub const FREE: u32 = 0;
-    /// Given to a connection that nobody accepted yet.
+    /// Given to a connection that is not accepted yet.
     pub const OFFERED: u32 = 1;
     /// Accepted.
     pub const ACCEPTED: u32 = 2;

@@ -118,8 +118,8 @@ pub struct InboxHeader {
     pub owners: AtomicU32,
     /// Changes whenever the kernel may give the socket's datagrams to another one: senders ask it again.
     pub epoch: AtomicU32,
-    /// A sender used the kernel: look number this, or a later one, must find the kernel's queue empty before anybody
-    /// writes here again. 0: none did. Senders write it, which is rare.
+    /// A sender used the kernel: look number this, or a later one, must find the kernel's queue empty before a sender writes here
+    /// again. 0: none did. Senders write it, which is rare.
     pub behind: AtomicU64,
     /// See [`ask`].
     pub asks: AtomicU32,

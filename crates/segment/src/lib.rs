@@ -1,10 +1,10 @@
 //! Layouts of shared memory, and the names that lead to it.
 //!
-//! A *link* is one sealed memfd (named `shunt-link`) that a client process makes and hands to whoever accepts its
-//! connections at one listener. It holds [`CHANNELS`] *channels*; a channel is the pair of byte streams of one
-//! connection. A *process state* memfd (named `shunt-process`) tells tools what each descriptor of a process is and
-//! why. Both are read by other processes, so: no pointers, no `usize`, no `bool`, no `enum`; every field is an atomic
-//! word, every reader treats what it finds as hostile input, one cache line has one writer.
+//! A *link* is one sealed memfd (named `shunt-link`) that a client process makes and hands to the process that accepts its
+//! connections at one listener. It holds [`CHANNELS`] *channels*; a channel is the pair of byte streams of one connection. A
+//! *process state* memfd (named `shunt-process`) tells tools what each descriptor of a process is and why. Both are read by other
+//! processes, so: no pointers, no `usize`, no `bool`, no `enum`; every field is an atomic word, every reader treats what it finds
+//! as hostile input, one cache line has one writer.
 //!
 //! This crate owns offsets, sizes and codes. It does not know how bytes are moved (`shunt-ring`) or when.
 //!

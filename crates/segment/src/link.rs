@@ -1,4 +1,4 @@
-//! The header of a link: who shares it.
+//! The header of a link: the processes that share it.
 
 use crate::bid::Bid;
 use crate::offers::Offers;
@@ -56,7 +56,8 @@ pub struct LinkHeader {
     pub client: Party,
     /// The process that accepted last.
     pub server: Party,
-    /// 1: who accepted last is one of several, who have no use for the bell of the link's offers, so it is not sent with the link.
+    /// 1: the process that accepted last is one of several, which have no use for the bell of the link's offers, so it is not sent
+    /// with the link.
     pub several: AtomicU32,
     /// Connections made in memory.
     pub offers: Offers,

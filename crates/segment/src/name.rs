@@ -80,7 +80,7 @@ fn numbered(prefix: &[u8], inode: u64) -> Name {
 }
 
 /// [`Hello::link_follows`] of a connection that only brings another one, which waited in memory for its listener. In a name it may be
-/// more: one parcel of a connection may be under way with its sender's name when whoever opened it sends the next.
+/// more: one parcel of a connection may be under way with its sender's name when the process that opened it sends the next.
 pub const FOLLOWS_PARCEL: u16 = 2;
 
 /// What a client tells with its name.

@@ -69,7 +69,7 @@ pub const RECEIVERS: usize = 256;
 /// The whole state: a header and one word for each descriptor.
 #[repr(C)]
 pub struct ProcessState {
-    /// Who, and counters.
+    /// Which process, and counters.
     pub header: ProcessHeader,
     /// Per descriptor: [`row`]-coded word; 0: not a socket of ours.
     pub rows: [AtomicU32; ROWS],

@@ -19,7 +19,7 @@ pub const LONGEST: usize = 16;
 /// The options of one side.
 #[repr(C, align(64))]
 pub struct Settings {
-    /// Counts changes; odd while somebody writes.
+    /// Counts changes; odd while a thread writes.
     pub version: AtomicU32,
     /// Words in use.
     pub count: AtomicU32,
@@ -40,7 +40,7 @@ pub struct Setting {
     pub data: [u8; LONGEST],
 }
 
-/// A copy of one side's options that nobody changes.
+/// A copy of one side's options that does not change.
 pub struct Copied {
     words: [u64; WORDS],
     count: usize,
@@ -80,7 +80,7 @@ impl Settings {
         next
     }
 
-    /// The options and their version; `None` while somebody changes them.
+    /// The options and their version; `None` while a thread changes them.
     pub fn copy(&self) -> Option<(u32, Copied)> {
         let version = self.version.load(Ordering::Acquire);
         let count = (self.count.load(Ordering::Relaxed) as usize).min(WORDS);

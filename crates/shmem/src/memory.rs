@@ -68,7 +68,7 @@ pub fn free(name: &'static str, object: *mut c_void) {
     if world.size_of(object as usize).is_none() {
         fail(name, not_allocated(world, object));
     }
-    // After the end, the heap is still there, and nobody waits any more.
+    // After the end, the heap is still there, and no rank waits any more.
     if world.is_live() {
         barrier(name, world);
     }

@@ -13,7 +13,7 @@ const THREAD_MULTIPLE: c_int = 3;
 static LEVEL: AtomicI32 = AtomicI32::new(0);
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
-/// Before `main`: static data is shared while nobody uses it yet.
+/// Before `main`: static data is shared while no thread uses it yet.
 #[used]
 #[link_section = ".init_array"]
 static EARLY: extern "C" fn() = early;

@@ -108,7 +108,7 @@ fn span<T>((variables, count, _): Set<T>) -> Span {
 
 fn first<T: Word + PartialOrd>(set: Set<T>, how: c_int, values: impl Values<T>, from: usize) -> Option<usize> {
     let found = |(index, variable): &(usize, *const T)| holds(load(*variable), how, values.of(*index));
-    // Whoever asks again and again gets each in its turn.
+    // A caller that asks again and again gets each in its turn.
     let after = wanted(set).filter(|(index, _)| *index >= from).find(found);
     after.or_else(|| wanted(set).find(found)).map(|(index, _)| index)
 }

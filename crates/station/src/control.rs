@@ -35,7 +35,7 @@ pub(crate) mod handler {
     pub const LEAVE: u8 = 12;
 }
 
-/// The second word of a server's CLOSE: nobody has claimed the reservation, or the connection did not show its mark.
+/// The second word of a server's CLOSE: no process has claimed the reservation, or the connection did not show its mark.
 pub(crate) const UNCLAIMED: u64 = 1;
 
 /// An OPEN.

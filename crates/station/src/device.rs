@@ -134,7 +134,7 @@ impl Device {
         }
     }
 
-    /// Unmaps and closes what this process has of it. Nobody uses it any more, but to read the numbers of its descriptors.
+    /// Unmaps and closes what this process has of it. No thread uses it any more, but to read the numbers of its descriptors.
     ///
     /// # Safety
     /// It is never dropped.
@@ -197,7 +197,7 @@ fn lent(interface: &str, version_6: bool) -> Result<Option<Xdp>> {
     let sizes = Sizes { channels: REGISTRY as u32, depth: DEPTH, segment: 1 << 20 };
     match Xdp::attach(interface, XdpKind::Own, version_6, sizes) {
         Ok(xdp) => Ok(Some(xdp)),
-        // Nobody who serves: gone, stopped, not root's, of another version.
+        // No agent that serves: gone, stopped, not root's, of another version.
         Err(Errno(
             gone @ (libc::ECONNREFUSED
             | libc::ECONNRESET

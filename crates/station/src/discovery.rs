@@ -60,7 +60,7 @@ pub(crate) fn passed(bytes: &[u8]) -> Option<(Datagram, Address)> {
 }
 
 impl Judge {
-    /// With a secret, which is random and nobody else's.
+    /// With a secret, which is random and this judge's alone.
     pub fn new(secret: [u64; 2]) -> Judge {
         Judge { secret }
     }
@@ -70,7 +70,7 @@ impl Judge {
         [0, 1].map(|half| siphash(self.secret, &[half, a, b, asker.port.into(), nonce[0], nonce[1], slot]))
     }
 
-    /// Whether a question has a cookie that went to `asker`: he has the address.
+    /// Whether a question has a cookie that went to `asker`: it has the address.
     pub fn is_proved(&self, now: Nanoseconds, question: &Datagram, asker: &Address) -> bool {
         let slot = now / SLOT;
         let is_of = |slot| question.cookie == self.cookie(asker, question.nonce, slot);
@@ -164,8 +164,8 @@ impl Discovery {
         }
     }
 
-    /// Answers what waits, a bounded number. `knows` says whether anybody at an address is answered at all, and is told whether he has proved
-    /// to be there: anybody can send the others under any address. `listener` gives the inode of the TCP listener that would get a
+    /// Answers what waits, a bounded number. `knows` says whether an asker at an address is answered at all, and is told whether it has
+    /// proved to be there: any host can send the others under any address. `listener` gives the inode of the TCP listener that would get a
     /// connection.
     pub fn serve(
         &mut self,

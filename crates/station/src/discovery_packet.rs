@@ -1,4 +1,4 @@
-//! The gate's datagrams: one size for all, so that nobody gets more than he sent.
+//! The gate's datagrams: one size for all, so that no host gets more than it sent.
 //!
 //! ```text
 //!  0  magic "shuntgat"      8  version, kind (4 each)     16  nonce of the asker (16)    32  cookie (16)
@@ -40,7 +40,7 @@ pub const KNOWN: u32 = 2;
 pub struct Datagram {
     /// What it is.
     pub kind: Kind,
-    /// Random, the asker's: who can answer has read the question.
+    /// Random, the asker's: a host that can answer has read the question.
     pub nonce: [u64; 2],
     /// The gate's proof that the asker can be reached.
     pub cookie: [u64; 2],

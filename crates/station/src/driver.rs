@@ -67,7 +67,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Gives the lock back. True: somebody tried to take it meanwhile, so drive once more.
+    /// Gives the lock back. True: another thread tried to take it meanwhile, so drive once more.
     #[must_use]
     #[inline(always)]
     pub fn leave(mut self) -> bool {
@@ -79,7 +79,7 @@ impl<'s> Driver<'s> {
         again
     }
 
-    /// When somebody is to drive again; the largest number: nobody is.
+    /// When a thread is to drive again; the largest number: none is.
     #[inline(always)]
     fn due(&self) -> Nanoseconds {
         let mut due = self.engine.deadline().unwrap_or(Nanoseconds::MAX);
@@ -92,7 +92,7 @@ impl<'s> Driver<'s> {
         due
     }
 
-    /// The time, never before what anybody named.
+    /// The time, never before what another driver named.
     #[inline]
     pub(crate) fn time(&self, now: Nanoseconds) -> Nanoseconds {
         let known = self.shared.now.load(Relaxed);
@@ -148,12 +148,13 @@ impl<'s> Driver<'s> {
         if self.shared.arm_again.load(Relaxed) != 0 {
             self.arm_for_others();
         }
-        // What the arming has found is nobody's to wake up for any more.
+        // What the arming has found is no other sleeper's to wake up for any more.
         let more = taken == BATCH || self.shared.arm_again.load(Relaxed) != 0;
         Progress { moved: taken > 0, more, early: false, deadline: Some(self.due()).filter(|at| *at != Nanoseconds::MAX) }
     }
 
-    /// Whether only acknowledgements and clocks would be seen to: who has his bytes usually answers, and they go with that.
+    /// Whether only acknowledgements and clocks would be seen to: a reader that has its bytes usually answers, and they go with
+    /// that.
     #[inline]
     fn may_end_early(&self) -> bool {
         !self.inner.was_early
@@ -169,7 +170,7 @@ impl<'s> Driver<'s> {
         self.engine.is_busy()
     }
 
-    /// Sends what may be sent, without a look at what has arrived: for who has just given bytes.
+    /// Sends what may be sent, without a look at what has arrived: for a caller that has just given bytes.
     #[inline]
     pub fn push(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
         // What was given to the device leaves before anything is written down about it.
@@ -358,7 +359,7 @@ impl<'s> Driver<'s> {
 
     /// The reservation for the connection with these addresses, if there is one, which is not younger than the connection (`made`:
     /// when that was there at the latest), and the largest segment that the connection's SYN named (0: unknown) is its mark: it is
-    /// the caller's now. One whose mark is not shown is given back, and its client told, who asks no more for a time.
+    /// the caller's now. One whose mark is not shown is given back, and its client told, which asks no more for a time.
     pub fn claim(&mut self, four: &FourTuple, segment: u32, made: Nanoseconds) -> Option<(Stream, Token)> {
         let (stream, entry) = self.shared.reservation(four).filter(|(_, entry)| entry.since.load(Relaxed) <= made)?;
         if !entry.mark().is_shown_by(segment) {
@@ -437,7 +438,7 @@ impl<'s> Driver<'s> {
     /// A message of the caller's on a stream; false, and the pump will hear when: not now.
     fn tell_of(&mut self, now: Nanoseconds, stream: Stream, handler: u8, more: &[u64]) -> bool {
         let now = self.time(now);
-        // What nobody wants any more counts as said.
+        // What no caller wants any more counts as said.
         let Some((entry, ..)) = self.live(stream) else { return true };
         let mut words = [u64::from(entry.generation.load(Relaxed)), 0, 0];
         words[1..=more.len()].copy_from_slice(more);
@@ -549,8 +550,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// As [`Driver::release`], of a stream that was opened, by who makes the connection without its mark: the server may find the
-    /// reservation with that connection before it hears of this.
+    /// As [`Driver::release`], of a stream that was opened, by a client that makes the connection without its mark: the server
+    /// may find the reservation with that connection before it hears of this.
     pub fn release_unmarked(&mut self, now: Nanoseconds, stream: Stream) {
         if let Some(entry) = self.shared.entry(stream).filter(|entry| entry.has(flag::OURS)) {
             entry.put(flag::UNMARKED);

@@ -1,8 +1,8 @@
 //! Reservations that are over, while their connections may still come. As soon as there is a SYN, every user of the client's host can
-//! read the mark that it shows, and whoever reserved the connection anew would have it: so for a time only the same
-//! station may. Only stations of the client's host can (OPEN is believed from nobody else), so each host has a row, and where a row is
-//! full, it is its hosts whose connections are TCP's. A host's row is drawn by a secret: nobody can choose to share another one's. A host
-//! is an address, in IPv6, too: a /64 is a link, and by one row for all its hosts each would cost its neighbours theirs.
+//! read the mark that it shows, and a station that reserved the connection anew would have it: so for a time only the same
+//! station may. Only stations of the client's host can (OPEN is believed from no other host), so each host has a row, and where a row
+//! is full, it is its hosts whose connections are TCP's. A host's row is drawn by a secret: no host can choose to share another one's.
+//! A host is an address, in IPv6, too: a /64 is a link, and by one row for all its hosts each would cost its neighbours theirs.
 //!
 //! A peer that was lost comes back with another tag and is another one here: what it had reserved is refused, and if that was more
 //! than a row remembers, all that it asks for until those are over.
@@ -13,7 +13,7 @@ use shunt_am::{config::MILLISECOND, siphash, Nanoseconds};
 use crate::memory::{load2, Entry, Shared};
 use crate::{FourTuple, Refusal};
 
-/// Given up by its client, or lost: a SYN that nobody answers is repeated for 127 s (tcp_syn_retries, tcp(7)).
+/// Given up by its client, or lost: a SYN without an answer is repeated for 127 s (tcp_syn_retries, tcp(7)).
 pub(crate) const NOT_MADE: Nanoseconds = 130_000 * MILLISECOND;
 /// Closed by its client, whose SYN is not repeated any more: the connection may be on its way.
 pub(crate) const CLOSED: Nanoseconds = 1_000 * MILLISECOND;
@@ -43,7 +43,7 @@ struct Row {
     records: [Record; RECORDS],
 }
 
-/// All of them. Who has the station's lock uses it.
+/// All of them. The holder of the station's lock uses it.
 #[repr(C)]
 pub(crate) struct Spent {
     /// Until when any hold.
@@ -95,7 +95,7 @@ impl Spent {
 }
 
 impl Shared {
-    /// This reservation is over, unclaimed: for so long its connection is nobody else's.
+    /// This reservation is over, unclaimed: for so long its connection is no other station's.
     pub(crate) fn spend(&self, entry: &Entry, time: Nanoseconds) {
         let now = self.now.load(Relaxed);
         let tag = self.peer(entry.peer.load(Relaxed)).map_or(0, |peer| peer.receive.load(Relaxed));
@@ -147,13 +147,13 @@ mod tests {
         let others = (2..=10_001).filter(|host| refused(*host, 7, NOW).is_some()).count();
         assert_eq!(others, (2..=10_001).filter(|host| row(*host) == row(1)).count());
         assert!(others < 80, "{others} of 10,000 where 39 are expected");
-        // Another station of that host: now nobody's is known any more.
+        // Another station of that host: now no station's is known any more.
         spent.spend(SECRET, &four(1, 10_000), 6, NOW, NOW + NOT_MADE);
         assert_eq!([5, 6].map(|tag| refused(1, tag, NOW)), [Some(Refusal::Full); 2]);
     }
 
-    /// Against all that ever happened: nobody has a connection that another peer gave up, and who is refused without that is of a row
-    /// in which one found no room, and holds.
+    /// Against all that ever happened: no peer has a connection that another one gave up, and one that is refused without that is of
+    /// a row in which one found no room, and holds.
     #[test]
     fn any_sequence() {
         let mut dice = 0x1234_5678_9abc_def1_u64;

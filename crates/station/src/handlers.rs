@@ -11,7 +11,7 @@ use crate::{expired, Pump, Refusal, STREAMS};
 /// Reservations that may wait at once.
 const WAITING: usize = STREAMS as usize / 2;
 
-/// How long it is believed that nobody at a server claims the reservations made there.
+/// How long it is believed that no process at a server claims the reservations made there.
 const PLAIN: Nanoseconds = 30_000 * MILLISECOND;
 
 pub(crate) struct Handlers<'a> {
@@ -48,11 +48,12 @@ impl<'a> Handlers<'a> {
         }
         if let Some((old, entry)) = shared.reservation(&open.four) {
             if entry.peer.load(Relaxed) != message.peer {
-                // Another user of that host: who has made the connection is known when it is accepted, by who came first.
+                // Another user of that host: which one has made the connection is known when it is accepted, by which one came
+                // first.
                 return Err(Refusal::Source);
             }
             // The port is used again, so the connection that this one was for never came; if it comes after all, and this one is
-            // refused, it is nobody else's.
+            // refused, it is no other station's.
             shared.spend(entry, expired::CLOSED);
             shared.release(old, entry);
         }

@@ -11,11 +11,11 @@ use crate::{expired, Driver, Peer, Pump, PEERS};
 
 /// Between two looks.
 const PAUSE: Nanoseconds = 250 * MILLISECOND;
-/// A question that nobody answers, a peer that does not come up: forgotten after so long.
+/// A question without an answer, a peer that does not come up: forgotten after so long.
 const PATIENCE: Nanoseconds = 5_000 * MILLISECOND;
 /// A reservation whose connection waits in a listener's queue: a server may be busy for so long.
 const RESERVATION: Nanoseconds = 30_000 * MILLISECOND;
-/// Streams that somebody opened and does not bind are looked after for so long.
+/// Streams that a process opened and does not bind are looked after for so long.
 const ORPHAN: Nanoseconds = 10_000 * MILLISECOND;
 
 impl Driver<'_> {

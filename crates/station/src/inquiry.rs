@@ -15,13 +15,13 @@ use crate::{device, Driver, FourTuple, Peer, Pump, Refusal, Station, GATE};
 const AGAIN: Nanoseconds = 15 * MILLISECOND;
 /// Times that it is asked into silence, and times that a gate may ask for a cookie.
 const TIMES: u32 = 3;
-/// How long it is believed that nobody answers there; that the host says so (a port unreachable); that a gate knows no such
+/// How long it is believed that no gate answers there; that the host says so (a port unreachable); that a gate knows no such
 /// listener, or another reason.
 const SILENCE: Nanoseconds = 30_000 * MILLISECOND;
 const UNREACHABLE: Nanoseconds = 5_000 * MILLISECOND;
 const DENIED: Nanoseconds = 2_000 * MILLISECOND;
 
-/// A client's question. Its process asks, and nobody else; several may ask the same. It never blocks.
+/// A client's question. Its process asks, and no other one; several may ask the same. It never blocks.
 pub struct Inquiry {
     socket: Socket,
     question: Datagram,
@@ -103,7 +103,7 @@ impl Inquiry {
             match sockaddr::receive(self.socket.0, &mut bytes) {
                 Ok((length, _)) => {
                     let datagram = bytes.get(..length).and_then(Datagram::parse);
-                    // Who knows the nonce has read the question.
+                    // A gate that knows the nonce has read the question.
                     let Some(datagram) = datagram.filter(|datagram| datagram.nonce == self.question.nonce) else { continue };
                     match datagram.kind {
                         Kind::Cookie if self.cookies < TIMES => {
@@ -154,7 +154,7 @@ impl Inquiry {
     /// An answer; `None`: it leads nowhere, and another one is asked for.
     fn conclude(&mut self, station: &Station, now: Nanoseconds, answer: &Datagram) -> Option<Answer> {
         if let Some(refusal) = answer.refusal {
-            // Somebody has answered: it is the server that has no station, not the host.
+            // A gate has answered: it is the server that has no station, not the host.
             let refusal = if refusal == Refusal::NoStation { Refusal::Elsewhere } else { refusal };
             return Some(self.fail(station, now, refusal, DENIED));
         }

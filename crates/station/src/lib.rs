@@ -3,7 +3,7 @@
 //! A *station* is what a process, and those it forks, has for other hosts: an endpoint, an engine of active messages, a
 //! table of streams, and a lock that survives its owner, in sealed memory that all of them have mapped. This crate owns
 //! how stations of two hosts find each other, how a stream is opened, reserved and claimed, whose turn it is to drive, and
-//! what is done when a driver dies. It refuses to know sockets, rings, companions and how anybody sleeps: those stand above
+//! what is done when a driver dies. It refuses to know sockets, rings, companions and how threads sleep: those stand above
 //! it, in `shunt-sockets`, behind the trait [`Pump`].
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //! **A client's stream.** [`Station::known`] or an [`Inquiry`] gives a peer. [`Driver::open`] lends a stream and sends OPEN;
 //! while others drive or this one does, [`Station::opening`] goes from `Pending` to `Opened`. Then the program's TCP
 //! connection is made, the token comes by it, and [`Driver::bind`] lets bytes come. **A server's**: OPEN makes a reservation;
-//! [`Driver::claim`] gives it to who accepted the TCP connection with the same addresses; then `bind`. **The end**: each
-//! side calls [`Driver::release`] when it wants nothing more of the stream; its number is lent again when both have.
+//! [`Driver::claim`] gives it to the process that accepted the TCP connection with the same addresses; then `bind`. **The end**:
+//! each side calls [`Driver::release`] when it wants nothing more of the stream; its number is lent again when both have.
 //!
 //! **Bytes.** [`Driver::send`] copies bytes into packets; they are to be kept until [`Pump::acknowledged`] names them. What
 //! arrives is given to [`Pump::bytes`], never more than [`Driver::grant`] allowed. A path that is lost is told by

@@ -1,7 +1,7 @@
 //! The lock of those who drive: it survives its owner.
 //!
-//! The word names process and thread. Nobody waits for it on the hot path: who finds it taken leaves a mark, and its holder
-//! looks once more. It is taken from a holder only when that no longer exists; one that was stopped keeps it, because it
+//! The word names process and thread. No thread waits for it on the hot path: one that finds it taken leaves a mark, and its
+//! holder looks once more. It is taken from a holder only when that no longer exists; one that was stopped keeps it, because it
 //! would go on where it stopped.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
@@ -10,9 +10,9 @@ use shunt_sys::{process, thread};
 /// How the lock was got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Got {
-    /// From nobody.
+    /// From no holder.
     Free,
-    /// From somebody who died with it: what it guards may be half-done.
+    /// From a holder that died with it: what it guards may be half-done.
     Inherited,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn try_take(word: &AtomicU64, again: &AtomicU32) -> Option<Got> {
     }
 }
 
-/// Takes the lock if it is free, and leaves no mark: for who comes back, or can do without.
+/// Takes the lock if it is free, and leaves no mark: for a thread that comes back, or can do without.
 #[inline]
 pub(crate) fn take_if_free(word: &AtomicU64) -> Option<Got> {
     let free = word.load(Relaxed) == 0 && word.compare_exchange(0, me(), SeqCst, Relaxed).is_ok();
@@ -69,14 +69,14 @@ pub(crate) fn decline(word: &AtomicU64, got: Got) {
     word.swap(if got == Got::Inherited { ENDED } else { 0 }, SeqCst);
 }
 
-/// Gives the lock back for `holder`, if it is still his, as one that has ended with it.
+/// Gives the lock back for `holder`, if that still has it, as one that has ended with it.
 #[cold]
 pub(crate) fn abandon(word: &AtomicU64, holder: u64) {
     let _ = word.compare_exchange(holder, ENDED, SeqCst, Relaxed);
 }
 
-/// Takes the mark away, after the lock was given back; true: somebody had left one. Nobody else takes it away, so none is lost:
-/// one that was meant for a holder before costs a turn.
+/// Takes the mark away, after the lock was given back; true: another thread had left one. No other takes it away, so none is
+/// lost: one that was meant for a holder before costs a turn.
 #[inline]
 pub(crate) fn take_mark(again: &AtomicU32) -> bool {
     again.load(SeqCst) != 0 && again.swap(0, SeqCst) != 0
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(try_take(&word, &again), Some(Got::Free));
         give(&word);
         assert!(take_mark(&again));
-        // A child that has ended, and that nobody has waited for.
+        // A child that has ended, and that was not waited for.
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let number = u64::from(child.id());
         let fd = calls::pidfd_open(child.id() as i32, 0).unwrap();
@@ -114,17 +114,17 @@ mod tests {
         child.wait().unwrap();
         word.store(number << 32 | number, Relaxed);
         assert_eq!(take_from_dead(&word), Some(Got::Inherited));
-        // Who did not look at what was left half-done leaves it to the next.
+        // A holder that did not look at what was left half-done leaves it to the next.
         decline(&word, Got::Inherited);
         assert_eq!((take_if_free(&word), take_from_dead(&word)), (None, Some(Got::Inherited)));
         decline(&word, Got::Free);
         assert_eq!(take_if_free(&word), Some(Got::Free));
-        // Somebody who gave another word back.
+        // A holder that gave another word back.
         abandon(&word, me() + 1);
         assert_eq!(word.load(Relaxed), me());
         abandon(&word, me());
         assert_eq!((take_if_free(&word), take_from_dead(&word)), (None, Some(Got::Inherited)));
-        // Somebody who lives: this test's parent.
+        // A holder that lives: this test's parent.
         // SAFETY: no preconditions.
         let parent = unsafe { libc::getppid() } as u64;
         word.store(parent << 32 | parent, Relaxed);

@@ -5,7 +5,7 @@
 //!          words of the engine (page aligned)
 //! ```
 //!
-//! There are no pointers in it. All fields are atomic words; who holds the lock writes them, except where it is said
+//! There are no pointers in it. All fields are atomic words; the holder of the lock writes them, except where it is said
 //! otherwise. A state is written last when something is made, so what a killed driver left half-made is free.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -47,7 +47,7 @@ pub enum Count {
     Lost,
     /// Times that a driver was killed while it held the lock.
     Recovered,
-    /// Reservations that nobody claimed in time.
+    /// Reservations that were not claimed in time.
     Expired,
 }
 
@@ -61,11 +61,11 @@ pub(crate) struct CacheLine<T>(pub T);
 /// Words of a [`Set`].
 const ROWS: usize = STREAMS as usize / 64;
 
-/// A set of streams. Changed by who has the station's lock, unless it is said otherwise.
+/// A set of streams. Changed by the holder of the station's lock, unless it is said otherwise.
 #[repr(C)]
 pub(crate) struct Set {
     words: [AtomicU64; ROWS],
-    /// A bit for each word that may not be 0: none is missing, also when who changes the set dies in the middle.
+    /// A bit for each word that may not be 0: none is missing, also when the driver that changes the set dies in the middle.
     rows: AtomicU64,
 }
 
@@ -101,7 +101,8 @@ impl Set {
         self.rows.store(0, Relaxed);
     }
 
-    /// As [`Set::insert`], by who does not have the lock: of a set that everybody writes, and that is never asked whether it is empty.
+    /// As [`Set::insert`], by a thread that does not have the lock: of a set that every process writes, and that is never asked
+    /// whether it is empty.
     pub(crate) fn insert_unlocked(&self, stream: u32) {
         self.word(stream).0.fetch_or(1 << (stream % 64), Relaxed);
     }
@@ -167,13 +168,13 @@ pub(crate) mod flag {
     pub const RESET_SENT: u32 = 1024;
     /// Lent to a connection of ours.
     pub const OURS: u32 = 2048;
-    /// A reservation that somebody claimed.
+    /// A reservation that a process claimed.
     pub const CLAIMED: u32 = 4096;
     /// The caller needs its number, whatever becomes of the channel: `state::LOST` instead of free.
     pub const KEPT: u32 = 8192;
-    /// A reservation that nobody claims any more: CLOSE says so.
+    /// A reservation that no process claims any more: CLOSE says so.
     pub const UNCLAIMED: u32 = 16384;
-    /// One of ours whose connection does not show the mark: that nobody claims it says nothing about the server.
+    /// One of ours whose connection does not show the mark: that it is not claimed says nothing about the server.
     pub const UNMARKED: u32 = 32768;
 }
 
@@ -339,15 +340,15 @@ pub(crate) struct Shared {
     pub drawn: AtomicU64,
     /// This station's own name.
     pub identity: [AtomicU64; 2],
-    /// The newest time that anybody named.
+    /// The newest time that any driver named.
     pub now: AtomicU64,
     /// When timers of the station itself are looked at next.
     pub chores_at: AtomicU64,
-    /// Something was sent, and the device wants to be told: by whoever drives next, if it did not take it at once.
+    /// Something was sent, and the device wants to be told: by the thread that drives next, if it did not take it at once.
     pub unflushed: AtomicU32,
     /// The arming was taken back while others slept.
     pub arm_again: AtomicU32,
-    /// The endpoint's address is none of this host's any more. Written by everybody.
+    /// The endpoint's address is none of this host's any more. Written by every process.
     pub stranded: AtomicU32,
     /// A listener or an inquiry was there: chores are to be done.
     pub has_chores: AtomicU32,
@@ -358,18 +359,18 @@ pub(crate) struct Shared {
     pub wants: Set,
     pub blocked: Set,
     pub untold: Set,
-    /// Streams that are never lent again. Written by everybody.
+    /// Streams that are never lent again. Written by every process.
     pub retired: Set,
     /// Peers by the place of their channel in the endpoint's registry, plus one.
     pub by_registry: [AtomicU32; REGISTRY],
-    /// The driver: process and thread. Written by everybody.
+    /// The driver: process and thread. Written by every process.
     pub lock: CacheLine<AtomicU64>,
-    /// Somebody found the lock taken. Written by everybody.
+    /// A thread found the lock taken. Written by every process.
     pub again: CacheLine<AtomicU32>,
-    /// When somebody is to drive. Read by everybody.
+    /// When a thread is to drive. Read by every process.
     pub deadline: CacheLine<AtomicU64>,
     pub driven_at: AtomicU64,
-    /// Threads that sleep on the endpoint. Written by everybody.
+    /// Threads that sleep on the endpoint. Written by every process.
     pub sleepers: AtomicU32,
     pub listeners: [Listener; LISTENERS],
     pub contacts: [Contact; CONTACTS],
@@ -449,7 +450,7 @@ impl Memory {
     #[allow(clippy::mut_from_ref)] // the lock is the claim
     #[inline(always)]
     pub(crate) unsafe fn engine(&self) -> &mut [u64] {
-        // SAFETY: mapped for ever behind `Shared`, aligned; nobody else writes while the lock is held.
+        // SAFETY: mapped for ever behind `Shared`, aligned; no other thread writes while the lock is held.
         unsafe { core::slice::from_raw_parts_mut(self.base.add(ENGINE).cast(), self.words) }
     }
 
@@ -464,7 +465,7 @@ impl Memory {
 
     /// Puts zeros of this process's own in the mapping's place. False: there was no room for them, and nothing is there.
     pub(crate) fn blank(&self) -> bool {
-        // SAFETY: whoever has it takes any words.
+        // SAFETY: every holder of the mapping takes any words.
         unsafe { mapping::blank_at_any_price(self.base, ENGINE + self.words * 8) }
     }
 
@@ -480,7 +481,7 @@ impl Shared {
         word.store(word.load(Relaxed) + 1, Relaxed);
     }
 
-    /// A number that nobody can guess, never 0.
+    /// A number that no other process can guess, never 0.
     pub(crate) fn draw(&self) -> u64 {
         let drawn = self.drawn.load(Relaxed) + 1;
         self.drawn.store(drawn, Relaxed);

@@ -35,7 +35,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The answer to a question whose asker can be reached at his address.
+    /// The answer to a question whose asker can be reached at its address.
     pub fn answer(&mut self, now: Nanoseconds, question: &Datagram, asker: &Address, pump: &mut dyn Pump) -> Datagram {
         let answered = self.meet(now, question, asker, pump);
         let (tag, flags, refusal) = match answered {

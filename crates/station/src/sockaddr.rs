@@ -39,7 +39,7 @@ pub(crate) fn is_gone(address: &Address) -> bool {
     bound == Err(Errno(libc::EADDRNOTAVAIL))
 }
 
-/// A datagram and who sent it. `None`: none waits, or an error of the socket that means the same.
+/// A datagram and its sender. `None`: none waits, or an error of the socket that means the same.
 pub(crate) fn receive(fd: i32, bytes: &mut [u8]) -> Result<(usize, Option<Address>)> {
     let mut name = [0u8; 28];
     let mut length = name.len() as u32;
@@ -107,7 +107,7 @@ pub(crate) fn unix(name: Option<&Name>) -> Result<Socket> {
     Ok(socket)
 }
 
-/// A datagram and who is to be answered.
+/// A datagram and the asker that is to be answered.
 pub(crate) fn receive_unix(fd: i32, bytes: &mut [u8]) -> Result<(usize, UnixName)> {
     let mut name = UnixName::empty();
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
@@ -116,7 +116,7 @@ pub(crate) fn receive_unix(fd: i32, bytes: &mut [u8]) -> Result<(usize, UnixName
     Ok((got, name))
 }
 
-/// Sends a datagram to a name; false: nobody is there, or his queue is full.
+/// Sends a datagram to a name; false: no socket is there, or its queue is full.
 pub(crate) fn send_unix(fd: i32, bytes: &[u8], to: &UnixName) -> bool {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let length = to.length.min(size_of::<libc::sockaddr_un>() as u32);

@@ -17,7 +17,7 @@ use crate::{
     sockaddr, Choice, Descriptors, Driver, FourTuple, Opening, Peer, Progress, Pump, Refusal, Stream, DESCRIPTORS, PEERS, WORDS,
 };
 
-/// Tries of [`Station::lock`]: some milliseconds, most of which the processor is somebody else's.
+/// Tries of [`Station::lock`]: some milliseconds, most of which the processor is another thread's.
 const TRIES: u32 = 2000;
 /// Milliseconds of silence after which a path is lost: streams go on over TCP then, so this may be short, but a busy host's
 /// keeper gets the processor within it.
@@ -107,7 +107,7 @@ impl Station {
         let enough = config.validate().is_ok() && unsafe { memory.engine() }.len() == config.words();
         let device = if enough { Device::attach(shared.device.load(Relaxed), &descriptors) } else { Err(Errno(libc::EINVAL)) };
         match device {
-            // The rest are made by whoever attaches.
+            // The rest are made by the process that attaches.
             Ok(device) => {
                 let _ = calls::close(descriptors[6]);
                 Ok(Station::of(memory, device))
@@ -136,10 +136,10 @@ impl Station {
         Station { memory, layout, engine, inner, keeper, failed, left, left_over, presence: Presence::default() }
     }
 
-    /// Makes the engine anew. Under the lock, or before anybody else has the memory.
+    /// Makes the engine anew. Under the lock, or before another process has the memory.
     pub(crate) fn format(&self) {
         let shared = self.shared();
-        // SAFETY: see above; so nobody has the engine that is given up here, and the words are free.
+        // SAFETY: see above; so no other thread has the engine that is given up here, and the words are free.
         let words = unsafe {
             *self.engine.get() = None;
             self.memory.engine()
@@ -191,7 +191,7 @@ impl Station {
     #[inline(always)]
     fn driver(&self, got: Got) -> Option<Driver<'_>> {
         let shared = self.shared();
-        // Behind the lock, as who leaves looks at the lock behind this: one of the two sees the other (Dekker).
+        // Behind the lock, as a process that leaves looks at the lock behind this: one of the two sees the other (Dekker).
         if self.left.load(SeqCst) {
             self.decline(got);
             return None;
@@ -209,8 +209,8 @@ impl Station {
         Some(Driver { station: self, shared, inner, engine, heard: 0 })
     }
 
-    /// The engine's memory is none: somebody who has the station's memory wrote nonsense. Who does so all the time gets no
-    /// driver: then the lock is free again.
+    /// The engine's memory is none: a process that has the station's memory wrote nonsense. Where one does so all the time there
+    /// is no driver: then the lock is free again.
     #[cold]
     #[allow(clippy::mut_from_ref)] // the lock is the claim
     fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Option<&'s mut Engine<'static>> {
@@ -235,7 +235,7 @@ impl Station {
         let engine = unsafe { &mut *self.engine.get() };
         if !engine.as_ref().is_some_and(|engine| engine.is_still(layout)) {
             *engine = None;
-            // SAFETY: as above; nobody has another slice of the words, which are mapped for as long as this handle is used.
+            // SAFETY: as above; there is no other slice of the words, which are mapped for as long as this handle is used.
             *engine = Engine::attach_as(unsafe { &mut *core::ptr::from_mut(self.memory.engine()) }, layout).ok();
         }
         engine.as_mut()
@@ -248,7 +248,7 @@ impl Station {
         section::leave();
     }
 
-    /// The right to drive, if nobody has it. `None`: somebody has, and will look once more before it gives it up.
+    /// The right to drive, if no thread has it. `None`: one has, and will look once more before it gives it up.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Driver<'_>> {
         section::enter();
@@ -300,7 +300,7 @@ impl Station {
         None
     }
 
-    /// Takes the lock if it is free, drives, gives it back; again if somebody left a mark meanwhile. `None`: not free.
+    /// Takes the lock if it is free, drives, gives it back; again if another thread left a mark meanwhile. `None`: not free.
     #[inline]
     pub fn drive(&self, now: Nanoseconds, pump: &mut dyn Pump) -> Option<Progress> {
         let mut all: Option<Progress> = None;
@@ -315,7 +315,7 @@ impl Station {
         }
     }
 
-    /// What is to be polled for POLLIN by who sleeps, between [`Station::arm`] and [`Station::disarm`].
+    /// What is to be polled for POLLIN by a thread that sleeps, between [`Station::arm`] and [`Station::disarm`].
     pub fn poll_fd(&self) -> i32 {
         // SAFETY: see `descriptors`.
         unsafe { &*self.inner.get() }.device.descriptor()
@@ -333,7 +333,7 @@ impl Station {
             self.shared().sleepers.fetch_add(1, Relaxed);
         }
         if driver.leave() {
-            // Somebody left something to do to who had the lock: that was us, and we must not sleep.
+            // Another thread left something to do to the holder of the lock: that was us, and we must not sleep.
             if armed {
                 self.disarm();
             }
@@ -342,11 +342,11 @@ impl Station {
         armed
     }
 
-    /// After sleeping; then drive. While somebody drives the endpoint stays armed: at worst, the next sleep is short.
+    /// After sleeping; then drive. While a thread drives the endpoint stays armed: at worst, the next sleep is short.
     pub fn disarm(&self) {
         let shared = self.shared();
-        // Counted under the lock, as [`Station::arm`] does: who arms in between would be disarmed, and nobody told to arm for him
-        // again.
+        // Counted under the lock, as [`Station::arm`] does: a thread that arms in between would be disarmed, and no driver told
+        // to arm for it again.
         let driver = self.lock_if_free();
         let left = shared.sleepers.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).unwrap_or(0);
         let Some(driver) = driver else { return };
@@ -367,12 +367,12 @@ impl Station {
             || !shared.wants.is_empty()
     }
 
-    /// When somebody is to drive at the latest.
+    /// When a thread is to drive at the latest.
     pub fn deadline(&self) -> Option<Nanoseconds> {
         Some(self.shared().deadline.0.load(Relaxed)).filter(|at| *at != Nanoseconds::MAX)
     }
 
-    /// When somebody other than the keeper drove last.
+    /// When a process other than the keeper drove last.
     pub fn driven_at(&self) -> Nanoseconds {
         self.shared().driven_at.load(Relaxed)
     }
@@ -406,7 +406,8 @@ impl Station {
         self.shared().entry(stream).map_or([0; 2], crate::memory::Entry::token)
     }
 
-    /// The streams that are bound and not released, also those whose path was lost: for who takes over from a killed process.
+    /// The streams that are bound and not released, also those whose path was lost: for a process that takes over from a killed
+    /// one.
     pub fn bound(&self) -> impl Iterator<Item = Stream> + '_ {
         let shared = self.shared();
         let bound =
@@ -504,7 +505,7 @@ impl Station {
         unsafe { &*self.inner.get() }.device.kind() == crate::device::kind::UDP
     }
 
-    /// The stream's number is never lent again: somebody who is not to see what goes there has its rings.
+    /// The stream's number is never lent again: a process that is not to see what goes there has its rings.
     pub fn retire(&self, stream: Stream) {
         self.shared().retired.insert_unlocked(stream);
     }
@@ -532,7 +533,7 @@ impl Station {
         }
         self.memory.blank();
         self.give_back_for_the_late(is_ours);
-        // SAFETY: nobody in this process has the lock, nor drives if he gets it; the handle is never dropped.
+        // SAFETY: no thread of this process has the lock, nor drives if it gets it; the handle is never dropped.
         unsafe { (*self.inner.get()).device.let_go() };
         let _ = calls::close(self.memory.fd);
     }
@@ -584,7 +585,7 @@ mod tests {
         fn lost(&mut self, _: Stream) {}
     }
 
-    /// A flush that the device refused one process is due for the next that drives, and for who asks when to drive.
+    /// A flush that the device refused one process is due for the next that drives, and for a process that asks when to drive.
     #[test]
     fn refused_flushes_are_everybodys() {
         let switch = Switch::new().expect("a switch");
@@ -627,7 +628,7 @@ mod tests {
         (first, Station::of(Memory::attach(copy).expect("the same memory"), Device::Other(device())))
     }
 
-    /// Who has left has nothing of the station any more, and takes nobody's turn.
+    /// A process that has left has nothing of the station any more, and takes no other's turn.
     #[test]
     fn who_leaves_is_not_missed() {
         let (first, second) = two();

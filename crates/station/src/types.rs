@@ -8,13 +8,13 @@ use shunt_segment::address::Address;
 pub type Stream = u32;
 /// The number of a peer, another station, in the station's table.
 pub type Peer = u32;
-/// What comes back by the TCP connection, from who accepted it: 128 random bits, the client's.
+/// What comes back by the TCP connection, from the process that accepted it: 128 random bits, the client's.
 pub type Token = [u64; 2];
 
 /// What the TCP connection of a stream shows from its first segment on: the largest segment that its client's SYN names
-/// (TCP_MAXSEG, tcp(7)), which is odd; that of most interfaces is even. Who reserves a connection of somebody else's, whose
-/// port he guessed, cannot change its SYN. Everybody on the client's host can read it as soon as there is a SYN, so
-/// a reservation counts only if it is older than the connection, and nobody else replaces it.
+/// (TCP_MAXSEG, tcp(7)), which is odd; that of most interfaces is even. A user who reserves a connection of another's, whose port
+/// that user guessed, cannot change its SYN. Every process on the client's host can read it as soon as there is a SYN, so a
+/// reservation counts only if it is older than the connection, and no other station replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark(pub u16);
 
@@ -78,9 +78,9 @@ pub enum Choice<'a> {
 /// Both ends of a TCP connection, as the client's side sees them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FourTuple {
-    /// Who connects.
+    /// The end that connects.
     pub client: Address,
-    /// Whom.
+    /// The end that it connects to.
     pub server: Address,
 }
 
@@ -88,11 +88,11 @@ pub struct FourTuple {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Refusal {
-    /// Nobody answers there; of a gate: nobody serves that listener. Believed for a time.
+    /// No gate answers there; of a gate: no station serves that listener. Believed for a time.
     NoStation = 1,
     /// A table is full, here or there.
     Full = 2,
-    /// The listener of this connection is not that station's, or nobody's there.
+    /// The listener of this connection is not that station's, or no station's there.
     Elsewhere = 3,
     /// The 4-tuple's client is not where the question came from, or another station there has reserved it.
     Source = 4,
@@ -100,9 +100,9 @@ pub enum Refusal {
     Lost = 5,
     /// The device takes no such peer.
     Device = 6,
-    /// [`Driver::cancel`] came before anybody had claimed the reservation: the TCP connection carries no token.
+    /// [`Driver::cancel`] came before a process had claimed the reservation: the TCP connection carries no token.
     Cancelled = 7,
-    /// Nobody claimed an earlier reservation at this server, or its connection did not show the mark; believed for a time.
+    /// No process claimed an earlier reservation at this server, or its connection did not show the mark; believed for a time.
     Unclaimed = 8,
 }
 
@@ -117,7 +117,7 @@ pub enum Opening {
     Refused(Refusal),
 }
 
-/// What sockets give: called by whoever drives, in the order of what happens.
+/// What sockets give: called by the driver, in the order of what happens.
 pub trait Pump {
     /// The next bytes of a stream. Room was granted for them, so all are to be taken, before this returns.
     fn bytes(&mut self, stream: Stream, data: Data<'_>);
@@ -148,7 +148,7 @@ pub trait Pump {
     fn taken(&mut self, driver: &mut Driver<'_>) {
         let _ = driver;
     }
-    /// Whether who drives has what he waits for. What else is to be done may wait until he comes again, once.
+    /// Whether the driver has what it waits for. What else is to be done may wait until it comes again, once.
     fn is_content(&self) -> bool {
         false
     }
@@ -165,7 +165,7 @@ pub struct Progress {
     pub more: bool,
     /// The turn ended early, since its driver is content ([`Pump::is_content`]): what follows from it is left to the next one.
     pub early: bool,
-    /// When somebody is to drive again, if nothing happens before. Nanoseconds of the caller's clock.
+    /// When a thread is to drive again, if nothing happens before. Nanoseconds of the caller's clock.
     pub deadline: Option<Nanoseconds>,
 }
 

@@ -1,6 +1,6 @@
 //! What a tool sees of a station: a copy of its memory, read from outside, without a lock.
 //!
-//! It is torn where somebody drives meanwhile, and may hold anything: numbers are shown, and nothing follows from them.
+//! It is torn where a thread drives meanwhile, and may hold anything: numbers are shown, and nothing follows from them.
 
 use std::fs::File;
 use std::io;
@@ -41,9 +41,9 @@ pub struct StreamView {
     pub four: FourTuple,
     /// This station's host is the client.
     pub is_client: bool,
-    /// A reservation that nobody has claimed.
+    /// A reservation that is not claimed.
     pub reserved: bool,
-    /// Nobody wants it any more, and the peer has not said so, too.
+    /// No process wants it any more, and the peer has not said so, too.
     pub closing: bool,
     /// CLOCK_MONOTONIC when it was lent.
     pub since: Nanoseconds,
@@ -59,7 +59,7 @@ pub struct PeerView {
     pub number: u32,
     /// Its host.
     pub host: Address,
-    /// The tag by which it reaches this station. Whoever may read a station may know it.
+    /// The tag by which it reaches this station. A process that may read a station may know it.
     pub tag: u64,
     /// What the engine knows of the connection.
     pub status: Option<Status>,

@@ -2,10 +2,10 @@
 //! full, the stream ends, or 200 ms have passed (`tcp_push` in net/ipv4/tcp.c; the time is that of the probe timer, tcp_timer.c).
 //!
 //! They lie in the ring, unannounced ([`Pipe::hold`]). The sender may never call again, so the time is the receiver's affair:
-//! one who is about to sleep, or finds nothing, looks for bytes that are held back, and this process sleeps no longer than they
-//! are ([`deadlines`]). One who sleeps already must find out. If the peer has held bytes back before, he has gone to sleep for no more
-//! than 200 ms, and said so ([`channel::arm::LOOKS`]): he looks before they are due, and if nothing came sleeps on without end. One who has
-//! not, or looks no more, is rung for the first of the bytes, and only for that.
+//! a thread that is about to sleep, or finds nothing, looks for bytes that are held back, and this process sleeps no longer than they are
+//! ([`deadlines`]). A thread that sleeps already must find out. If the peer has held bytes back before, it has gone to sleep for no more
+//! than 200 ms, and said so ([`channel::arm::LOOKS`]): it looks before they are due, and if nothing came sleeps on without end. A sleeper
+//! that has not, or looks no more, is rung for the first of the bytes, and only for that.
 //!
 //! ```text
 //! receiver                          sender
@@ -58,7 +58,7 @@ pub(super) fn concerns(socket: &Socket, flags: i32) -> bool {
 }
 
 /// Whether a send with `flags` may be held back. Not where the receiver has no eye for it: where each message is signalled, or its
-/// time told, where a program without shunt has the stream, or nobody yet. To another host the keeper has an eye for it.
+/// time told, where a program without shunt has the stream, or no program yet. To another host the keeper has an eye for it.
 pub(super) fn holds(socket: &Socket, flags: i32) -> bool {
     let carried = || socket.page().carriages.iter().any(|carriage| carriage.any());
     (flags & MSG_MORE != 0 || is_corked(socket))
@@ -75,7 +75,7 @@ pub(super) enum News {
     None,
     /// Bytes are held back from now on.
     Held,
-    /// The same, and they are due before one who looks by himself ([`shunt_segment::channel::arm::LOOKS`]) may have looked.
+    /// The same, and they are due before a sleeper that looks by itself ([`shunt_segment::channel::arm::LOOKS`]) may have looked.
     HeldBriefly,
     /// Bytes were announced.
     Announced,
@@ -89,7 +89,7 @@ pub(super) struct Before {
     held: bool,
     /// The peer has not received all that was announced.
     unread: bool,
-    /// The peer, who has sent before, has sent nothing since it received that.
+    /// The peer, which has sent before, has sent nothing since it received that.
     unanswered: bool,
 }
 
@@ -150,7 +150,7 @@ pub fn push(socket: &Socket, fd: i32) {
     }
 }
 
-/// A peer who sleeps is to find out when what is held back is due, unless he looks anyway, and in time.
+/// A peer that sleeps is to find out when what is held back is due, unless it looks anyway, and in time.
 #[cold]
 pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
     if warn_keeper(socket) {
@@ -161,8 +161,8 @@ pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
     }
 }
 
-/// To another host the keeper is to look when what is held back is due: what is announced wakes a peer, who looks, but no keeper. False:
-/// it is rung for what was sent, or there is none.
+/// To another host the keeper is to look when what is held back is due: what is announced wakes a peer, which looks, but no keeper.
+/// False: it is rung for what was sent, or there is none.
 pub(super) fn warn_keeper(socket: &Socket) -> bool {
     socket.has(flag::REMOTE) && crate::progress::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed))
 }

@@ -1,8 +1,9 @@
-//! When this process looks after its streams although nothing happens to them: time limits that nobody else keeps
+//! When this process looks after its streams although nothing happens to them: time limits that no other process keeps
 //! ([`crate::stalled`], [`crate::corked`]).
 //!
-//! There is no thread of ours to sleep until then. So whoever sleeps in this process for anything sleeps no longer than to the next
-//! look, and whoever finds it due looks after all streams that ask for it; so does who finds nothing in a call that does not wait.
+//! There is no thread of ours to sleep until then. So a thread that sleeps in this process for anything sleeps no longer than to
+//! the next look, and one that finds it due looks after all streams that ask for it; so does a thread that finds nothing in a call
+//! that does not wait.
 //!
 //! A stream asks first, and notes its time here then. So a look finds it, or leaves a time standing.
 
@@ -40,8 +41,8 @@ pub fn look_at(time: u64) {
     LOOKS.next.note(time.max(LOOKS.not_before.load(Ordering::Relaxed)));
 }
 
-/// When there may be another look after one that began at `began` and ended at `ended`: who was stopped in between did not look all
-/// the time.
+/// When there may be another look after one that began at `began` and ended at `ended`: a thread that was stopped in between did
+/// not look all the time.
 fn not_before(began: u64, ended: u64) -> u64 {
     ended + PAUSE.max(ended.saturating_sub(began).min(LOOKING) * SHARE)
 }
@@ -58,8 +59,8 @@ pub(crate) fn end(look: u64, began: u64, first: u64) {
     LOOKS.next.end(look, first.max(again));
 }
 
-/// The time of the next look, in CLOCK_MONOTONIC ns, a little late. The lowest bits count the notes, by which who has looked sees that
-/// there were others meanwhile.
+/// The time of the next look, in CLOCK_MONOTONIC ns, a little late. The lowest bits count the notes, by which a thread that has looked
+/// sees that there were others meanwhile.
 struct Next(AtomicU64);
 
 const NOTES: u64 = (1 << 16) - 1;
@@ -82,7 +83,8 @@ impl Next {
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, noted);
     }
 
-    /// It is `now`: the caller is to look, if anybody is, and to say the result to [`Next::end`]. If it never does, another looks.
+    /// It is `now`: the caller is to look, if any thread is, and to say the result to [`Next::end`]. If it never does, another
+    /// looks.
     fn begin(&self, now: u64) -> Option<u64> {
         let due = self.time();
         let look = rounded(now + LOOKING) | due & NOTES;

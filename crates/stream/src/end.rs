@@ -1,4 +1,4 @@
-//! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
+//! The ends of a stream that are not a close: shutdown, bytes that no receiver can take any more, a peer that writes nonsense.
 
 use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
@@ -43,15 +43,15 @@ fn reset(socket: &Socket, fd: i32, event: Event) -> Result<()> {
     Ok(())
 }
 
-/// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and who sleeps on
-/// the companion.
+/// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and the threads
+/// that sleep on the companion.
 #[cold]
 pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
     crate::waiting::watchers::changed(socket, Change::Ready);
     wake_own_sleepers(socket, fd);
 }
 
-/// Who sleeps on the companion, in whatever call, finds that it reads as ended.
+/// A thread that sleeps on the companion, in whatever call, finds that it reads as ended.
 #[cold]
 fn wake_own_sleepers(socket: &Socket, fd: i32) {
     if !socket.alone() {
@@ -74,7 +74,7 @@ pub fn announce_end(socket: &Socket, ended: bool) {
     // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
     // Another owner may have asked for it.
     let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
-    // A relay leaves before it ends: one that is there still was killed, with bytes that nobody can find.
+    // A relay leaves before it ends: one that is there still was killed, with bytes that no side can find.
     let lost = || socket.has(flag::SHARED) && socket.carriage().any();
     let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED)) || lost();
     let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;
@@ -91,7 +91,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if !(0..=2).contains(&how) {
         return Err(Errno(libc::EINVAL));
     }
-    // inet_shutdown wakes everybody who polls, whatever changes.
+    // inet_shutdown wakes every thread that polls, whatever changes.
     socket.connected.changes.fetch_add(1, Ordering::Relaxed);
     socket.connected.changed_at.store(clock::ticks(), Ordering::Relaxed);
     readiness::ask_if_refused(socket, fd);

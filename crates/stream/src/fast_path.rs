@@ -136,7 +136,7 @@ pub unsafe fn send<const ALONE: bool, const LEAN: bool>(
     }
     // The look must follow the announcement: see `shunt_ring::bell`.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
-    // Now and then the peer may turn out to be gone: who only sends would not hear of it until the ring is full.
+    // Now and then the peer may turn out to be gone: a thread that only sends would not hear of it until the ring is full.
     let behind = pipe.own.transmit.word.load(Ordering::Relaxed) as usize & (wake::LEAST_LOOK - 1);
     if pipe.peer.wait.armed.load(Ordering::Relaxed) & ASKED != 0 {
         return Ok(tell(socket, fd, length));

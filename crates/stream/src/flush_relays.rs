@@ -4,7 +4,7 @@
 //! cannot see: what the program wrote and was not sent yet, and what was given to the program and not read by it yet. On
 //! Linux all owners share one queue. So before another owner sends it asks the relays to settle, to send the one, and
 //! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
-//! that nobody has read.
+//! that no owner has read.
 
 use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
@@ -18,7 +18,7 @@ use shunt_sys::{calls, clock, Errno, Result};
 /// This process's name, if it is a relay; 0: it is none.
 pub static OWN: AtomicU64 = AtomicU64::new(0);
 
-/// How long a relay may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped. Nobody
+/// How long a relay may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped. No thread
 /// waits for one on the connection again.
 const PATIENCE: u64 = 2_000_000_000;
 
@@ -119,8 +119,8 @@ pub fn ask_lender(socket: &Socket) {
     }
 }
 
-/// Relay `id` ends in good order only after it has left its place; so it was killed (or is stopped), with bytes that nobody
-/// can find.
+/// Relay `id` ends in good order only after it has left its place; so it was killed (or is stopped), with bytes that no side can
+/// find.
 fn lost(socket: &Socket, carriage: &Carriage, id: u64) {
     let mut entered = carriage.lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     for place in &carriage.relays {

@@ -1,4 +1,4 @@
-//! The locks of a socket, one for each direction: who sends, who receives.
+//! The locks of a socket, one for each direction: of the sender, of the receiver.
 //!
 //! Threads of one process exclude each other by a private word. A side that several processes own has a word in shared memory as
 //! well.
@@ -69,7 +69,7 @@ impl Socket {
         self.lock(&self.receiving, &self.own().receive.lock)
     }
 
-    /// Both locks, for whoever ends or shares the socket.
+    /// Both locks, for a thread that ends or shares the socket.
     pub fn lock_both(&self) -> (Result<Locked, Errno>, Result<Locked, Errno>) {
         let receiving = self.lock_receive();
         // Relays have settled; asked now, they might wait for the lock that we hold.
@@ -88,12 +88,12 @@ impl Socket {
         Some((receiving, self.lock_until(&self.sending, &self.own().transmit.lock, deadline)?))
     }
 
-    /// The lock for sending, without asking relays to settle, if nobody holds it.
+    /// The lock for sending, without asking relays to settle, if no thread holds it.
     pub fn try_lock_send(&self) -> Option<Locked> {
         self.try_lock(&self.sending, &self.own().transmit.lock)
     }
 
-    /// The lock for receiving, without asking relays to settle, if nobody holds it.
+    /// The lock for receiving, without asking relays to settle, if no thread holds it.
     pub fn try_lock_receive(&self) -> Option<Locked> {
         self.try_lock(&self.receiving, &self.own().receive.lock)
     }
@@ -132,8 +132,8 @@ impl Socket {
         Some(Locked { _shared: family, _private: held, _section: section })
     }
 
-    /// Other processes are about to have the side, too. Threads in the middle of a copy hold the private locks only, as does
-    /// who takes bells: they are waited for.
+    /// Other processes are about to have the side, too. Threads in the middle of a copy hold the private locks only, as does one
+    /// that takes bells: they are waited for.
     pub fn share(&self) {
         if !self.has(flag::SHARED) {
             let held = self.lock_both_settled();

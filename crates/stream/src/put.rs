@@ -206,10 +206,10 @@ fn put_nothing(socket: &Socket) -> Result<usize> {
     Ok(0)
 }
 
-/// Wakes whoever waits for the `sent` bytes that were put.
+/// Wakes the threads that wait for the `sent` bytes that were put.
 #[inline(always)]
 fn put_done(socket: &Socket, fd: i32, sent: usize) {
-    // To another host, of a station of this process: nobody beyond the ring needs a bell, and the pump is here.
+    // To another host, of a station of this process: no reader of the ring needs a bell, and the pump is here.
     let pumped =
         socket.flags.load(Ordering::Relaxed) & (flag::REMOTE | flag::SHARED) == flag::REMOTE && crate::progress::kick(socket);
     if !pumped {

@@ -3,9 +3,9 @@
 //! *Files.* In a ring of a few hundred KiB a file's bytes go from one processor's cache into the other's. In one of megabytes each line goes
 //! to memory and back, which takes twice as long where many connections have such rings. So a non-blocking sendfile ends at
 //! the largest ring of the base when that is full, though the ring could grow, and the socket is not writable again until the
-//! reader has made room. Only for so long, and only for those who look: whoever goes to sleep for room arms the socket, looks once more,
-//! and finds it writable, since the ring can grow; the next sendfile makes it do so. A reader who does not come thus leaves
-//! as many bytes in the rings as ever.
+//! reader has made room. Only for so long, and only for threads that look: one that goes to sleep for room arms the socket, looks once
+//! more, and finds it writable, since the ring can grow; the next sendfile makes it do so. A reader that does not come thus
+//! leaves as many bytes in the rings as ever.
 //!
 //! So do large sends from memory, of a thread that turns to many streams: what is behind a few of them is in the caches whatever their
 //! rings, and a ring of megabytes costs them fewer turns.
@@ -125,8 +125,8 @@ pub fn ends(socket: &Socket, fd: i32, length: usize, flags: i32) -> bool {
     false
 }
 
-/// Waits awake until a reader has taken something out, for as long as one takes who wakes up for it. How long this thread's other
-/// waits last says nothing about that.
+/// Waits awake until a reader has taken something out, for as long as one takes that wakes up for it. How long this thread's
+/// other waits last says nothing about that.
 fn reader_comes(socket: &Socket) -> bool {
     let pipe = socket.outgoing();
     let end = clock::ticks() + clock::ticks_for_ns(2 * global::options().spin_ns);
@@ -146,7 +146,7 @@ pub fn holds_back(socket: &Socket, fd: i32, flags: i32) -> bool {
     if !pipe.is_largest_of_base() || !pipe.reader_is_elsewhere() || !pipe.can_grow() {
         return false;
     }
-    // Who is armed has looked; of other owners' looks nothing is known; a signal is promised when a call had no room.
+    // A thread that is armed has looked; of other owners' looks nothing is known; a signal is promised when a call had no room.
     if socket.has(flag::SHARED | flag::ASYNC) || is_awaited(socket) || !wake::nonblocking(socket, fd, flags) {
         return false;
     }

@@ -71,7 +71,7 @@ impl Source for Conditions<'_> {
     fn begin(&mut self) -> Spin {
         let spin = spin::begin(self.socket.peer().wait.processor.load(Ordering::Relaxed));
         spin::show_processor(&self.socket.own().wait);
-        // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
+        // The kernel sends no signal while the call is asleep: a spinning one would be signalled (sk_wait_data).
         match self.socket.has(flag::ASYNC) {
             true => spin.at_once(),
             false => spin,
@@ -296,7 +296,7 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
         }
         Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], before),
         Ok(_) => socket.hold.woken(),
-        // Somebody made the open file non-blocking: sleep in poll instead.
+        // Another thread made the open file non-blocking: sleep in poll instead.
         Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, u64::MAX, looked)?,
         Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
         Err(_) => readiness::note_gone(socket),

@@ -4,7 +4,7 @@
 //! write that takes what fits, and are passed as far as it did. Bytes of a pipe are read out under the sending lock, and
 //! only as many as the ring has room for then. Where the ring has less room than there are bytes (it may grow, or the
 //! call may wait), they are copied with tee(2) into a pipe of our own first, sent, and dropped from the program's pipe
-//! when that is done: who reads the same pipe meanwhile sees them, too, where the kernel would keep him waiting.
+//! when that is done: a thread that reads the same pipe meanwhile sees them, too, where the kernel would keep it waiting.
 
 use crate as stream;
 use crate::options::limits;

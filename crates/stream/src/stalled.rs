@@ -26,7 +26,7 @@ impl Stalled {
         self.limit.store(milliseconds.max(0) as u64 * 1_000_000, Ordering::Relaxed);
     }
 
-    /// Whether it is set: who waits for anything on the stream then must hear when it has no room any more.
+    /// Whether it is set: a thread that waits for anything on the stream then must hear when it has no room any more.
     #[inline]
     pub fn limited(&self) -> bool {
         self.limit.load(Ordering::Relaxed) != 0

@@ -1,5 +1,5 @@
-//! What a connection of the kernel's holds, in line (socket(7), SO_OOBINLINE): the urgent byte is taken by itself, so that who
-//! passes the bytes on knows which one it is.
+//! What a connection of the kernel's holds, in line (socket(7), SO_OOBINLINE): the urgent byte is taken by itself, so that a
+//! caller that passes the bytes on knows which one it is.
 
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, Result};
@@ -28,7 +28,8 @@ unsafe fn take_between(fd: i32, data: *mut u8, length: usize, between: &mut dyn 
         let (length, look) = match (there, urgent) {
             (true, false) => (length, 0),
             (true, true) => (length.min(1), 0),
-            // Who has the connection, too, has taken it out of line: the kernel counts nothing at a mark, and gives what lies behind it.
+            // Another owner of the connection has taken it out of line: the kernel counts nothing at a mark, and gives what lies behind
+            // it.
             (false, _) => (length.min(1), if hidden < HIDDEN { MSG_PEEK } else { 0 }),
         };
         let (nobody, flags) = (core::ptr::null_mut(), MSG_DONTWAIT | look);
@@ -53,7 +54,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
-    /// A connection: who writes, and who takes.
+    /// A connection: the end that writes, and the one that takes.
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -13,7 +13,7 @@ use shunt_sys::libc::{self, MSG_PEEK, MSG_TRUNC};
 use shunt_sys::{user, Errno, Result};
 
 /// How many bytes a read may take now, under the receiving lock. At the mark the urgent byte is left out; a `patient`
-/// reader, who will wait anyway, does that when there is more behind it.
+/// reader, which will wait anyway, does that when there is more behind it.
 pub fn before_mark(socket: &Socket, patient: bool) -> usize {
     let (_, waiting) = socket.incoming().look();
     if lost(socket) == 1 && waiting > 0 {

@@ -1,4 +1,4 @@
-//! One block of thread-local storage, reached without calling anybody.
+//! One block of thread-local storage, reached without a call.
 //!
 //! `thread_local!` in a shared object goes through `__tls_get_addr`, which may allocate: not allowed in a signal
 //! handler. A library that is loaded at start-up may use the initial-exec model instead: a constant offset from

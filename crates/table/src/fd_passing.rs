@@ -66,7 +66,7 @@ pub fn receive_with(over: i32, room: &mut [u8], flags: i32) -> Result<(usize, [i
     if got == 0 {
         return Err(Errno(libc::ECONNRESET));
     }
-    // The kernel had no numbers for all of them, or a hostile peer sent more than anybody does.
+    // The kernel had no numbers for all of them, or a hostile peer sent more than any library does.
     let cut = message.msg_flags & libc::MSG_CTRUNC != 0;
     let mut descriptors = [-1; MOST];
     let header = (control[1] as u32 as i32, (control[1] >> 32) as i32);

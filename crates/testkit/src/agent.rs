@@ -1,4 +1,4 @@
-//! An agent on a host, for as long as somebody needs it.
+//! An agent on a host, for as long as a test needs it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};

@@ -18,7 +18,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Who sends what.
+/// Which side sends what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// The victim sends without end, the survivor reads: it must see a true prefix, then the end of the stream.
@@ -176,7 +176,7 @@ fn wait_for_end(stream: &TcpStream) -> io::Result<()> {
     check(unsafe { libc::poll(&mut poll, 1, -1) })
 }
 
-/// Writes the header that opens a conversation: who is the victim, the pattern, the seed.
+/// Writes the header that opens a conversation: which side is the victim, the pattern, the seed.
 pub fn write_header(stream: &mut TcpStream, client_is_victim: bool, pattern: Pattern, seed: u64) -> io::Result<()> {
     let mut header = [0; HEADER];
     header[0] = client_is_victim as u8;

@@ -160,7 +160,7 @@ impl<'host> Launch<'host> {
                     check(libc::setgid(group))?;
                     check(libc::setuid(user))?;
                 }
-                // Who runs in the background of a shell ignores it, and so would its children.
+                // A program in the background of a shell ignores it, and so would its children.
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
                 // After the change of user, which clears it.
                 die_with_parent()

@@ -83,7 +83,7 @@ pub struct Descriptors {
 const IDLE: u32 = 1 << 14;
 
 /// After so many messages without a sleep the queue's socket leaves the epoll. While it is there the kernel walks to the epoll
-/// for each frame that comes and for each that has left, also if nobody sleeps: a fifth of what a stream costs its sender on a
+/// for each frame that comes and for each that has left, also if no thread sleeps: a fifth of what a stream costs its sender on a
 /// veth.
 const AWAKE: u32 = 256;
 
@@ -132,7 +132,7 @@ impl Xdp {
             return Err(Errno(libc::EINVAL));
         }
         let kind = Kind::of(state.kind.load(Relaxed));
-        // From now on others may wait for whoever asks, and for a station two seconds of silence are the end of its peers.
+        // From now on others may wait for the one that asks, and for a station two seconds of silence are the end of its peers.
         connection.set_patience(1_000)?;
         let sleep = Descriptor(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
         watch(sleep.0, libc::EPOLL_CTL_ADD, bell.0, libc::EPOLLIN)?;
@@ -225,7 +225,7 @@ impl Xdp {
     pub fn give_up_runs(&self) {
         if let Way::Own(Own { cutter: Some(cutter), .. }) = &self.way {
             if calls::dup3(self.bell.0, cutter.fd(), libc::O_CLOEXEC) == Err(Errno(libc::EBADF)) {
-                // The number lies beyond the process's limit by now: nobody else can take it.
+                // The number lies beyond the process's limit by now: no other thread can take it.
                 let _ = calls::close(cutter.fd());
             }
         }
@@ -251,7 +251,7 @@ impl Xdp {
         }
     }
 
-    /// The rest of a run lies in no ring, and so wakes nobody: who sleeps beside this one hears the bell.
+    /// The rest of a run lies in no ring, and so wakes no thread: one that sleeps beside this one hears the bell.
     #[cold]
     fn tell_of_rest(&mut self) {
         let Way::Own(own) = &mut self.way else { return };
@@ -285,8 +285,8 @@ impl Xdp {
         false
     }
 
-    /// Nobody sleeps for long enough that frames need not be told to the epoll. Who is armed, here or in a process that shares
-    /// it, keeps the socket there.
+    /// For so long no thread has slept that frames need not be told to the epoll. One that is armed, here or in a process that
+    /// shares it, keeps the socket there.
     #[cold]
     fn stay_awake(&mut self) {
         if let Way::Own(own) = &self.way {
@@ -303,7 +303,7 @@ impl Xdp {
         self.idle = 0;
         if !self.over && self.connection.is_over() {
             self.over = true;
-            // Said once: who sleeps on the endpoint would be woken for ever.
+            // Said once: a thread that sleeps on the endpoint would be woken for ever.
             let _ = watch(self.sleep.0, libc::EPOLL_CTL_DEL, self.connection.fd(), 0);
         }
         self.over
@@ -464,8 +464,8 @@ impl Endpoint for Xdp {
         let nothing = match &mut self.way {
             // The socket's own readiness needs no flag: it is readable while frames wait.
             Way::Own(own) => {
-                // It is there already if nobody took it out, and a process that shares the epoll by a fork may have: so it is not
-                // asked whether this one did.
+                // It is there already if no thread took it out, and a process that shares the epoll by a fork may have: so it is
+                // not asked whether this one did.
                 let _ = watch(self.sleep.0, libc::EPOLL_CTL_ADD, own.socket.fd(), libc::EPOLLIN);
                 own.socket.prod();
                 own.is_empty(memory) && memory.receive_queue().is_empty()
@@ -483,12 +483,12 @@ impl Endpoint for Xdp {
         let rung = self.memory.header().armed.0.swap(0, SeqCst) == 0;
         let rung = core::mem::take(&mut self.armed) && rung;
         if rung {
-            // The agent has taken the flag, and rings. That bell may come late, or wake another process's sleeper: nobody waits
-            // for it, and at worst it wakes the next sleep.
+            // The agent has taken the flag, and rings. That bell may come late, or wake another process's sleeper: no thread
+            // waits for it, and at worst it wakes the next sleep.
             Counters::add(&self.memory.counters().woken, 1);
         }
         let nothing = match &mut self.way {
-            // Who was woken for nothing looks why.
+            // A thread that was woken for nothing looks why.
             Way::Own(own) => own.is_empty(&self.memory) && self.memory.receive_queue().is_empty(),
             Way::Multiplexed(_) => true,
         };

@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 /// What the agent tells all its endpoints: a page that they cannot write.
 #[repr(C)]
 pub struct AgentPage {
-    /// 1 while the agent sleeps: whoever has something to send rings.
+    /// 1 while the agent sleeps: a thread that has something to send rings.
     pub asleep: AtomicU32,
 }
 

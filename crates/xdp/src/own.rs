@@ -351,7 +351,7 @@ impl Own {
         if self.streak <= STREAM {
             self.socket.look_ahead();
         } else {
-            // The lines that were asked for would be taken back from who writes them.
+            // The lines that were asked for would be taken back from their writer.
             for _ in 0..REST {
                 core::hint::spin_loop();
             }
@@ -380,7 +380,7 @@ impl Own {
     fn check(&mut self, memory: &Memory, descriptor: &Descriptor, start: &mut [u8; START]) -> Result<Valid, Reason> {
         let length = descriptor.length as usize;
         if descriptor.offset < self.segment.into() {
-            // Somebody of ours posted a chunk that is for frames to be sent.
+            // A process of ours posted a chunk that is for frames to be sent.
             return Err(Reason::Violation);
         }
         let frame = self.socket.umem().at(descriptor.offset, length).ok_or(Reason::Violation)?;

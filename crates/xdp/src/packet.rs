@@ -1,4 +1,4 @@
-//! Ethernet, IP and UDP around a datagram: written as the kernel would write them, read from anybody.
+//! Ethernet, IP and UDP around a datagram: written as the kernel would write them, read from any host.
 //!
 //! ```text
 //!  0          14                34 or 54   42 or 62
@@ -192,7 +192,7 @@ impl Prepared {
         let mut bytes = self.bytes;
         let told = ((length + UDP) as u16).to_be_bytes();
         let sum = match datagram {
-            // Who makes the sum begins with this one.
+            // The maker of the sum begins with this one.
             None => self.pseudo.add(&told).fold(),
             // The length stands in the pseudo-header, too.
             Some(datagram) => match !self.udp.add(&told).add(&told).and(datagram).fold() {
@@ -305,7 +305,7 @@ impl Envelope {
         })
     }
 
-    /// Whether nobody has made the datagram's checksum: see [`Envelope::is_intact`].
+    /// Whether the datagram's checksum was not made: see [`Envelope::is_intact`].
     #[inline]
     pub fn is_left_to_others(&self) -> bool {
         self.told == 0 || self.told == self.pseudo.fold()

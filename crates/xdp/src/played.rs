@@ -1,5 +1,4 @@
-//! A socket whose kernel somebody plays, for tests and fuzzers: the rings lie in a memory file, and the other ends of them are
-//! his who made it.
+//! A socket whose kernel a test or a fuzzer plays: the rings lie in a memory file, and the other ends of them are its maker's.
 
 use shunt_sys::{calls, libc, Errno};
 

@@ -27,8 +27,8 @@ pub const VERSION: u32 = 5;
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;
 
-/// The name, in the abstract name space, of a datagram socket that exists where agents run: to connect to it shows that, and nobody
-/// hears of it.
+/// The name, in the abstract name space, of a datagram socket that exists where agents run: to connect to it shows that, and no
+/// agent hears of it.
 pub const BEACON: &[u8] = b"shunt1-agents";
 
 /// The agent's name in the abstract name space, without the leading zero byte.
@@ -54,7 +54,7 @@ pub enum Operation {
     Close = 4,
     /// A memory file with a report in JSON.
     Status = 5,
-    /// Does the host at `address`, a neighbour, run shunt? EHOSTUNREACH: not that anybody knew.
+    /// Does the host at `address`, a neighbour, run shunt? EHOSTUNREACH: not that the agent knew.
     Host = 6,
 }
 
@@ -122,7 +122,7 @@ pub struct Request {
     /// Sizes of the endpoint.
     pub sizes: Sizes,
     reserved: u32,
-    /// Repeated in the answer, so that nobody takes an answer that came too late for his own.
+    /// Repeated in the answer, so that no client takes an answer that came too late for its own.
     pub number: u64,
     receive: u64,
     send: u64,
@@ -285,7 +285,7 @@ impl Connection {
     /// Connects to the agent of `interface` in this network namespace, if root runs it.
     ///
     /// # Errors
-    /// ECONNREFUSED: no agent. EPERM: the name belongs to somebody else. EAGAIN: it is too busy.
+    /// ECONNREFUSED: no agent. EPERM: the name belongs to another user. EAGAIN: it is too busy.
     pub fn connect(interface: &str) -> Result<Connection, Errno> {
         Connection::connect_in(interface, PATIENCE, 0)
     }
@@ -310,7 +310,7 @@ impl Connection {
         for (place, byte) in address.sun_path[1..].iter_mut().zip(&text[..length]) {
             *place = *byte as libc::c_char;
         }
-        // An agent that hangs must not hang us: whoever asks gets EAGAIN after this time.
+        // An agent that hangs must not hang us: a call that asks gets EAGAIN after this time.
         connection.set_patience(milliseconds)?;
         calls::connect(fd, (&raw const address).cast(), (3 + length) as u32)?;
         let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -353,7 +353,7 @@ impl Connection {
     }
 
     /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's).
-    /// Answers to earlier requests, which nobody waited for any more, are passed over.
+    /// Answers to earlier requests, for which no call waited any more, are passed over.
     ///
     /// # Errors
     /// The agent's; EPROTO for an answer that is none; EPIPE, ECONNRESET: the agent is gone; EAGAIN: it does not answer.
@@ -502,7 +502,7 @@ mod tests {
         assert!(!connection.is_awake(), "gone");
     }
 
-    /// An agent that was stopped answers what was asked before, too: nobody takes that for his own answer.
+    /// An agent that was stopped answers what was asked before, too: no client takes that for its own answer.
     #[test]
     fn late_answers_are_passed_over() {
         let [ours, theirs] = pair();

@@ -3,7 +3,7 @@
 //! A ring has one producer and one consumer, each with a free-running 32-bit position in shared memory. Only those two
 //! words are the truth: [`Producer`] and [`Consumer`] keep a copy of the *other* side's word, which may be as old as it
 //! likes, because a stale copy is only ever cautious, and one that became absurd is loaded again. So any number of
-//! processes can map one ring and take turns with it, under a lock of theirs, and nobody hands state on.
+//! processes can map one ring and take turns with it, under a lock of theirs, and none hands state on.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -124,7 +124,7 @@ impl<T: Copy> Mapped<T> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a fresh mapping disturbs nothing.
         let address = unsafe { calls::mmap(core::ptr::null_mut(), size, protection, flags, fd, places.begin as i64)? };
-        // SAFETY: whoever made the ring names places inside it.
+        // SAFETY: the maker of the ring names places inside it.
         unsafe {
             Ok(Mapped {
                 address,
@@ -274,7 +274,7 @@ impl<T: Copy> Consumer<T> {
         self.waiting()
     }
 
-    /// Values taken so far, by everybody who has the ring; wraps.
+    /// Values taken so far, by every process that has the ring; wraps.
     #[inline]
     pub fn taken(&self) -> u32 {
         self.ring.consumer().load(Ordering::Relaxed)

@@ -100,7 +100,7 @@ pub fn route(destination: &IpAddr, scope: u32) -> Result<Route, Unreachable> {
 /// The Ethernet address of `neighbour` at an interface, if the kernel knows one.
 ///
 /// # Errors
-/// ENOENT: not known (yet). EHOSTUNREACH: the kernel looked and nobody answered. What else it answers.
+/// ENOENT: not known (yet). EHOSTUNREACH: the kernel looked and no neighbour answered. What else it answers.
 pub fn neighbour(interface: u32, neighbour: &IpAddr) -> Result<Mac, Errno> {
     /// `struct ndmsg`.
     const FIXED: usize = 12;
@@ -120,7 +120,7 @@ pub fn neighbour(interface: u32, neighbour: &IpAddr) -> Result<Mac, Errno> {
     })?
 }
 
-/// Makes the kernel look for `neighbour`: an empty datagram to its discard port (RFC 863), which nobody misses.
+/// Makes the kernel look for `neighbour`: an empty datagram to its discard port (RFC 863), which no program misses.
 ///
 /// # Errors
 /// What socket(2) and sendto(2) answer.

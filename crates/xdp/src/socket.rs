@@ -1,7 +1,7 @@
 //! An AF_XDP socket on one queue of one interface, and the memory that is registered with it.
 //!
 //! Set-up needs CAP_NET_RAW (and memory to pin: RLIMIT_MEMLOCK, or CAP_IPC_LOCK), so the agent does it. What it made is
-//! a descriptor; whoever is given it, and the memory's file, maps the same rings and the same memory ([`Socket::adopt`])
+//! a descriptor; a process that is given it, and the memory's file, maps the same rings and the same memory ([`Socket::adopt`])
 //! and needs no privilege to move frames.
 
 use shunt_sys::{calls, libc, Errno};
@@ -79,7 +79,7 @@ impl Shape {
     }
 }
 
-/// Who copies a frame between the interface and the segment.
+/// What copies a frame between the interface and the segment.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -118,8 +118,8 @@ impl<T> Step<T> for Result<T, Errno> {
     }
 }
 
-/// The memory that is registered with a socket, as this process has it mapped. A private handle: who makes it sees to
-/// it that the memory stays.
+/// The memory that is registered with a socket, as this process has it mapped. A private handle: its maker sees to it that the
+/// memory stays.
 #[derive(Clone, Copy)]
 pub struct Umem {
     base: *mut u8,
@@ -246,7 +246,8 @@ impl Socket {
     }
 
     /// Gives the memory to the kernel, and says how many bytes of a chunk lie in front of a frame to be sent. Where the kernel copies
-    /// frames it also sees to their checksums: by itself if the interface does not. Of other interfaces nobody knows whether they do.
+    /// frames it also sees to their checksums: by itself if the interface does not. Of other interfaces it is not known whether they
+    /// do.
     fn register(fd: i32, umem: Umem, shape: Shape, mode: Mode) -> Result<u32, Errno> {
         // Before Linux 6.11 the kernel did not take the last field, or not the flag; the first version of the structure, 24 bytes with
         // its padding, every kernel takes.
@@ -392,7 +393,7 @@ impl Socket {
         self.lead
     }
 
-    /// Whether the checksum of a frame to be sent is somebody else's to make: the field is to hold the sum of the pseudo-header.
+    /// Whether the checksum of a frame to be sent is another's to make: the field is to hold the sum of the pseudo-header.
     #[inline]
     pub fn makes_sums(&self) -> bool {
         self.lead != 0

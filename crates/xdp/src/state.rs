@@ -8,7 +8,7 @@
 //!
 //! Of an endpoint with a queue of its own, all this is registered with the socket, so a chunk's offset there is counted
 //! from the start of the device part. State is written under the endpoint's lock by those who own the endpoint, and once by
-//! the agent before anybody has it. It is never more than a hint to anybody else.
+//! the agent before any process has it. It is never more than a hint to others.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -70,8 +70,8 @@ impl State {
     #[inline(always)]
     pub fn of(memory: &Memory) -> &State {
         debug_assert!(memory.shape().device as usize >= STATE);
-        // SAFETY: the device part has at least so many bytes (whoever makes or attaches the memory sees to it), is aligned
-        // to pages, and lives as long as the handle; atomics accept any bytes.
+        // SAFETY: the device part has at least so many bytes (the process that makes or attaches the memory sees to it), is
+        // aligned to pages, and lives as long as the handle; atomics accept any bytes.
         unsafe { &*memory.device_part().cast() }
     }
 
@@ -86,7 +86,7 @@ impl State {
         Address::from_words(core::array::from_fn(|index| self.address[index].load(Relaxed)))
     }
 
-    /// Writes everything, for a new endpoint whose memory nobody else has.
+    /// Writes everything, for a new endpoint whose memory no other process has.
     pub fn write(&self, news: &News) {
         self.kind.store(news.kind as u32, Relaxed);
         self.mode.store(news.mode, Relaxed);

@@ -1,5 +1,5 @@
 //! What the documents promise of themselves: rows of docs/SEMANTICS.md name tests that exist, paragraphs and pages have bounds, and the
-//! subject of a sentence is a thing of the design.
+//! subject of a sentence, in comments of the sources too, is a thing of the design.
 
 #[cfg(test)]
 mod tests {
@@ -18,18 +18,23 @@ mod tests {
         fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The texts of all files below `directory` that end in `extension`.
-    fn sources(directory: &str, extension: &str) -> Vec<String> {
-        let mut texts = Vec::new();
-        let mut open = vec![root().join(directory)];
+    /// All files below `directory` that end in `extension`.
+    fn files(directory: PathBuf, extension: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut open = vec![directory];
         while let Some(path) = open.pop() {
             if path.is_dir() {
                 open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
             } else if path.extension().is_some_and(|e| e == extension) {
-                texts.push(fs::read_to_string(path).unwrap());
+                found.push(path);
             }
         }
-        texts
+        found
+    }
+
+    /// The texts of all files below `directory` that end in `extension`.
+    fn sources(directory: &str, extension: &str) -> Vec<String> {
+        files(root().join(directory), extension).into_iter().map(|path| fs::read_to_string(path).unwrap()).collect()
     }
 
     fn word(text: &str) -> &str {
@@ -153,31 +158,68 @@ mod tests {
         assert!(long.is_empty(), "{}", long.join("\n"));
     }
 
-    /// Sentences of the documents that still have another subject: at most so many, and fewer with each page that is mended.
-    const NAMELESS_LEFT: usize = 113;
-
     /// Words that stand for a thing of the design without naming it.
     const NAMELESS: [&str; 7] = ["he", "she", "somebody", "someone", "whoever", "his", "him"];
+
+    /// The places of `paragraph` at which the subject, or another noun, has no name.
+    fn nameless(paragraph: &str) -> Vec<String> {
+        // What stands in code type is a name.
+        let plain: String = paragraph.split('`').step_by(2).collect::<Vec<_>>().join("code");
+        let words: Vec<&str> = plain.split_whitespace().collect();
+        let is_nameless = |at: &usize| {
+            let bare = words[*at].trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+            let begins = *at == 0 || words[at - 1].ends_with(['.', ':', ';', '?']);
+            NAMELESS.contains(&bare.as_str()) || (begins && bare == "who")
+        };
+        let near = |at: usize| words[at.saturating_sub(4)..words.len().min(at + 7)].join(" ");
+        (0..words.len()).filter(is_nameless).map(near).collect()
+    }
 
     #[test]
     fn the_subject_of_a_sentence_is_a_thing_of_the_design() {
         let mut found = Vec::new();
         for document in documents() {
             for paragraph in paragraphs(&fs::read_to_string(&document).unwrap()) {
-                // What stands in code type is a name.
-                let plain: String = paragraph.split('`').step_by(2).collect::<Vec<_>>().join("code");
-                let words: Vec<&str> = plain.split_whitespace().collect();
-                for (at, spelled) in words.iter().enumerate() {
-                    let bare = spelled.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-                    let begins = at == 0 || words[at - 1].ends_with(['.', ':', ';', '?']);
-                    if NAMELESS.contains(&bare.as_str()) || (begins && bare == "who") {
-                        let near = words[at.saturating_sub(4)..words.len().min(at + 7)].join(" ");
-                        found.push(format!("{}: {near}", document.strip_prefix(root()).unwrap().display()));
-                    }
-                }
+                let name = document.strip_prefix(root()).unwrap().display();
+                found.extend(nameless(&paragraph).into_iter().map(|near| format!("{name}: {near}")));
             }
         }
-        assert!(found.len() <= NAMELESS_LEFT, "{} sentences, {NAMELESS_LEFT} may:\n{}", found.len(), found.join("\n"));
+        assert!(found.is_empty(), "{} sentences:\n{}", found.len(), found.join("\n"));
+    }
+
+    /// The comments of a source, line by line; a line without one is empty.
+    fn comments(source: &str) -> String {
+        let comment = |line: &str| {
+            let text = line.trim_start();
+            let whole = ["///", "//!", "//"].into_iter().find_map(|mark| text.strip_prefix(mark));
+            whole.or_else(|| text.split_once(" // ").map(|(_, behind)| behind)).unwrap_or("").to_owned()
+        };
+        source.lines().map(comment).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_subject_of_a_comment_is_a_thing_of_the_design() {
+        let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        let directories = crates.flat_map(|path| [path.join("src"), path.join("examples")]).chain([root().join("preload/src")]);
+        let (mut found, mut seen) = (Vec::new(), 0);
+        for path in directories.filter(|path| path.exists()).flat_map(|path| files(path, "rs")) {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            for paragraph in paragraphs(&comments(&fs::read_to_string(&path).unwrap())) {
+                found.extend(nameless(&paragraph).into_iter().map(|near| format!("{name}: {near}")));
+                seen += 1;
+            }
+        }
+        assert!(seen > 10_000, "only {seen} comments");
+        assert!(found.is_empty(), "{} comments:\n{}", found.len(), found.join("\n"));
+    }
+
+    #[test]
+    fn comments_are_taken_out_of_their_source() {
+        // Its marks are put in here, so that it is no comment of this file.
+        let source = "MM! One.\nlet a = 1; MM who waits\n\n    MM/ He\n    MM/ `who` waits.\n".replace("MM", "//");
+        assert_eq!(comments(&source), " One.\nwho waits\n\n He\n `who` waits.");
+        let found: Vec<String> = paragraphs(&comments(&source)).iter().flat_map(|paragraph| nameless(paragraph)).collect();
+        assert_eq!(found, ["One. who waits", "He code waits."]);
     }
 
     #[test]

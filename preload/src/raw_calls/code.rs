@@ -100,7 +100,7 @@ pub fn before_fork() {
     }
 }
 
-/// In the child of fork(3): another thread may have held the loader's lock, and nobody would give it back.
+/// In the child of fork(3): another thread may have held the loader's lock, and none would give it back.
 pub fn after_fork_child() {
     if LOOKS.threaded.load(Ordering::Relaxed) {
         LOOKS.looking.reset();

@@ -3,7 +3,7 @@
 //! Those that a program makes by clone(2) do not: where they keep their thread-local storage, if they have any, is not known.
 //!
 //! A library of Go's begins with a thread of its own, before there is a goroutine, whose stack has no room for a signal's frame.
-//! Which threads will call into it nobody knows, so from then on no call is told in this process.
+//! Which threads will call into it is not known, so from then on no call is told in this process.
 
 use super::code;
 use crate::loader::objects;
@@ -67,7 +67,7 @@ struct Begun {
 }
 
 unsafe extern "C" fn begin(work: *mut Work) -> Begun {
-    // SAFETY: written by `with`; nobody else has it.
+    // SAFETY: written by `with`; no other thread has it.
     let Work { function, argument, veiled } = unsafe { *work };
     let _ = calls::munmap(work.cast(), size_of::<Work>());
     *masks::veiled() = veiled;

@@ -44,7 +44,7 @@ fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
 
 /// As [`bpf`], for commands that answer with a new descriptor (close-on-exec, as the kernel makes them).
 fn bpf_descriptor<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: a descriptor that the kernel has just made belongs to nobody else.
+    // SAFETY: a descriptor that the kernel has just made has no other owner.
     bpf(command, attributes).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -54,7 +54,7 @@ fn name_of(name: &str) -> [u8; 16] {
     bytes
 }
 
-/// A map. It lives while somebody has a descriptor of it or a loaded program uses it.
+/// A map. It lives while a process has a descriptor of it or a loaded program uses it.
 pub struct Map {
     fd: OwnedFd,
     key: usize,

@@ -30,7 +30,7 @@ pub enum Counter {
     Sorted,
     /// Frames that came on another queue and went to the agent.
     Astray,
-    /// Frames with our header and a tag that nobody here has.
+    /// Frames with our header and a tag that no endpoint here has.
     UnknownTag,
     /// Datagrams to our port without a header of ours.
     Foreign,
@@ -109,7 +109,7 @@ impl Maps {
         self.tags.set(&tag.to_le_bytes(), &queue.to_ne_bytes())
     }
 
-    /// From now on nobody has `tag`.
+    /// From now on no endpoint has `tag`.
     ///
     /// # Errors
     /// ENOENT.

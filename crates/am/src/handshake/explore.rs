@@ -23,7 +23,7 @@ fn config() -> Config {
 /// A side's names in a connection: its own, the other's.
 type Pair = (u64, u64);
 
-/// What somebody does.
+/// What a side, or the network, does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Connect,
@@ -258,7 +258,7 @@ impl Explorer {
                     };
                     assert!(!world.sides[1 - who].mail.iter().any(said), "a reset came before");
                 }
-                // Nobody hears of a loss that never was.
+                // No side hears of a loss that never was.
                 Event::Lost(reason) => assert!(!world.calm, "{reason:?}"),
             }
         }
@@ -329,8 +329,8 @@ impl Explorer {
         }
     }
 
-    /// What is under way is lost, and nothing after that. Whoever is up is watched. After the declared time both are up in one
-    /// connection, or neither is; and if somebody was connecting, they are up.
+    /// What is under way is lost, and nothing after that. A side that is up is watched. After the declared time both are up in
+    /// one connection, or neither is; and if a side was connecting, they are up.
     fn settle(&mut self, mut world: World) {
         self.settled += 1;
         let (mut now, end) = (NOW, NOW + 3 * u64::from(LOST_AFTER) * 1_000_000);

@@ -164,7 +164,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
     }
 
     /// Takes what has arrived and runs its handlers, sends what may be sent, looks after timers. Gives the number of frames. One
-    /// that comes after an empty poll is taken alone: whoever waits for a single message has it before another look.
+    /// that comes after an empty poll is taken alone: a caller that waits for a single message has it before another look.
     #[inline]
     pub fn poll<P: Dispatch + ?Sized>(&mut self, mut program: &mut P) -> usize {
         if !self.adapter.endpoint.receive(&mut self.arrival) {
@@ -186,7 +186,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
         taken
     }
 
-    /// The common case of somebody who waits: nothing came, nothing is to be done, and time need not be known so well.
+    /// The common case of a caller that waits: nothing came, nothing is to be done, and time need not be known so well.
     #[inline]
     fn nothing_came(&mut self, program: &mut dyn Dispatch) -> usize {
         self.crowded = false;

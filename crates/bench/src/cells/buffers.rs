@@ -64,7 +64,7 @@ impl Cell for Buffers {
 
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
         let cores = (instrument.machine.client_core, instrument.machine.server_core);
-        // Nobody carries these for a program yet, so there is no contender; the report's table has rows for contenders alone.
+        // No library carries these for a program yet, so there is no contender; the report's table has rows for contenders alone.
         let mut text = format!("us until received, and of the sender's call:\n{:<26}", "");
         for way in ["ring", "waiting", "tcow", "tcow-huge", "weak", "weak-huge", "move"] {
             let _ = write!(text, "{way:>16}");
@@ -293,7 +293,7 @@ fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Resu
         for byte in others.iter_mut().step_by(64) {
             *byte = round as u8;
         }
-        // Who has waited so long sleeps, and its waking is not what is measured.
+        // A thread that has waited so long sleeps, and its waking is not what is measured.
         port.send(b"w", false)?;
         port.receive(&mut [0])?;
         let begun = Instant::now();

@@ -23,7 +23,7 @@ enum Placement {
     TwoCores,
 }
 
-/// Who holds the listener.
+/// The processes that hold the listener.
 #[derive(Clone, Copy, Debug)]
 enum Server {
     /// One process that never forked.

@@ -17,10 +17,10 @@ pub const SHAPES: [(u32, u32); 3] = [(1, 1), (50, 1), (50, 2)];
 pub const WAITS: [&str; 4] = ["blocking", "poll", "epoll", "edge"];
 /// Places by name. Crowded: four processes a side on all cores, more than fit, none of them pinned.
 pub const PLACES: [(&str, Place); 3] = [("apart", Place::Apart), ("one core", Place::OneCore), ("crowded", Place::Anywhere)];
-/// Who is under shunt.
+/// The sides that are under shunt.
 pub const SIDES: [(&str, Sides); 3] = [("both", Sides::Both), ("client", Sides::Client), ("server", Sides::Server)];
 /// In which order the sides run, turn by turn: each comes after each other one, and after the kernel, as often. What spins leaves
-/// processors that do not sleep at once, and who runs next is a few percent faster or slower for it.
+/// processors that do not sleep at once, and the side that runs next is a few percent faster or slower for it.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]];
 /// The fewest turns of which an interval can be told.
 pub const TURNS: u64 = 6;

@@ -38,7 +38,7 @@ pub struct PairReport {
     pub server: Report,
     /// The client's line.
     pub client: Report,
-    /// Whether a link segment was seen in the server while it ran; `None` if nobody looked.
+    /// Whether a link segment was seen in the server while it ran; `None` if no look was taken.
     pub accelerated: Option<bool>,
 }
 

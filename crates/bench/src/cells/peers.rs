@@ -160,7 +160,7 @@ pub(super) struct Asked {
 }
 
 impl Netserver {
-    /// Without children (`-f`): it does not wait for them, so their CPU time would be nobody's.
+    /// Without children (`-f`): it does not wait for them, so their CPU time would not be counted.
     pub(super) fn start(instrument: &mut Instrument, contender: &Contender) -> io::Result<Self> {
         let port = instrument.ports.take()?;
         let mut running = server(instrument, contender, NETSERVER, &["-D", "-f", "-4", "-L", "127.0.0.1"], &place_of(port))?;

@@ -82,7 +82,7 @@ fn floor(instrument: &Instrument, words: &[&str], milliseconds: u64) -> io::Resu
     read(&samples)
 }
 
-/// The distribution of round trips, CPU nanoseconds of each, and whether shared memory was seen, if anybody looked.
+/// The distribution of round trips, CPU nanoseconds of each, and whether shared memory was seen, if a look was taken.
 type Trips = (Distribution, f64, Option<bool>);
 
 /// One run of round trips of `size` bytes over TCP; whether shared memory was seen only if `look`.

@@ -154,7 +154,7 @@ impl Postgres {
     }
 }
 
-/// PostgreSQL refuses to run as root: its own user then, or nobody.
+/// PostgreSQL refuses to run as root: its own user then, or `nobody`.
 fn unprivileged_user() -> io::Result<Option<(Uid, Gid)>> {
     if !getuid().is_root() {
         return Ok(None);

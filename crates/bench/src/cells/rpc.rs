@@ -23,7 +23,7 @@ use crate::measurement::{Collector, Figure, Unit};
 use crate::output::say;
 use crate::statistics::median;
 
-/// Round trips of a turn; those before are not counted: whoever slept wakes meanwhile.
+/// Round trips of a turn; those before are not counted: a side that slept wakes meanwhile.
 const TRIPS: usize = 1000;
 const WARM: usize = 200;
 /// Turns of each kind in a round of the cell.

@@ -54,7 +54,7 @@ const fn load(row: &'static str, title: &'static str, path: &'static str, connec
     Load { row, title, path, connections, closing }
 }
 
-/// Who answers.
+/// The server that answers.
 #[derive(Clone, Copy, Debug)]
 enum Site {
     Nginx,

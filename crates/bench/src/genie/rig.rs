@@ -348,7 +348,7 @@ impl Receiver {
         if architecture != Architecture::Outboard {
             let target = self.machine.target(&input.work);
             match &self.socket {
-                // SAFETY: the pool's own bytes, which nobody uses before the input is complete.
+                // SAFETY: the pool's own bytes, which no other thread uses before the input is complete.
                 Some(socket) => drop(socket.recv(unsafe { std::slice::from_raw_parts_mut(target, length) })?),
                 // SAFETY: as many bytes of the sender's region, which stays as it is until this is done.
                 None => unsafe { std::ptr::copy_nonoverlapping(source, target, length) },

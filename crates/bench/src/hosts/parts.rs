@@ -1,6 +1,7 @@
-//! What a message costs by parts: both ends in one thread, so that nobody waits and no line of cache moves.
+//! What a message costs by parts: both ends in one thread, so that no thread waits and no line of cache moves.
 //!
-//! What the kernel does for a message it does in the sender's call, the receiver's part included: on a veth there is nobody else.
+//! What the kernel does for a message it does in the sender's call, the receiver's part included: on a veth there is no other
+//! thread.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -53,7 +54,7 @@ pub fn parts(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<
     for size in &sizes {
         let mut figures: [Vec<f64>; 5] = std::array::from_fn(|_| Vec::new());
         for _ in 0..plan.repeats {
-            // Whoever measures is a thread of its own, so that its processor is nobody's afterwards.
+            // The measuring thread is one of its own, so that its processor is free afterwards.
             let found = std::thread::scope(|scope| {
                 let turn = || {
                     pin(0);

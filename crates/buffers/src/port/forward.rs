@@ -1,5 +1,5 @@
-//! Messages that are passed on without being read: a reference to the first process's region goes to the third, who maps the first
-//! one's pool.
+//! Messages that are passed on without being read: a reference to the first process's region goes to the third, which maps the
+//! first one's pool.
 //!
 //! ```text
 //! first  ── region ──> this ── forwarded ──> third
@@ -61,7 +61,7 @@ impl Port {
         if message.at.is_none() {
             return Err(Limit::Private.into());
         }
-        // One that was forwarded to this process is the first one's no more: nobody here could say when it changed.
+        // One that was forwarded to this process is the first one's no more: no process here could say when it changed.
         if message.record.kind == Kind::Forwarded {
             return Err(Limit::Stale.into());
         }

@@ -21,7 +21,7 @@ fn chunk(number: u16, length: usize) -> core::ops::Range<usize> {
 }
 
 impl Port {
-    /// Sends a buffer that lies in a region; when this returns nobody reads it any more. `Some`: it cannot, for this reason.
+    /// Sends a buffer that lies in a region; when this returns no process reads it any more. `Some`: it cannot, for this reason.
     pub(super) fn send_waiting(&mut self, number: usize, work: &Work) -> Result<Option<Limit>, Error> {
         let (pool, length) = (self.hosts[number].pool().clone(), work.length);
         let chunks = length.div_ceil(CHUNK);

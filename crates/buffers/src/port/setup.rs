@@ -94,8 +94,8 @@ fn get(fd: i32, flags: i32) -> Result<Option<(u8, i32)>, Errno> {
 }
 
 impl Port {
-    /// Makes the link, and hands it to whoever has the other end of the AF_UNIX stream `fd`, which becomes the port's. That one
-    /// calls [`Port::accept`].
+    /// Makes the link, and hands it to the process that has the other end of the AF_UNIX stream `fd`, which becomes the port's.
+    /// That one calls [`Port::accept`].
     ///
     /// # Errors
     /// [`Error::System`], [`Error::Limit`].

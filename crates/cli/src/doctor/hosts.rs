@@ -66,7 +66,7 @@ fn area() -> Check {
         }
         Ok(Hosts::Auto | Hosts::Listed(_)) => {}
     }
-    // Whoever has it, of another user, keeps ours away; our own keepers share it.
+    // A process of another user that has it keeps ours away; our own keepers share it.
     match UdpSocket::bind(("0.0.0.0", GATE)) {
         Ok(_) => Check::ok(name, format_args!("UDP port {GATE} is free"), "listeners can be asked for streams by other hosts"),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Check::ok(

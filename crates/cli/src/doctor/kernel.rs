@@ -73,7 +73,7 @@ pub fn abstract_names() -> Check {
     }
 }
 
-/// A client asks the kernel who owns the port, so that nobody else can answer for it.
+/// A client asks the kernel who owns the port, so that no other process can answer for it.
 pub fn port_owners() -> Check {
     let name = "port owners";
     let answer = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 const QUESTION: &[u8; 8] = b"question";
 const ANSWER: &[u8; 8] = b"answered";
 
-/// Nobody waits longer for the other one; a test connection on one host takes microseconds.
+/// No side waits longer for the other one; a test connection on one host takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves one connection: prints the port, answers, and waits for the end of standard input.

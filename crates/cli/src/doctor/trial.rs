@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The name of the check that tells whether programs load the library.
 pub const LIBRARY: &str = "library";
 
-/// The memory map of whoever reads it.
+/// The memory map of the process that reads it.
 const MAPS: &str = "/proc/self/maps";
 
 /// The checks that need the library.

@@ -1,4 +1,4 @@
-//! A link segment as a tool sees it: who shares it, and its channels that are in use.
+//! A link segment as a tool sees it: the processes that share it, and its channels that are in use.
 use std::fs::File;
 use std::mem::{offset_of, size_of};
 

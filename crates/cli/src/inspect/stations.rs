@@ -96,7 +96,7 @@ pub struct Agent {
     pub kind: String,
     /// Which queue.
     pub queue: u32,
-    /// Who copies its frames: `copy` (the kernel) or `zero-copy`.
+    /// What copies its frames: `copy` (the kernel) or `zero-copy`.
     pub mode: String,
     /// The next hop on the way to the other host: `ready`, `resolving`, `unreachable`.
     pub next_hop: String,
@@ -111,7 +111,7 @@ pub struct Agent {
 pub struct Stations {
     /// Their streams, those that no program has left out.
     pub streams: Vec<Stream>,
-    /// Stations, whoever has them.
+    /// Stations, whichever process has them.
     pub count: usize,
     /// Streams whose path was lost so far.
     pub lost: u64,
@@ -157,7 +157,7 @@ pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations
 fn joined(view: &View, stream: &StreamView, now: u64, connections: &mut Vec<Connection>) -> Stream {
     let ends = [stream.four.client, stream.four.server];
     let [own, other] = if stream.is_client { ends } else { [ends[1], ends[0]] };
-    // The near end stands in its link as the client, whoever connected.
+    // The near end stands in its link as the client, whichever end connected.
     let is_it = |connection: &Connection| is(&connection.client, &own) && is(&connection.server, &other);
     let connection = connections.iter().position(is_it).map(|at| connections.remove(at));
     let (pids, program) = match connection {

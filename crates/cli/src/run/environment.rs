@@ -56,7 +56,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Bounds rings by the memory limit of this process's control group, unless somebody has said how large they may be.
+    /// Bounds rings by the memory limit of this process's control group, unless the user has said how large they may be.
     pub fn respect_memory_limit(&mut self) {
         let given = self.get(RING).is_some_and(|value| !value.is_empty());
         if let Some(bytes) = super::memory_limit::ring().filter(|_| !given) {
@@ -64,8 +64,8 @@ impl Environment {
         }
     }
 
-    /// A variable that is almost one of ours is a mistake that nobody would notice. Others that begin with `SHUNT_`
-    /// may belong to someone else.
+    /// A variable that is almost one of ours is a mistake that no user would notice. Others that begin with `SHUNT_`
+    /// may belong to another program.
     fn warn_of_misspelt_variables(&self) {
         for (name, _) in &self.variables {
             if let Some((name, meant)) = name.to_str().and_then(|name| Some((name, misspelt(name)?))) {

@@ -1,4 +1,4 @@
-//! The ring that suits a memory limit: bytes which nobody reads are memory of the program, and so of its control group
+//! The ring that suits a memory limit: bytes that are not read are memory of the program, and so of its control group
 //! (cgroups(7)), while the kernel's TCP has buffers of its own or makes them smaller.
 
 use std::fs::read_to_string;

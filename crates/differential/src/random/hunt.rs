@@ -50,7 +50,7 @@ pub enum Verdict {
     Differs(Arrangement, Vec<Operation>, Difference),
 }
 
-/// Who runs under shunt, and where.
+/// Which processes run under shunt, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
     /// The command for each of the two processes, if it runs under shunt.
@@ -61,7 +61,7 @@ pub struct Setting<'a> {
     pub under_way: Duration,
 }
 
-/// A frame needs microseconds, and who is to take it a processor.
+/// A frame needs microseconds, and the process that is to take it a processor.
 const UNDER_WAY: Duration = Duration::from_millis(25);
 /// On a crowded machine.
 const UNDER_WAY_LONG: Duration = Duration::from_millis(100);

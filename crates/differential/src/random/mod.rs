@@ -5,9 +5,9 @@
 //! what the kernel answers depends on the sequence alone, and "this call blocks, and that one wakes it" can be compared like any
 //! other answer. What the kernel nevertheless does not do the same way twice is thrown away ([`hunt`]).
 //!
-//! The sequence is drawn while the kernel performs it ([`draw`]), because only who knows what happened can choose what is
-//! interesting next; from then on it is a list of lines ([`sequence`]) that anybody can read, replay and shorten. One that shows
-//! a difference is shortened ([`shrink`]) and belongs into `sequences/`, whose files the tests replay.
+//! The sequence is drawn while the kernel performs it ([`draw`]), because only a drawer that knows what happened can choose what
+//! is interesting next; from then on it is a list of lines ([`sequence`]) that a developer can read, replay and shorten. One that
+//! shows a difference is shortened ([`shrink`]) and belongs into `sequences/`, whose files the tests replay.
 
 pub mod draw;
 pub mod hunt;

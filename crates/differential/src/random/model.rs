@@ -123,7 +123,7 @@ impl Model {
         live.into_iter().any(|process| self.processes[process].slots.contains(&Some(description)))
     }
 
-    /// Whether anybody has that end of a connection, or will have it: from a listener's queue, or out of the mail.
+    /// Whether a process has that end of a connection, or will have it: from a listener's queue, or out of the mail.
     pub fn has_owner(&self, end: usize) -> bool {
         (0..self.descriptions.len()).any(|at| match &self.descriptions[at].kind {
             Kind::Stream(own) => *own == end && self.holders(at) > 0,
@@ -159,7 +159,7 @@ impl Model {
         (0..SLOTS).filter(|&slot| self.at(actor, slot).is_some_and(|at| condition(&self.descriptions[at]))).collect()
     }
 
-    /// Ports of listeners that are open, with nobody waiting: the order among several is not determined when they come by
+    /// Ports of listeners that are open, with no client waiting: the order among several is not determined when they come by
     /// different ways.
     pub fn listeners(&self) -> Vec<usize> {
         (0..self.descriptions.len())

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// One operation of one actor; `scenarios/actor.c` says what the words mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who acts.
+    /// The actor.
     pub actor: usize,
     /// The operation and its arguments.
     pub words: String,

@@ -2,7 +2,7 @@
 //!
 //! An actor that was told to act either answers, or sleeps in its call: then the call *blocks*, which is an outcome too, and the
 //! actor can be woken by what another does. Asleep is what `/proc` says twice in a row while no answer has come; nothing depends
-//! on how long that takes. Who replays knows from the kernel which calls answer, and waits for these with patience.
+//! on how long that takes. A replay knows from the kernel which calls answer, and waits for these with patience.
 
 use super::hunt::Setting;
 use super::sequence::Operation;
@@ -326,7 +326,7 @@ impl Stage {
                 continue;
             }
             self.actors[other].condition = Condition::Absent;
-            // What it said with its last breath is not the introduction of who comes next.
+            // What it said with its last breath is not the introduction of the next one.
             while self.listen(other, Duration::ZERO).is_some() {}
             self.actors[other].heard.clear();
         }

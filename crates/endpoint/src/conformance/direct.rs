@@ -50,8 +50,8 @@ pub fn update(
     endpoint.flush().map(|_| ())
 }
 
-/// Updates come to where they belong, notify who wants to know, and reach nobody once the export was taken back. What a lossy
-/// device has lost or damaged is sent again.
+/// Updates come to where they belong, notify an owner that wants to know, and reach no memory once the export was taken back.
+/// What a lossy device has lost or damaged is sent again.
 pub fn updates_arrive(make: Make<'_>) {
     let Some(Joined { mut a, mut b, to_b, to_a, _keep }) = joined(make) else { return };
     let lossy = a.capabilities().lossy || b.capabilities().lossy;

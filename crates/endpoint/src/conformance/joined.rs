@@ -110,7 +110,7 @@ pub(super) fn pass(from: &mut dyn Endpoint, to: &mut dyn Endpoint, message: &Mes
     let start = Instant::now();
     while start.elapsed() < DEADLINE {
         match from.send(message) {
-            // What came late or twice may fill the receiver: nobody else takes it.
+            // What came late or twice may fill the receiver: no other call takes it.
             Err(SendError::NoResource) if lossy => {
                 from.flush().expect("the device works");
                 next(to, Duration::ZERO);

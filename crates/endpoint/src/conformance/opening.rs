@@ -67,7 +67,7 @@ pub fn opening(make: Make<'_>) {
     assert_ne!(again, first, "a closed channel's name does not come back at once");
 }
 
-/// A message whose tag the receiver did not register, or has closed, reaches nobody.
+/// A message whose tag the receiver did not register, or has closed, reaches no receiver.
 pub fn tags_protect(make: Make<'_>) {
     let Some(Joined { mut a, mut b, to_b, to_a, _keep }) = joined(make) else { return };
     let guessed = Tags { receive: a.new_tag().expect("a tag"), send: Tag(0x1234_5678_9abc_def0) };

@@ -6,8 +6,8 @@ use super::Make;
 use crate::upcall::{Condition, Gate};
 use crate::Message;
 
-/// An upcall is held back by the gate, and takes all that waits; one for "almost full" comes when so much of the queue is used that
-/// nobody receives from, and not before.
+/// An upcall is held back by the gate, and takes all that waits; one for "almost full" comes when so much of a queue without a
+/// receiver is used, and not before.
 pub fn upcalls(make: Make<'_>) {
     const HALF: u32 = 50;
     let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };

@@ -1,4 +1,4 @@
-//! Who sleeps is woken.
+//! A thread that sleeps is woken.
 
 use super::joined::{drops, joined, next, send, Joined, DEADLINE};
 use super::Make;

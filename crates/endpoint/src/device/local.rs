@@ -33,7 +33,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     needs_flush: true,
 };
 
-/// One endpoint's place. Everything in it is used under the lock, by its owner and by whoever sends to it.
+/// One endpoint's place. Everything in it is used under the lock, by its owner and by each that sends to it.
 struct Port {
     lock: AtomicU32,
     /// 0 empty, 1 being plugged or unplugged, 2 in use.
@@ -397,7 +397,7 @@ impl Drop for Local {
             let _held = port.lock();
             port.state.store(1, Relaxed);
             let _ = calls::close(port.bell.load(Relaxed));
-            // SAFETY: state 1: nobody else looks at it any more, and those who did held the lock.
+            // SAFETY: state 1: no other endpoint looks at it any more, and those that did held the lock.
             unsafe { (*port.memory.get()).assume_init_drop() };
         }
         port.state.store(0, Release);

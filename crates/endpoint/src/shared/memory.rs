@@ -126,7 +126,8 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Makes the memory of an endpoint of device number `device`: a sealed memfd, so it cannot shrink under who maps it.
+    /// Makes the memory of an endpoint of device number `device`: a sealed memfd, so it cannot shrink under a process that maps
+    /// it.
     ///
     /// # Errors
     /// EINVAL for a shape that is none; what the system answers.

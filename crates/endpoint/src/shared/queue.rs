@@ -1,4 +1,4 @@
-//! A queue of plain descriptors between one that puts and one that takes, who may be different processes.
+//! A queue of plain descriptors between one that puts and one that takes, which may be different processes.
 
 use super::CacheLine;
 use core::marker::PhantomData;

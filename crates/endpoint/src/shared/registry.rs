@@ -87,7 +87,7 @@ impl<'a> Registry<'a> {
     #[inline(always)]
     pub fn by_tag(&self, tag: Tag) -> Option<(Channel, &'a ChannelEntry)> {
         let mut at = self.bucket(tag).load(Relaxed) as usize;
-        // A chain has no more links than there are entries, unless somebody wrote nonsense.
+        // A chain has no more links than there are entries, unless another owner wrote nonsense.
         for _ in 0..self.entries.len() {
             let entry = self.entries.get(at.checked_sub(1)?)?;
             if entry.receive.load(Relaxed) == tag.0 && entry.is_open() {

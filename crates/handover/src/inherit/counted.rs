@@ -33,7 +33,7 @@ impl Counted {
         }
     }
 
-    /// He did not come about. What was closed meanwhile is left to the kernel's hang-up.
+    /// That process did not come about. What was closed meanwhile is left to the kernel's hang-up.
     pub fn take_back(&mut self) {
         for (socket, generation) in self.streams.iter_mut().filter_map(Option::take) {
             if socket.generation.load(Ordering::Acquire) == generation && socket.has(flag::SHARED) {

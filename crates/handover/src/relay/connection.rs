@@ -80,7 +80,7 @@ pub struct RelayedConnection {
     resets: bool,
     /// It is the side's only owner.
     sole: bool,
-    /// When to ask whether anybody has the program's end yet, which has ended; 0: not yet.
+    /// When to ask whether any process has the program's end yet, which has ended; 0: not yet.
     forget_at: u64,
     /// The side is marked as one that ends with a reset, because the relay may be killed.
     marked: bool,

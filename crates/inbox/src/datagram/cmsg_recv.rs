@@ -81,7 +81,7 @@ pub unsafe fn tell(fd: i32, socket: &Datagram, asks: u32, source: &Source, detai
         to = Address::v4([to.ip[12], to.ip[13], to.ip[14], to.ip[15]], 0);
     }
     let interface = match details.interface {
-        // The kernel knows it of IPv6 whether anybody asked in time or not.
+        // The kernel knows it of IPv6 whether the program asked in time or not.
         0 if source.v6 && to.is_loopback() => 1,
         known => known,
     };

@@ -1,8 +1,8 @@
 //! A datagram socket in epoll sets.
 //!
 //! The kernel's set watches the socket as it is. While threads of this process alone wait in a set, and none of them
-//! sleeps there, the set is *warm* for the socket: senders may write into its inbox, and the set looks there. Before
-//! anybody sleeps the set grows *cold*: the gate is pinned, so that each datagram is an event of the kernel's.
+//! sleeps there, the set is *warm* for the socket: senders may write into its inbox, and the set looks there. Before a thread
+//! sleeps the set grows *cold*: the gate is pinned, so that each datagram is an event of the kernel's.
 
 use super::{flag, Datagram};
 use core::sync::atomic::Ordering;

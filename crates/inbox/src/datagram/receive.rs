@@ -287,7 +287,7 @@ pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Fr
 /// When the first datagram in the kernel's queue came there, in CLOCK_REALTIME's nanoseconds.
 ///
 /// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `inbox_table::make` does) keeps that of the last datagram
-/// that anybody received or peeked at; one with SO_TIMESTAMP tells it in a control message instead, the first one of all
+/// that any thread received or peeked at; one with SO_TIMESTAMP tells it in a control message instead, the first one of all
 /// (`sock_recv_cmsgs`).
 fn kernels_stamp(fd: i32) -> Option<u64> {
     let mut control = [0u64; 16];

@@ -22,7 +22,7 @@ pub fn is_all_in_kernel(set: &Set) -> bool {
 }
 
 /// Waits by `kernel` in a set that is [`is_all_in_kernel`], into `events`: should that change, the thread must be woken. -1 when it was
-/// cancelled in there. `None`: the set has changed just now, and nobody would wake the thread, unless it is to go there all
+/// cancelled in there. `None`: the set has changed just now, and nothing would wake the thread, unless it is to go there all
 /// the same (`whatever`); or nothing is left to report. Then the caller waits on.
 ///
 /// # Safety
@@ -44,7 +44,8 @@ pub unsafe fn wait_in_kernel(
     })
 }
 
-/// As [`wait_in_kernel`], of a wait that does not sleep: nobody has to wake the thread, and if the set goes meanwhile, its names may.
+/// As [`wait_in_kernel`], of a wait that does not sleep: nothing has to wake the thread, and if the set goes meanwhile, its names
+/// may.
 ///
 /// # Safety
 /// As for [`wait_in_kernel`].
@@ -105,7 +106,7 @@ fn name(set: &'static Set, tag: u64) -> Option<u64> {
     };
     let entry = tagged(tag).filter(mine).filter(|entry| entry.wanted() & ONESHOT == 0)?;
     let name = entry.terms().data.load(Ordering::Acquire);
-    // Nobody holds the set's lock: the entry may have become another one's.
+    // No thread holds the set's lock: the entry may have become another one's.
     (entry.tag.load(Ordering::Relaxed) == tag && name & TAG_MASK != TAG).then_some(name)
 }
 

@@ -1,7 +1,7 @@
 //! Before and after a sleep: which streams ask their peers for a bell.
 //!
-//! While a thread sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that nobody took
-//! note of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
+//! While a thread sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that no thread took note
+//! of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
 
 use super::control::{change, kernel_event, kernel_side};
 use super::entry::{place, term, Entry};
@@ -122,8 +122,8 @@ pub(super) fn cool(set: &'static Set) {
     }
 }
 
-/// A handler ends a sleep in the set, perhaps by a jump, or the thread is cancelled, and what the kernel had said by then is heard
-/// by nobody: its edges are gone. So streams that were left to bells that may have rung are looked at from now on, by others at once.
+/// A handler ends a sleep in the set, perhaps by a jump, or the thread is cancelled, and what the kernel had said by then is heard by
+/// no thread: its edges are gone. So streams that were left to bells that may have rung are looked at from now on, by others at once.
 #[cold]
 pub(super) fn recall(set: &'static Set) {
     {

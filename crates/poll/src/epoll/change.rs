@@ -92,8 +92,8 @@ fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
     left && everywhere
 }
 
-/// Whether it is a socket that was never connected, or a listener, which another process may have too, or a message that nobody has
-/// received yet.
+/// Whether it is a socket that was never connected, or a listener, which another process may have too, or a message that no process
+/// has received yet.
 fn elsewhere(socket: &Socket) -> bool {
     match socket.kind() {
         Kind::Tcp => socket.has(flag::PLAIN),

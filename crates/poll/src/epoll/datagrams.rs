@@ -16,7 +16,7 @@ use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, user};
 use shunt_table::table;
 
-/// Shuts the socket's gate for this set. Under the set's lock, or with nobody else in the set.
+/// Shuts the socket's gate for this set. Under the set's lock, or with no other thread in the set.
 pub(super) fn cool(entry: &'static Entry) {
     if let (gate::WARM, Some(socket)) = (entry.gate.load(Ordering::Relaxed), entry.datagram()) {
         entry.gate.store(socket.cool(), Ordering::Relaxed);

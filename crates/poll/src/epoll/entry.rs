@@ -164,7 +164,7 @@ impl Entry {
         self.terms().events.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody removed it, in another process after a fork.
+    /// Whether no process removed it, in another process after a fork.
     #[inline(always)]
     pub(super) fn valid(&self) -> bool {
         self.terms().generation.load(Ordering::Relaxed) == self.generation.load(Ordering::Relaxed)
@@ -240,7 +240,7 @@ fn begin() -> Option<&'static Entry> {
     grow()?;
     let terms = ENTRIES.joint.take::<Terms>()?;
     let index = ENTRIES.begun.load(Ordering::Relaxed) as usize;
-    // SAFETY: inside a chunk; all-zero is a valid Entry and valid Terms, and nobody refers to this one yet.
+    // SAFETY: inside a chunk; all-zero is a valid Entry and valid Terms, and nothing refers to this one yet.
     let entry = unsafe {
         let entry = (*ENTRIES.chunks.get())[index / CHUNK].add(index % CHUNK);
         (&raw mut (*entry).index).write(index as u32);
@@ -251,7 +251,7 @@ fn begin() -> Option<&'static Entry> {
     Some(entry)
 }
 
-/// An entry that nobody uses, fresh; `None` when memory is short.
+/// An entry that no descriptor uses, fresh; `None` when memory is short.
 pub(super) fn new_entry() -> Option<&'static Entry> {
     let _slabs = ENTRIES.slabs.lock()?;
     // SAFETY: null or a free entry.

@@ -1,4 +1,4 @@
-//! The fast path of epoll_wait(2): one stream keeps the set busy, and nobody else is owed anything.
+//! The fast path of epoll_wait(2): one stream keeps the set busy, and no other sleeper is owed anything.
 //!
 //! Between an arrival and what the program does about it lies what is done here behind the look that finds it. So the looks take
 //! no lock, read no clock and move nothing between queues: they are loads of the peer's line. What has come is found once more

@@ -22,7 +22,7 @@ pub fn arrived(socket: &Socket) -> bool {
     for place in &mut held {
         let Some(entry) = next else { break };
         let Some(set) = set_of(entry) else { return false };
-        // Held until all is taken back: nobody announces anything meanwhile.
+        // Held until all is taken back: no thread announces anything meanwhile.
         let Some(lock) = set.lock.try_lock() else { return false };
         activate(set, entry);
         *place = Some((set, lock));

@@ -239,7 +239,7 @@ enum Bells {
     Stay,
 }
 
-/// Takes an entry's bells off, if nobody else may need them.
+/// Takes an entry's bells off, if no other sleeper may need them.
 fn silence(entry: &'static Entry) -> Bells {
     if let Some(inner) = entry.inner() {
         settle(inner, None);

@@ -313,7 +313,7 @@ fn sleep_counted(
     began: u64,
 ) -> Result<()> {
     // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
-    // be an event, so that nobody would announce it again.
+    // be an event, so that no thread would announce it again.
     let watch = shunt_stream::progress::watch();
     due::keep();
     if arm_sleeping(set) {

@@ -1,4 +1,4 @@
-//! Who has come through the rendezvous: a client that says its link's name, and sends the link where it may not be known.
+//! What has come through the rendezvous: a client that says its link's name, and sends the link where it may not be known.
 
 use super::acceptors::ACCEPTORS;
 use super::owner;
@@ -47,7 +47,7 @@ pub fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'static>>) -
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
-        // Where clients offer in memory hardly anybody comes this way.
+        // Where clients offer in memory hardly any comes this way.
         let accepted = if server::are_usual(listener) && !super::anyone(rendezvous) {
             Err(Errno(libc::EAGAIN))
         } else {
@@ -57,7 +57,7 @@ pub fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'static>>) -
             // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
             Err(Errno(error @ (libc::EAGAIN | libc::EINVAL))) => {
                 if error == libc::EINVAL {
-                    listener.set(flag::LISTENER_SHARED); // somebody took it without a word of ours (pidfd_getfd)
+                    listener.set(flag::LISTENER_SHARED); // a process took it without a word of ours (pidfd_getfd)
                 }
                 if held.is_none() {
                     listen::retired(listener);
@@ -137,7 +137,7 @@ fn is_anonymous(client: &libc::ucred) -> bool {
 
 /// What came with a connection.
 pub struct Shipment {
-    /// Who made the connection, as the kernel knows.
+    /// The process that made the connection, as the kernel knows.
     pub client: libc::ucred,
     /// The link's descriptor and its bell's; -1: not sent.
     pub sent: [i32; fd_passing::MOST],
@@ -286,7 +286,7 @@ fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::res
                 say_several(&link);
             }
             if !link::holds_range() {
-                listen::is_short(listener); // whoever comes next would be reset
+                listen::is_short(listener); // the next client would be reset
             }
             Ok((index, link))
         }

@@ -3,7 +3,7 @@
 //! On Linux the hand-shake of such a client stays unfinished until bytes or an end come, or until the time is over
 //! (tcp_check_req, reqsk_timer_handler). Here a listener that defers takes clients off its queues into a list, their
 //! channels still offered, and accept gives out those of them that have something. Their companions and a timer lie beside
-//! the clients' bells, so whoever waits for the listener, in whatever call, is woken for them.
+//! the clients' bells, so a thread that waits for the listener, in whatever call, is woken for them.
 //!
 //! The list is a process's own. One that shares its listener puts back what it holds before it leaves accept with a connection,
 //! since others may be idle while it is busy; so does every process before it shares a listener, or closes a shared one.
@@ -58,7 +58,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
             ControlFlow::Continue(sufficed) => sufficed,
         };
         match (from_list(listener, flags), sufficed) {
-            (Err(Errno(libc::EAGAIN)), Ok(true)) => {} // who had sent something has gone since, and nobody looked at the others
+            (Err(Errno(libc::EAGAIN)), Ok(true)) => {} // the one that had sent something has gone, and no other was looked at
             (Err(Errno(libc::EAGAIN)), Err(error)) => return Err(error),
             (result, _) => return result,
         }
@@ -66,7 +66,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
 }
 
 /// Takes clients off the rendezvous into the list, until one suffices (true); breaks with the one that is the usual case. Errors: no
-/// descriptor is left for who waits there.
+/// descriptor is left for a client that waits there.
 fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     while has_room(listener) {
@@ -78,7 +78,7 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> 
             Err(error @ Errno(libc::EMFILE | libc::ENFILE)) => return ControlFlow::Continue(Err(error)),
             Err(_) => break,
         };
-        // The usual case: nobody waits here, and it has sent something already.
+        // The usual case: no client waits here, and this one has sent something already.
         let page = peek_queued::page(&arrival);
         if DEFERRED.count.load(Ordering::Relaxed) == 0 && peek_queued::says_soon(listener, page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
@@ -136,7 +136,7 @@ pub fn ready(listener: &Socket) -> bool {
     let mut looked = false;
     loop {
         let Some(mut setup) = SETUP.try_lock() else { return true };
-        // Who stays in the rendezvous has had his edge: edge-triggered sets are to hear of each when he sends.
+        // A client that stays in the rendezvous has had its edge: edge-triggered sets are to hear of each when it sends.
         let edges = server::is_watched_by_edges(listener);
         if !edges && suffices(listener, &setup) && first(listener, &setup).is_some() {
             return true;
@@ -150,7 +150,7 @@ pub fn ready(listener: &Socket) -> bool {
             if !anyone() {
                 break;
             }
-            // Once, without the lock, under which other threads close connections, and with nobody in hand.
+            // Once, without the lock, under which other threads close connections, and with no client in hand.
             if let Some(latest) =
                 peek_queued::latest(listener, &setup).filter(|_| !looked && !edges && DEFERRED.count.load(Ordering::Relaxed) == 0)
             {
@@ -168,7 +168,7 @@ pub fn ready(listener: &Socket) -> bool {
         }
         let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else {
             if shared && anyone() {
-                return true; // without a descriptor for him nothing but accept can tell
+                return true; // without a descriptor for the client nothing but accept can tell
             }
             break;
         };
@@ -187,24 +187,24 @@ pub fn ready(listener: &Socket) -> bool {
     server::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
 
-/// What changes with each client of the list that becomes ready to be given; `None`: nobody is.
+/// What changes with each client of the list that becomes ready to be given; `None`: none is.
 pub fn ready_ones(listener: &Socket) -> Option<u64> {
     let setup = SETUP.try_lock()?;
     first(listener, &setup)?;
     let said = places(listener).filter_map(|place| list()[place]).filter(Waiting::has_something);
-    // No sum of numbers alone: those of two who have gone would be that of one who came.
+    // No sum of numbers alone: those of two that have gone would be that of one that came.
     let mixed =
         |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93);
     Some(said.fold(0, |sum: u64, waiting| sum.wrapping_add(mixed(waiting.number))))
 }
 
-/// Whether a client of the list can be given, whoever else may wait.
+/// Whether a client of the list can be given, whichever others may wait.
 pub fn any_ready(listener: &Socket) -> bool {
     DEFERRED.count.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_none_or(|setup| first(listener, &setup).is_some())
 }
 
-/// Whether there is one to give, so that whoever else waits is left where others find him: each that is taken off the rendezvous and not
-/// given is put back there. Who has the listener alone takes all, and gives them in their order.
+/// Whether there is one to give, so that other clients that wait are left where other processes find them: each that is taken off the
+/// rendezvous and not given is put back there. A process that has the listener alone takes all, and gives them in their order.
 fn suffices(listener: &Socket, _setup: &Guard) -> bool {
     let ready = |place: usize| list()[place].is_some_and(|waiting| waiting.holds() && waiting.has_something());
     DEFERRED.count.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && places(listener).any(ready)
@@ -232,7 +232,7 @@ pub fn keep(listener: &Socket, arrival: Arrival, setup: &Guard) {
     first(listener, setup); // sets the timer
 }
 
-/// The oldest offer of a client, where nobody waits in the list, and it has sent something already.
+/// The oldest offer of a client, where no client waits in the list, and it has sent something already.
 fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<Accepted>> {
     if DEFERRED.count.load(Ordering::Relaxed) != 0 || !server::waiting(listener) {
         return Ok(None);
@@ -305,7 +305,7 @@ fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::re
 }
 
 /// The program waits for clients of this listener no longer, in one set at least: those that this process has looked at are for
-/// whoever does, as Apache's busy processes leave theirs to the others.
+/// the processes that do, as Apache's busy processes leave theirs to the others.
 pub fn leave_to_others(listener: &Socket) {
     if DEFERRED.count.load(Ordering::Relaxed) == 0 || !listener.has(flag::LISTENER_SHARED) {
         return;

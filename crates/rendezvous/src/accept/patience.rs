@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::{calls, clock};
 use shunt_table::process::identity;
 
-/// With whom.
+/// With the clients of which user.
 pub struct Patience {
     /// The last user whose client never kept its word, and when (in seconds).
     offended: AtomicU64,
@@ -16,7 +16,7 @@ impl Patience {
     }
 
     /// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
-    /// Another user gets a while once; who abused that gets nothing for a minute.
+    /// Another user gets a while once; one that abused that gets nothing for a minute.
     pub fn of(&self, uid: u32) -> i64 {
         if identity::is_same_user(uid, calls::geteuid()) || uid == 0 {
             return 1_000_000_000;

@@ -4,9 +4,9 @@
 //! The queues lie in an epoll set of each process's own, exclusively (EPOLLEXCLUSIVE). It is made when that first sleeps, and goes with the
 //! rendezvous or the listener.
 //!
-//! Nobody else is woken for the client that woke a thread here. So that thread takes one from these queues before it takes one that offers or
-//! bids in memory: there are never more clients in the queues than threads that were woken and have not looked, unless nobody sleeps. Who
-//! defers looks at its own list first, and sleeps in ppoll.
+//! No other thread is woken for the client that woke a thread here. So that thread takes one from these queues before it takes one that
+//! offers or bids in memory: there are never more clients in the queues than threads that were woken and have not looked, unless none
+//! sleeps. A thread whose listener defers looks at its own list first, and sleeps in ppoll.
 
 use super::acceptors::ACCEPTORS;
 use crate::accept::{deferred, queues};

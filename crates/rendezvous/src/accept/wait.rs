@@ -28,7 +28,7 @@ pub fn told() {
     ACCEPTORS.place.store(place::SETS, Ordering::Relaxed);
 }
 
-/// Whether who calls accept was told that somebody is there.
+/// Whether the caller of accept was told that a client is there.
 pub(super) fn was_told() -> bool {
     ACCEPTORS.place.load(Ordering::Relaxed) == place::SETS
 }
@@ -42,7 +42,7 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
             crate::listen::options::follow(listener);
         }
     }
-    // Nobody was found since the last wait, though a queue may have said that it is readable each time.
+    // No client was found since the last wait, though a queue may have said that it is readable each time.
     if deadline.is_some_and(|deadline| clock::monotonic_ns() >= deadline) {
         return Err(Errno(libc::EAGAIN));
     }

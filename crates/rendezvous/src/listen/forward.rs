@@ -2,9 +2,9 @@
 //!
 //! An offer in memory names a companion that one process holds. Before a fork, an exec that keeps the listener, or a message
 //! that passes it on, that process connects to its own rendezvous once for each offer, as the client would have, and sends
-//! the link and the companion along: a *parcel*. Whoever accepts takes the companion out and goes on as with a client.
+//! the link and the companion along: a *parcel*. The process that accepts takes the companion out and goes on as with a client.
 //!
-//! A child of fork knows its parent's links. The next program, and whoever receives a message, knows none; so clients that wait
+//! A child of fork knows its parent's links. The next program, and the receiver of a message, knows none; so clients that wait
 //! in the rendezvous, and that sent no link because this process has it, become parcels as well ([`before_handing`]). One that
 //! connects at that very moment sees that `sole` is no more, and connects again ([`crate::connect`]).
 
@@ -67,7 +67,7 @@ pub fn before_handing(listener: &Socket) {
     let Some(setup) = SETUP.lock() else { return };
     sharing::out_of_sight(listener);
     link::not_sole();
-    // Who connects from now on sends its link.
+    // A client that connects from now on sends its link.
     let waiting = match link::any_guest() {
         true => {
             let most = listener.listening.backlog.load(Ordering::Relaxed).saturating_add(1);
@@ -112,7 +112,7 @@ pub fn post(index: usize, channel: usize, generation: u32, companion: i32, liste
         loop {
             let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
             match calls::bind(carrier, (&own as *const libc::sockaddr_un).cast(), own_length) {
-                // Who sent it to us has not closed its end yet.
+                // The process that sent it to us has not closed its end yet.
                 Err(Errno(libc::EADDRINUSE)) if hello.link_follows < FOLLOWS_PARCEL + TURNS => hello.link_follows += 1,
                 bound => break bound?,
             }

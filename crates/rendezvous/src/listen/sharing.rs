@@ -2,11 +2,11 @@
 //!
 //! Many servers fork and accept alone all the same: the child becomes another program, or saves a snapshot, or goes on as a
 //! daemon when its parent has ended. So before each fork of a process that listens a socket pair is made, of which the parent
-//! gets one end and the child the other, beside all ends that they have already. An end hangs up when nobody is left on the
-//! other side of that fork: each process there has ended, in whatever way, or become another program, or closed its
-//! listeners. A process all of whose ends have hung up has its listeners alone, and its children's word is not needed for it.
+//! gets one end and the child the other, beside all ends that they have already. An end hangs up when no process is left on the
+//! other side of that fork: each process there has ended, in whatever way, or become another program, or closed its listeners. A
+//! process all of whose ends have hung up has its listeners alone, and its children's word is not needed for it.
 //!
-//! A listener that goes another way (to the next program, in a message) is out of sight for good. A byte that nobody reads tells
+//! A listener that goes another way (to the next program, in a message) is out of sight for good. A byte that is never read tells
 //! that to all relatives before.
 //!
 //! A server that forks for each connection would be alone, and not, in turns: it stays one of several, at last without such pairs. All functions but [`moved`] are called under the set-up lock.
@@ -31,7 +31,7 @@ struct Sharing {
     ends: [AtomicI32; MOST],
     /// The two ends of a fork that is being made, the parent's first.
     next: [AtomicI32; 2],
-    /// Somebody may have a listener of ours of whom no end tells.
+    /// A process of which no end tells may have a listener of ours.
     for_good: AtomicBool,
     /// When it was asked last whether relatives live, in ticks.
     asked: AtomicU64,
@@ -81,7 +81,7 @@ fn look(end: i32) -> Side {
     }
 }
 
-/// Closes the ends of those who have gone. True: there is nobody else.
+/// Closes the ends of relatives that have gone. True: none is left.
 fn nobody_left() -> bool {
     let mut none = true;
     for place in &SHARING.ends {
@@ -168,7 +168,7 @@ pub fn out_of_sight(listener: &Socket) {
     }
 }
 
-/// A listener of this process was closed: without another one it is nobody's relative any more.
+/// A listener of this process was closed: without another one it is no process's relative any more.
 pub fn listener_closed() {
     if SHARING.ends.iter().all(|place| place.load(Ordering::Relaxed) < 0) {
         return;
@@ -181,8 +181,8 @@ pub fn listener_closed() {
     }
 }
 
-/// A client has come through the rendezvous of a listener that was shared by forks: if nobody else is left who has it, it is
-/// shared no longer.
+/// A client has come through the rendezvous of a listener that was shared by forks: if no other process is left that has it, it
+/// is shared no longer.
 pub fn look_around(listener: &Socket) {
     if !listener.has(flag::LISTENER_SHARED)
         || listener.listening.only_forked.load(Ordering::Relaxed) == 0

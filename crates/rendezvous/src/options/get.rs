@@ -70,7 +70,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
     }
 }
 
-/// SO_PEERCRED of a TCP socket: nobody.
+/// SO_PEERCRED of a TCP socket: no process.
 fn ucred_unknown() -> [u8; 12] {
     let mut bytes = [0xffu8; 12];
     bytes[..4].copy_from_slice(&[0; 4]);

@@ -2,7 +2,7 @@
 //! set several of them on each connection (redis and PostgreSQL the times of keepalive, Erlang those of IP), and a judge costs five
 //! system calls.
 //!
-//! Any other value is the judge's, who knows what becomes of it, or the error.
+//! Any other value is the judge's, which knows what becomes of it, or the error.
 
 use shunt_stream::options::limits::NO_TIME;
 use shunt_stream::socket::stored::LONGEST;

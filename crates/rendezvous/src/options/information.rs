@@ -82,7 +82,7 @@ pub fn remembered(family: i32) -> Option<(usize, u64, [u8; SIZE])> {
 pub fn remember(family: i32, answer: (usize, u64, [u8; SIZE])) {
     let model = &constants::judged(family).model;
     if model.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-        // SAFETY: this thread alone writes, and nobody reads yet.
+        // SAFETY: this thread alone writes, and none reads yet.
         unsafe { *model.answer.get() = answer };
         model.state.store(2, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Options that wake who waits: where they are set, the kernel looks again whether there is anything to tell.
+//! Options that wake the threads that wait: where they are set, the kernel looks again whether there is anything to tell.
 
 use core::sync::atomic::Ordering;
 use shunt_stream::events;

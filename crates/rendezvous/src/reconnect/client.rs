@@ -31,13 +31,14 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     let Some(channel) = find(index, header, source, server) else { return false };
     let Some(kept) = companion_cache::get(index, channel) else { return false };
     let page = link::page(base, channel);
-    // The server may want its descriptor for another pair: whoever takes this word first has the pair.
+    // The server may want its descriptor for another pair: the side that takes this word first has the pair.
     let taken = page.sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed);
     if taken.is_err() {
         return false;
     }
     if !link::at(index).count() || link::for_offers(listener) != Some(index) {
-        // Closed, or retired at this moment, and who said that the pair is free may be another user's. Nobody has it any more.
+        // Closed, or retired at this moment, and the process that said that the pair is free may be another user's. No side has
+        // it any more.
         close(page);
         return false;
     }

@@ -198,7 +198,7 @@ pub fn taken(listener: &Socket, header: &LinkHeader, index: usize) {
     }
 }
 
-/// Whether clients connect in memory, as far as is known, so that hardly anybody comes another way.
+/// Whether clients connect in memory, as far as is known, so that hardly any comes another way.
 pub fn are_usual(listener: &Socket) -> bool {
     (listener.listening.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED))
         || shared_server::are_usual(listener)

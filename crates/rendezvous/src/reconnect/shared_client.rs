@@ -2,8 +2,8 @@
 //!
 //! An offer in memory would wait for the one process that has the pair's other end. So the client asks for any of its idle pairs, and
 //! waits for no longer than an acceptor that is awake takes to answer; otherwise the connection is made through the
-//! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where nobody is ever awake, becomes
-//! rare ([`shunt_link::bids`]).
+//! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where no acceptor is ever awake,
+//! becomes rare ([`shunt_link::bids`]).
 
 use crate::answers;
 use crate::attach;
@@ -133,7 +133,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
     channels
 }
 
-/// Waits a moment for `done`, for so many ticks. `here`: for somebody who needs this processor.
+/// Waits a moment for `done`, for so many ticks. `here`: for an acceptor that needs this processor.
 fn soon(here: bool, ticks: u64, done: impl Fn() -> bool) -> bool {
     if here {
         yielding(YIELDS, done)
@@ -160,7 +160,7 @@ fn yielding(times: usize, done: impl Fn() -> bool) -> bool {
         calls::sched_yield();
         let after = clock::ticks();
         if after - before > LONG_YIELD {
-            break; // it went to somebody else
+            break; // it went to another thread
         }
         before = after;
     }
@@ -180,7 +180,7 @@ fn looking(ticks: u64, done: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Nobody took any of these pairs: those of acceptors that have ended go, and the next bid names others.
+/// No acceptor took any of these pairs: those of acceptors that have ended go, and the next bid names others.
 #[cold]
 fn forget_dead(index: usize, channels: u32) {
     let link = link::at(index);

@@ -1,8 +1,9 @@
 //! Accepting what clients bid for where several processes accept: the acceptors' half of [`crate::reconnect::shared_client`].
 //!
 //! Each process that has such a listener keeps the companions of connections that it accepted, as one that accepts alone does. A
-//! bid names the channels whose pairs are idle at the client; whoever calls accept while it waits looks for one of its own among them.
-//! Who is awake in poll or in a set tells the program that the listener is readable ([`tell`]); the client waits for its accept.
+//! bid names the channels whose pairs are idle at the client; a process that calls accept while it waits looks for one of its own
+//! among them. A thread that is awake in poll or in a set tells the program that the listener is readable ([`tell`]); the client waits
+//! for its accept.
 
 use crate::accept;
 use crate::accept::acceptors::patience_with_bids;
@@ -23,8 +24,8 @@ use shunt_table::global;
 
 /// Where clients bid, and what this process did about their bids.
 struct Bids {
-    /// A connection was closed whose client means to bid for its next one: whoever waits next looks for a while, however long clients took
-    /// of late. Without that nobody is awake for the first bid, and so none is made.
+    /// A connection was closed whose client means to bid for its next one: a thread that waits next looks for a while, however long
+    /// clients took of late. Without that none is awake for the first bid, and so none is made.
     near: AtomicBool,
     /// Links whose clients may bid.
     places: [Place; MOST],
@@ -62,7 +63,7 @@ fn used() -> &'static [Place] {
     &BIDS.places[..BIDS.used.load(Ordering::Acquire).min(MOST)]
 }
 
-/// Whether clients of this listener bid, as far as is known, so that hardly anybody comes another way.
+/// Whether clients of this listener bid, as far as is known, so that hardly any comes another way.
 pub fn are_usual(listener: &Socket) -> bool {
     BIDS.usual.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED)
 }
@@ -189,7 +190,7 @@ fn tell_of(number: usize, listener: &Socket) -> News {
     let Some((header, index)) = BIDS.places[number].link(rendezvous) else { return News::None };
     let told = BIDS.told[number].load(Ordering::Relaxed);
     let Some(word) = bid::look(&header.bid) else {
-        // It is in the kernel's queue by now, or will be, if nobody has taken it.
+        // It is in the kernel's queue by now, or will be, if no acceptor has taken it.
         if told == 0 || accept_would_find(number, listener) {
             return if told == 0 { News::None } else { News::Known };
         }
@@ -230,8 +231,8 @@ fn accept_would_find(number: usize, listener: &Socket) -> bool {
     found.is_ok_and(|events| events != 0)
 }
 
-/// The program was told of a bid, and accept finds nobody: whether it should look again, as the client has come through the kernel since.
-/// It is asked once for each. Nobody else need have the listener any more: that is found out while a bid is taken
+/// The program was told of a bid, and accept finds none: whether it should look again, as the client has come through the kernel since.
+/// It is asked once for each. No other process need have the listener any more: that is found out while a bid is taken
 /// ([`sharing::look_around`]).
 pub(crate) fn comes(listener: &Socket) -> bool {
     if !expects() || deferred::concern(listener) {

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use shunt_segment::inbox::gate;
 
 impl Inbox {
-    /// Opens the gate, unless somebody sleeps or it is retired. True: senders may write.
+    /// Opens the gate, unless a receiver sleeps or it is retired. True: senders may write.
     #[inline]
     pub fn open(&self) -> bool {
         let gate = &self.header().gate;
@@ -30,7 +30,7 @@ impl Inbox {
         let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| (now & gate::SLEEPERS != 0).then(|| now - 1));
     }
 
-    /// Shuts the gate for somebody who needs the kernel to see each datagram.
+    /// Shuts the gate for a receiver that needs the kernel to see each datagram.
     pub fn pin(&self) {
         let gate = &self.header().gate;
         let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| {

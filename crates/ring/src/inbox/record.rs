@@ -30,11 +30,11 @@ pub struct Details {
     pub tos: u8,
     /// It stands for datagrams of so many bytes each (UDP_SEGMENT); 0: for itself.
     pub segment: u16,
-    /// The interface that it came by; 0: nobody had asked when it was sent.
+    /// The interface that it came by; 0: no receiver had asked when it was sent.
     pub interface: u32,
     /// When it was sent, in 256 ticks: [`Front::moment`].
     pub moment: u32,
-    /// CLOCK_REALTIME of sending in nanoseconds; 0: nobody asked.
+    /// CLOCK_REALTIME of sending in nanoseconds; 0: no receiver asked.
     pub stamp: u64,
 }
 

@@ -74,7 +74,8 @@ impl Inbox {
             drop(held);
             return Posted::Done;
         }
-        // Whoever shut the gate looks once more; if nothing older lies here, that look may have come before our datagram.
+        // The receiver that shut the gate looks once more; if nothing older lies here, that look may have come before our
+        // datagram.
         let back = header.head.compare_exchange(tail, next, Ordering::SeqCst, Ordering::Acquire).is_ok();
         drop(held);
         if back {

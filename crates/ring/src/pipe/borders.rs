@@ -40,8 +40,8 @@ impl Pipe<'_> {
         }
     }
 
-    /// Remembers which changes of class lie behind us. Numbers of changes come again after eight: who never did so would
-    /// look for the wrong ones.
+    /// Remembers which changes of class lie behind us. Numbers of changes come again after eight: a receiver that never did so
+    /// would look for the wrong ones.
     pub(super) fn note_passed(&self) {
         let receive = &self.own.receive;
         let (word, _) = self.look();

@@ -61,7 +61,7 @@ impl Pipe<'_> {
     }
 
     /// Whether less than `few` bytes wait, all of them in the ring of `current`, and the receiver knows that: changes are numbered
-    /// modulo 8, and of those that he does not notice this must not be one.
+    /// modulo 8, and of those that it does not notice this must not be one.
     pub(super) fn may_leave(&self, current: u64, ack: u64, few: u64) -> bool {
         self.unread(current, ack) < few
             && self.is_settled(current, ack)

@@ -41,7 +41,7 @@ impl Pipe<'_> {
         SEGMENT - self.held() % SEGMENT
     }
 
-    /// The ring's newest byte is now the one before `next`, and nobody is told.
+    /// The ring's newest byte is now the one before `next`, and the peer is not told.
     pub(super) fn keep(&self, next: u64) {
         self.own.transmit.word.store(next, Relaxed);
     }

@@ -198,7 +198,7 @@ impl Pipe<'_> {
 
     /// A stream of short messages has filled a ring that the caches hold. Where its reader is at work on another processor, it waits
     /// for room: behind a larger ring's bytes each line comes from memory. Gives how far the reader has come, once a part of
-    /// the ring is free; `None`: he does not take enough.
+    /// the ring is free; `None`: it does not take enough.
     #[cold]
     #[inline(never)]
     fn await_reader(self, current: u64) -> Option<u64> {
@@ -209,7 +209,7 @@ impl Pipe<'_> {
         let start = clock::ticks();
         let (mut ack, mut moved) = (self.refresh_ack(), start);
         while self.space(current, ack) < enough {
-            // Each look takes the line from him.
+            // Each look takes the line from the reader.
             for _ in 0..LOOKS_APART {
                 core::hint::spin_loop();
             }
@@ -279,8 +279,8 @@ impl Pipe<'_> {
         }
     }
 
-    /// Announces `length` bytes that went past the ring, into their receiver's buffer: nothing else waits, and he passes them
-    /// before he lets anybody look. The caller holds the side's sending lock and the other side's receiving lock.
+    /// Announces `length` bytes that went past the ring, into their receiver's buffer: nothing else waits, and it passes them
+    /// before it lets another thread look. The caller holds the side's sending lock and the other side's receiving lock.
     pub fn hand_over(&self, length: usize) {
         let current = self.current();
         let next = (current & POSITION).wrapping_add(length as u64) & POSITION;

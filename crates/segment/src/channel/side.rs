@@ -82,7 +82,7 @@ impl Side {
 
     /// Takes process `pid` out.
     pub fn part(&self, pid: u32) {
-        // As a rule nobody was entered: sixteen looks cost less than one locked instruction.
+        // As a rule no process was entered: sixteen looks cost less than one locked instruction.
         if self.family.iter().fold(0, |all, place| all | place.load(Ordering::Relaxed)) == 0 {
             return;
         }
@@ -160,8 +160,8 @@ impl Side {
         }
     }
 
-    /// Makes the side as fresh memory is, for a connection with a companion of its own. For whoever gives out a channel
-    /// that nobody uses.
+    /// Makes the side as fresh memory is, for a connection with a companion of its own. For a process that gives out a channel
+    /// that is not in use.
     pub fn clear(&self) {
         self.clear_for_next();
         for word in [&self.transmit.rung, &self.transmit.written, &self.receive.taken] {
@@ -170,8 +170,9 @@ impl Side {
     }
 
     /// Makes the side as fresh memory is, but for the count of bells, as the companion goes on, for when it held bytes back, and for
-    /// where its process last ran: who waits before the connection is accepted looks there. If the side slept in the channel's last
-    /// connection its peer fences from the first message of the next one on, so that a connection of a few messages has no barrier.
+    /// where its process last ran: a thread that waits before the connection is accepted looks there. If the side slept in the
+    /// channel's last connection its peer fences from the first message of the next one on, so that a connection of a few messages
+    /// has no barrier.
     pub fn clear_for_next(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
         let slept = wait.armed.load(Ordering::Relaxed) >= arm::ONE_ARMING;

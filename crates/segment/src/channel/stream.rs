@@ -106,7 +106,7 @@ pub mod state {
     pub const LINGER_RESET: u32 = 1 << 7;
     /// The descriptor has an owner (F_SETOWN): urgent data is announced by an urgent byte on the companion, for SIGURG.
     pub const OWNED: u32 = 1 << 8;
-    /// A non-blocking connect was answered with EINPROGRESS; the next connect gives 0, whoever calls it.
+    /// A non-blocking connect was answered with EINPROGRESS; the next connect gives 0, whichever thread calls it.
     pub const CONNECTING: u32 = 1 << 9;
     /// All who own this side know that it has, or had, several owners.
     pub const SHARED: u32 = 1 << 10;

@@ -35,14 +35,14 @@ pub mod arm {
     pub const FENCE_ASKED: u32 = 8;
     /// This side waits in a set with others: its peer is to say when bytes arrived, so that the order can be told.
     pub const STAMP: u32 = 1 << 8;
-    /// Each message is to ring, whether anybody sleeps or not: the kernel makes a signal of the bell (O_ASYNC).
+    /// Each message is to ring, whether a thread sleeps or not: the kernel makes a signal of the bell (O_ASYNC).
     pub const ALWAYS: u32 = 1 << 9;
     /// This side looks for itself, however it sleeps, before its peer's bytes have been held back for as long as they may be: the
     /// first of them need no bell.
     pub const LOOKS: u32 = 1 << 10;
     /// The word's upper half counts armings: one that looks the same is not the same.
     pub const ONE_ARMING: u32 = 1 << 16;
-    /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
+    /// Shift of IN and OUT as armed by a sleeper in a set, which may take them back without harm to those in blocking calls.
     pub const SET_SHIFT: u32 = 4;
 }
 

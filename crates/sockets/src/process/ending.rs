@@ -1,6 +1,6 @@
 //! The process ends by itself (exit, _exit, quick_exit, abort): its sockets end as the kernel would close them.
 //!
-//! The kernel closes descriptors before anybody can see that a process has ended, so on Linux the peer's very next write
+//! The kernel closes descriptors before another process can see that this one has ended, so on Linux the peer's very next write
 //! knows. Ours would know from the companion's hang-up alone, for which it does not ask before each write. So the end is
 //! said in memory, just before the system call. Of a process that is killed the hang-up tells.
 //!

@@ -62,7 +62,7 @@ pub(super) const CHILD: [Step; 32] = [
     fork::forget_awaited,            // a private number that is free for what follows
     thread::forget_id,               // locks are taken by thread numbers from here on
     fork::begin_ending,              // and the process ends by its own
-    fork::look_for_parent,           // before anybody compares numbers of processes
+    fork::look_for_parent,           // before any room compares numbers of processes
     fork::carriers,                  // which a station's lock does
     fork::join_streams,              // the child is an owner before it could close any
     fork::uncount,                   // its own forks count anew
@@ -73,7 +73,7 @@ pub(super) const CHILD: [Step; 32] = [
     exchange::forked,                // nor gives a stream away
     epoll::forked,                   // sets are the parent's as well: behind what lingers in them
     fork::register_barriers,         // before a peer could rely on them
-    link::forked,                    // inherited links lend no channel: before anybody connects
+    link::forked,                    // inherited links lend no channel: before any thread connects
     server::forked,                  // offers in them are the parent's to accept
     shared_server::forked,           // and so are pairs
     deferred::forked,                // and clients that wait for their first bytes

@@ -8,14 +8,14 @@ use shunt_segment::settings::Setting;
 use shunt_sys::libc::{self, IPPROTO_TCP};
 
 /// What the program set on a stream is the open file's, so other owners of the side are told: forked children, the next program
-/// image, whoever gets the socket in a message.
+/// image, a process that gets the socket in a message.
 pub fn publish(socket: &Socket) {
     if let Ok(_held) = socket.lock_send() {
         write_down(socket);
     }
 }
 
-/// As [`publish`]; nobody else can write now.
+/// As [`publish`]; no other thread can write now.
 pub fn write_down(socket: &Socket) {
     let list = &socket.stored;
     let settings =

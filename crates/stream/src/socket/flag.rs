@@ -86,7 +86,7 @@ pub const TIMED: u32 = 1 << 11;
 pub const ZERO_COPY: u32 = 1 << 12;
 /// The companion's open file was changed for good (its owner, half of it shut): it cannot serve another connection.
 pub const SPENT: u32 = 1 << 13;
-/// A stream to another host, in a process of its station's family: it is moved by who waits (`shunt_remote`).
+/// A stream to another host, in a process of its station's family: it is moved by the thread that waits (`shunt_remote`).
 pub const REMOTE: u32 = 1 << 14;
 /// The pump's side of such a stream.
 pub const FAR: u32 = 1 << 15;

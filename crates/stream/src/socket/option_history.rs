@@ -38,7 +38,7 @@ pub fn before_change(listener: &Socket, time: u64) {
         let Ok(memory) = mapping::reserve(core::mem::size_of::<History>()) else { return };
         place.store(memory.cast(), Ordering::Relaxed);
     }
-    // SAFETY: reserved for a history, and under the set-up lock nobody else uses it.
+    // SAFETY: reserved for a history, and under the set-up lock no other thread uses it.
     let history = unsafe { &mut *place.load(Ordering::Relaxed) };
     let mut count = *history.count.get_mut() as usize;
     if count == MOST {
@@ -52,7 +52,7 @@ pub fn before_change(listener: &Socket, time: u64) {
 
 /// The options at `time` (in ticks), if they were others than now. Under the set-up lock.
 pub fn at(listener: &Socket, time: u64) -> Option<&Stored> {
-    // SAFETY: null or a history; under the set-up lock nobody changes it.
+    // SAFETY: null or a history; under the set-up lock no other thread changes it.
     let history = unsafe { listener.listening.earlier.load(Ordering::Relaxed).as_ref() }?;
     let list = &history.list[..(history.count.load(Ordering::Relaxed) as usize).min(MOST)];
     // The counter begins anew when a machine wakes: what was until later than now was before that.

@@ -14,13 +14,13 @@ pub struct Hold {
     pub(crate) end: AtomicI32,
     /// Of a stream's numbers: `waiting::holding::aside::state`.
     pub(crate) state: AtomicU32,
-    /// Waits on a socket that may be asleep, and who takes their bells.
+    /// Waits on a socket that may be asleep, and the thread that takes their bells.
     pub(crate) gate: BellConsumer,
-    /// Those who ring by its descriptors, and who closes one.
+    /// The threads that ring by its descriptors, and the one that closes one.
     pub(crate) passage: Passage,
     /// 1: a sleeper was woken by a bell that is not taken yet.
     pub(crate) woken: AtomicU32,
-    /// How often in a row nobody could take them, because others slept.
+    /// How often in a row no thread could take them, because others slept.
     pub(crate) in_vain: AtomicU32,
 }
 

@@ -81,7 +81,7 @@ impl Pair {
             let (client, server) = addresses();
             socket.set_addresses(&client, &server);
             socket.connected.link_index.store(offer.index as u32, Ordering::Relaxed);
-            socket.set(flag::FENCE); // nobody is registered for barriers
+            socket.set(flag::FENCE); // no process is registered for barriers
             link::enter(offer.index);
             table::enter(ends[side], Kind::Stream, socket);
             End { fd: ends[side], socket }

@@ -1,4 +1,4 @@
-//! Waits: each ends by what it waits for, by its limit or by the end of the stream, and nobody sleeps through a bell.
+//! Waits: each ends by what it waits for, by its limit or by the end of the stream, and no thread sleeps through a bell.
 
 use super::*;
 use crate::waiting::holding::Waiter;

@@ -1,17 +1,17 @@
-//! Bells that were rung: who hears them, and who takes them off the companion.
+//! Bells that were rung: which threads hear them, and which one takes them off the companion.
 //!
-//! **What must hold:** whoever sleeps for something that came true after he had armed is woken. The peer rings once for all
-//! who are armed, and the kernel wakes all who sleep on the companion; but each looks again before he goes. Had another
-//! emptied the companion by then he would sleep on, his conditions gone with the bell. So the companion is emptied only when
-//! nobody needs what is on it any more:
+//! **What must hold:** a thread that sleeps for something that came true after it had armed is woken. The peer rings once for all
+//! that are armed, and the kernel wakes all that sleep on the companion; but each looks again before it goes. Had another emptied
+//! the companion by then it would sleep on, its conditions gone with the bell. So the companion is emptied only when no sleeper
+//! needs what is on it any more:
 //!
 //! - *Processes* that share a side never empty it: one bell always stays, and each process hears the next by an *ear* of its
-//!   own, an epoll descriptor that hears the companion's edges. Nobody can take another's bell away; a process that is killed
+//!   own, an epoll descriptor that hears the companion's edges. No process can take another's bell away; a process that is killed
 //!   takes its ear along.
-//! - *Threads* of a process sleep on the companion itself, or on the process's ear. Who wants to empty that keeps others from
-//!   falling asleep meanwhile, and does so when nobody sleeps ([`Hold::when_all_heard`]). Else he leaves and looks again: those
-//!   who sleep have been woken, and are gone soon.
-//! - *Sets* hear edges, too, which the kernel forgets with the bytes. Who empties the companion tells them in memory
+//! - *Threads* of a process sleep on the companion itself, or on the process's ear. A thread that is to empty that keeps others
+//!   from falling asleep meanwhile, and does so when none sleeps ([`Hold::when_all_heard`]). Else it leaves and looks again:
+//!   those that sleep have been woken, and are gone soon.
+//! - *Sets* hear edges, too, which the kernel forgets with the bytes. A thread that empties the companion tells them in memory
 //!   ([`Change::BellsTaken`]).
 //!
 //! [`Hold::when_all_heard`]: crate::socket::parts::Hold::when_all_heard
@@ -38,7 +38,7 @@ impl Ear {
     /// on the companion, and one that is to hear of `space` from now on hears that.
     fn open(&self, socket: &Socket, fd: i32, space: bool) -> i32 {
         let ear = self.open_for_bells(socket, fd);
-        // Not before somebody asks: that the peer takes a bell is space, too, and would wake who waits for bytes.
+        // Not before a thread asks: that the peer takes a bell is space, too, and would wake one that waits for bytes.
         if ear >= 0 && space && !self.space.swap(true, Ordering::Relaxed) {
             let mut event = epoll_event { events: HEARD | libc::EPOLLOUT as u32, u64: 0 };
             let _ = calls::epoll_ctl(ear, libc::EPOLL_CTL_MOD, socket.hold.number(fd), &mut event);
@@ -134,7 +134,7 @@ pub fn take_heard(socket: &Socket, fd: i32, mine: u32) -> bool {
     !socket.hold.is_taking() && (!pending(socket, fd, mine) || socket.hold.when_all_heard(mine, || take(socket, fd)))
 }
 
-/// Whether there may be bells to be taken. Who finds others asleep asks the kernel: they are woken only if there are.
+/// Whether there may be bells to be taken. A thread that finds others asleep asks the kernel: they are woken only if there are.
 fn pending(socket: &Socket, fd: i32, mine: u32) -> bool {
     let others = socket.hold.sleepers() > mine;
     let readable = |fd: i32| !others || calls::poll_one(fd, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
@@ -150,10 +150,10 @@ pub fn are_counted(socket: &Socket) -> bool {
     socket.incoming_bells().owed() != 0
 }
 
-/// Takes all bells; the caller knows that nobody else of this process needs them.
+/// Takes all bells; the caller knows that no other thread of this process needs them.
 fn take(socket: &Socket, fd: i32) {
     if socket.has(flag::SHARED) {
-        // Nobody takes them here, so what else has come would never be seen.
+        // No thread takes them here, so what else has come would never be seen.
         if socket.ear.hear() {
             trim(socket, fd);
             bypass::look(socket, fd);
@@ -161,7 +161,7 @@ fn take(socket: &Socket, fd: i32) {
         return;
     }
     let found = {
-        // Whoever shares the socket takes this lock before.
+        // A thread that shares the socket takes this lock before.
         let Ok(_held) = socket.lock_receive_settled() else { return };
         if socket.has(flag::SHARED) {
             return;
@@ -174,14 +174,14 @@ fn take(socket: &Socket, fd: i32) {
 /// Bells above which some are taken where they need not be: a long row of them would fill the companion.
 const MANY: i32 = 16;
 
-/// Takes bells off a companion that holds many, and leaves one, so that everybody still finds that it is readable.
+/// Takes bells off a companion that holds many, and leaves one, so that every process still finds that it is readable.
 pub fn trim(socket: &Socket, fd: i32) {
     if are_many(socket) {
         trim_now(socket, fd);
     }
 }
 
-/// Whether it holds many. Bells that had not come when it was last looked at are left out: of a waker that was killed before he wrote,
+/// Whether it holds many. Bells that had not come when it was last looked at are left out: of a waker that was killed before it wrote,
 /// or urgent ones, which the kernel drops.
 pub fn are_many(socket: &Socket) -> bool {
     socket.incoming_bells().owed().wrapping_sub(socket.connected.astray.load(Ordering::Relaxed)) as i32 > MANY
@@ -215,7 +215,7 @@ pub fn relieve(socket: &Socket, fd: i32) {
 pub fn silence(socket: &Socket, fd: i32) -> bool {
     let (mut silenced, mut found) = (false, Found::Nothing);
     let heard = socket.hold.when_all_heard(0, || {
-        // Whoever shares the socket takes this lock before.
+        // A thread that shares the socket takes this lock before.
         let Ok(_held) = socket.lock_receive_settled() else { return };
         silenced = !socket.has(flag::SHARED);
         if silenced {
@@ -228,8 +228,8 @@ pub fn silence(socket: &Socket, fd: i32) -> bool {
     heard && silenced && !socket.has(flag::SHARED)
 }
 
-/// A blocking receive on the companion `fd` took `bytes`, of a socket that nobody else can use; `before`: as the count of bells told
-/// it then.
+/// A blocking receive on the companion `fd` took `bytes`, of a socket that no other thread can use; `before`: as the count of bells
+/// told it then.
 pub fn taken_alone(socket: &Socket, fd: i32, bytes: &[u8], before: Before) {
     note_taken(socket, bytes, 64, before).tell(socket, fd);
 }

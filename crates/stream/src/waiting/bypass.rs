@@ -2,12 +2,13 @@
 //!
 //! A program may make a system call by its own instruction, or by a C library that is not the one we stand before. Written, its
 //! bytes lie on the companion among our bells; and it may read these for the peer's data. Bells have a value of their own,
-//! [`BELL`], and are counted ([`shunt_ring::tally`]), so whoever takes them knows:
+//! [`BELL`], and are counted ([`shunt_ring::tally`]), so a thread that takes them knows:
 //!
 //! - *Other bytes, or more than were rung:* the peer wrote past its library. Where they stand in the stream cannot be told, as
 //!   nothing orders them with the ring's. So the connection is reset, on both sides ([`break_off`]).
-//! - *Fewer than were written:* somebody of this side read them. The stream lost nothing, so it goes on; the process counts it. Nor
-//!   could it be reset for that: who leaves a sleep by `longjmp`, just when it ends, leaves a bell that he took uncounted.
+//! - *Fewer than were written:* a process of this side read them. The stream lost nothing, so it goes on; the process counts it.
+//!   Nor could it be reset for that: a thread that leaves a sleep by `longjmp`, just when it ends, leaves a bell that it took
+//!   uncounted.
 //!
 //! It is looked at where bells are taken anyway, where a set hears one, where the kernel is asked whether the peer lives, before
 //! the end is read, and before a companion serves another connection ([`is_left`]).
@@ -33,7 +34,7 @@ pub fn took(socket: &Socket, bytes: &[u8]) -> bool {
     past(socket, bytes)
 }
 
-/// As [`took`], by who keeps the far side of a stream from another host: it has no connection of its own to break off.
+/// As [`took`], by the keeper of the far side of a stream from another host: it has no connection of its own to break off.
 pub fn past(socket: &Socket, bytes: &[u8]) -> bool {
     let counted = socket.incoming_bells().took(bytes.len() as u32);
     !counted || !are_bells(bytes)
@@ -146,7 +147,8 @@ pub fn break_off(socket: &Socket, fd: i32) {
         socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
         drop(held);
     }
-    // Who holds the lock publishes a word of its own: so the peer hears a bell in any case, and finds the reason ([`note_broken`]).
+    // A thread that holds the lock publishes a word of its own: so the peer hears a bell in any case, and finds the reason
+    // ([`note_broken`]).
     wake::ring(socket, fd);
     tell(socket, Reason::ForeignBytes);
     bells::end_companion(socket, fd);

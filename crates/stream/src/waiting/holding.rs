@@ -5,7 +5,8 @@
 //! duplicate of its descriptor takes the place of the number, which may be another file's at once. The last call to leave
 //! closes that, and with it the socket.
 //!
-//! Who waits may be asleep, and must hear his bell: nobody empties the companion meanwhile ([`crate::waiting::bells`]).
+//! A thread that waits may be asleep, and must hear its bell: no other one empties the companion meanwhile
+//! ([`crate::waiting::bells`]).
 //!
 //! A call that moved on after its wait still needs the socket (to take the bytes that it waited for), so it keeps it to
 //! the end of the hook ([`release`]).
@@ -69,7 +70,7 @@ pub fn lingerer(word: Word) -> Option<Lingerer> {
     Lingerer::from_word(word.lingering())
 }
 
-/// What the rooms above do when nobody waits any more: one table, which start-up fills in.
+/// What the rooms above do when no call waits any more: one table, which start-up fills in.
 pub struct Ends {
     /// No descriptor of the socket is left but this one, which is not the program's, and no call waits for it.
     pub socket: fn(&'static Socket, i32),
@@ -110,7 +111,7 @@ impl Hold {
         self.passage.reset();
     }
 
-    /// In the child after fork: nobody waits.
+    /// In the child after fork: no thread waits.
     pub fn forked(&self) {
         // Of a stream that another thread had set aside.
         self.number.store(NONE, Ordering::Relaxed);
@@ -121,7 +122,8 @@ impl Hold {
         self.woken.store(0, Ordering::Relaxed);
     }
 
-    /// Those who sleep in a set and are not counted by its family. To be asked before that is: who changes over is in one of the two.
+    /// Those who sleep in a set and are not counted by its family. To be asked before that is: a thread that changes over is in one
+    /// of the two.
     pub fn asleep(&self) -> u32 {
         let counts = self.waiters.load(Ordering::SeqCst);
         if counts & JOINT != 0 {
@@ -130,7 +132,7 @@ impl Hold {
         (counts / ASLEEP) as u32
     }
 
-    /// Other processes will have the set, and are to see in `family` who sleeps in it.
+    /// Other processes will have the set, and are to see in `family` which threads sleep in it.
     pub fn join(&self, family: &AtomicU32) {
         let mut counts = self.waiters.load(Ordering::SeqCst);
         while counts & JOINT == 0 {
@@ -151,7 +153,7 @@ impl Hold {
         self.gate.sleepers()
     }
 
-    /// Whether somebody takes bells at this moment: see [`shunt_ring::bell_consumer::BellConsumer`].
+    /// Whether a thread takes bells at this moment: see [`shunt_ring::bell_consumer::BellConsumer`].
     pub fn is_taking(&self) -> bool {
         self.gate.is_taking()
     }
@@ -184,11 +186,11 @@ impl Hold {
         wake::pause(20_000 << round, deadline, mask, looked)
     }
 
-    /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, who
-    /// closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
+    /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, the
+    /// thread that closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
     pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce(i32)) {
         if socket.has(flag::REMOTE | flag::FAR) {
-            return ring(self.number(fd)); // the keeper does, by a descriptor that nobody closes beside it
+            return ring(self.number(fd)); // the keeper does, by a descriptor that no thread closes beside it
         }
         let _section = Section::begin();
         let open = || match self.number.load(Ordering::SeqCst) {
@@ -199,7 +201,8 @@ impl Hold {
         self.passage.while_open(open, ring);
     }
 
-    /// Calls `change`, which finds in the table which numbers are the socket's: who takes one off it from then on closes it behind that.
+    /// Calls `change`, which finds in the table which numbers are the socket's: a thread that takes one off it from then on closes it
+    /// behind that.
     pub fn before_closers(&self, change: impl FnOnce()) {
         let _section = Section::begin();
         self.passage.while_open(|| Some(()), |()| change());
@@ -210,7 +213,7 @@ impl Hold {
         self.passage.await_ringers(calls::sched_yield);
     }
 
-    /// The process ends: nobody rings any more. False: somebody still did at `deadline`, CLOCK_MONOTONIC in ns.
+    /// The process ends: no thread rings any more. False: one still did at `deadline`, CLOCK_MONOTONIC in ns.
     pub fn shut_until(&self, deadline: u64) -> bool {
         while !self.passage.shut() {
             if clock::monotonic_ns() >= deadline {
@@ -242,12 +245,12 @@ impl Hold {
         self.state.load(Ordering::SeqCst) == aside::state::CARRIED
     }
 
-    /// Whether the socket's numbers are its own, and nobody is about to change that.
+    /// Whether the socket's numbers are its own, and no thread is about to change that.
     pub fn is_own(&self) -> bool {
         self.state.load(Ordering::SeqCst) == aside::state::OWN
     }
 
-    /// Whether it is so, or about to be, and the stream's rings are nobody's any more: see [`left`].
+    /// Whether it is so, or about to be, and the stream's rings have no owner any more: see [`left`].
     #[cold]
     pub fn is_left(&self) -> bool {
         matches!(self.state.load(Ordering::SeqCst), aside::state::LEFT | aside::state::CARRIED)
@@ -297,12 +300,12 @@ impl Hold {
         let number = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize)?;
         table::set_lingering(number, what.word());
         self.number.store(number, Ordering::SeqCst);
-        // Who sleeps in poll does so by the number.
+        // A thread that sleeps in poll does so by the number.
         wake_pollers::all();
         Ok(())
     }
 
-    /// The program's numbers are right again. Gives the private one, to be closed when nobody rings by it.
+    /// The program's numbers are right again. Gives the private one, to be closed when no thread rings by it.
     fn forget_private_number(&self) -> i32 {
         self.number.swap(NONE, Ordering::SeqCst)
     }
@@ -315,7 +318,7 @@ fn of(what: Lingerer) -> &'static Hold {
     }
 }
 
-/// Ends what lingers, if nobody waits for it any more: whoever takes its number off last does.
+/// Ends what lingers, if no call waits for it any more: the thread that takes its number off last does.
 fn settle(what: Lingerer) {
     let hold = of(what);
     loop {
@@ -340,7 +343,7 @@ fn settle(what: Lingerer) {
             private::close(number);
             return;
         }
-        // Somebody came in between: he sees that it lingers, or that it is gone.
+        // Another thread came in between: it sees that it lingers, or that it is gone.
         hold.number.store(number, Ordering::SeqCst);
     }
 }
@@ -461,8 +464,8 @@ pub fn end(socket: &Socket, fd: i32) -> i32 {
     }
 }
 
-/// A wait of the call's has ended in vain, and is still counted: it waits again, and until it ends nobody ends the socket, who may
-/// close the number before it is asleep once more.
+/// A wait of the call's has ended in vain, and is still counted: it waits again, and until it ends no thread ends the socket, not
+/// even one that closes the number before the call is asleep once more.
 pub fn go_on(socket: &Socket) {
     // SAFETY: sockets live in slabs that are never unmapped.
     let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
@@ -521,7 +524,7 @@ pub fn moved(from: i32, to: i32) {
     }
 }
 
-/// The account of a call that sleeps on one socket; of a stream, also among those whom a bell wakes.
+/// The account of a call that sleeps on one socket; of a stream, also among those that a bell wakes.
 pub struct Asleep<'a> {
     socket: &'a Socket,
     waiter: Option<Waiter>,

@@ -1,9 +1,9 @@
 //! Signal-driven input: the owner of a descriptor, its signal, and O_ASYNC (fcntl(2), socket(7)).
 //!
 //! All of that belongs to the open file, so it is the companion's, and the kernel sends the signals: a bell is SIGIO, with
-//! the right descriptor, band, thread or group; an urgent byte is SIGURG. What is left to do here: to have the peer ring
-//! when nobody sleeps, to carry over what was set before connecting, and to leave listeners that ask for signals to the
-//! kernel, because their clients' connections arrive at descriptors that the program does not know.
+//! the right descriptor, band, thread or group; an urgent byte is SIGURG. What is left to do here: to have the peer ring when no
+//! thread sleeps, to carry over what was set before connecting, and to leave listeners that ask for signals to the kernel,
+//! because their clients' connections arrive at descriptors that the program does not know.
 
 use crate::socket::{flag, Socket};
 use crate::waiting::{readiness, wake};

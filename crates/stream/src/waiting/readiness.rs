@@ -12,8 +12,8 @@ use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
 use shunt_sys::libc::POLLHUP;
 
-/// Whoever waits for more than so many bytes adds them to his conditions with this shift: a reader who has seen them
-/// (MSG_PEEK with MSG_WAITALL), or for whom they do not count.
+/// A reader that waits for more than so many bytes adds them to its conditions with this shift: one that has seen them (MSG_PEEK
+/// with MSG_WAITALL), or for which they do not count.
 pub const SEEN_SHIFT: u32 = 8;
 
 /// Conditions without what was added with [`SEEN_SHIFT`], as bells know them.
@@ -267,12 +267,12 @@ pub fn end_shows(socket: &Socket, peer: u64, own: u32, waiting: usize) -> bool {
 fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
     let pipe = socket.incoming();
     let window = pipe.own_window();
-    // What is not enough to be readable hides no end: nobody would read on. Behind what a peer that is gone has left there, nonsense
-    // perhaps, its end might never come.
+    // What is not enough to be readable hides no end: no thread would read on. Behind what a peer that is gone has left there,
+    // nonsense perhaps, its end might never come.
     if waiting <= window || !is_enough(socket, waiting) || socket.has(flag::HUNG_UP) {
         return false;
     }
-    // Somebody may sleep until it comes. The reader looks at the word after it has taken bytes, and without a fence.
+    // A thread may sleep until it comes. The reader looks at the word after it has taken bytes, and without a fence.
     let known = socket.end_behind.load(Ordering::Relaxed) != 0;
     if !known && !socket.alone() && socket.end_behind.swap(1, Ordering::SeqCst) == 0 {
         crate::waiting::wake::barrier();
@@ -281,7 +281,7 @@ fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
     true
 }
 
-/// Bytes were taken, and somebody may wait for the end behind them.
+/// Bytes were taken, and a thread may wait for the end behind them.
 #[cold]
 pub fn end_may_come(socket: &Socket) {
     let pipe = socket.incoming();

@@ -13,7 +13,7 @@ pub fn changing() -> &'static Mutex {
     &WAITING.handlers
 }
 
-/// Before a fork, in the parent: the child gets a table that is whole, and a lock that nobody holds.
+/// Before a fork, in the parent: the child gets a table that is whole, and a lock that no thread holds.
 pub fn before_fork() {
     match WAITING.handlers.lock() {
         Some(held) => core::mem::forget(held),
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_handler_without_restart_is_found() {
         extern "C" fn nothing(_: i32) {}
-        // SAFETY: installs a handler that does nothing for a signal that nobody sends.
+        // SAFETY: installs a handler that does nothing for a signal that no thread sends.
         let install = |flags: i32| unsafe {
             let mut action: shunt_sys::libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as *const () as usize;

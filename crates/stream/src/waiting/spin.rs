@@ -53,10 +53,10 @@ pub fn show_processor(own: &Wait) {
 /// Ticks after which a spinning thread begins to yield, and between yields.
 const FIRST_YIELD: u64 = 5_000;
 const YIELD_EVERY: u64 = 5_000;
-/// A yield that took this many ticks gave the processor to somebody: more threads want to run than there are
+/// A yield that took this many ticks gave the processor to another thread: more threads want to run than there are
 /// processors, and a sleeping thread is woken on a busy processor at once.
 const LONG_YIELD: u64 = 6_000;
-/// A hand-over that took this many ticks went to somebody who gives nothing back: sleeping threads are woken sooner.
+/// A hand-over that took this many ticks went to a thread that gives nothing back: sleeping threads are woken sooner.
 const LONG_HAND_OVER: u64 = 2_500_000;
 /// Waits that then do not hand over.
 const HAND_OVER_PENALTY: u32 = 64;

@@ -47,7 +47,7 @@ pub fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     }
 }
 
-/// The peer, if it still asks, is rung: whoever takes its conditions rings.
+/// The peer, if it still asks, is rung: the thread that takes its conditions rings.
 fn ring_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     let wait = &socket.peer().wait;
     if !socket.has(flag::SHARED) {
@@ -60,13 +60,13 @@ fn ring_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     }
 }
 
-/// As [`notify`], by who closes `fd`, which is in the table no more, and has stamped what is new.
+/// As [`notify`], by the thread that closes `fd`, which is in the table no more, and has stamped what is new.
 #[cold]
 pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
     ring_asked(socket, fd, conditions, 0);
 }
 
-/// A bell, whether or not the peer sleeps, by who closes `fd` as for [`notify_by_closer`].
+/// A bell, whether or not the peer sleeps, by the thread that closes `fd` as for [`notify_by_closer`].
 #[cold]
 pub fn ring_by_closer(socket: &Socket, fd: i32) {
     ring_after(socket, fd, 0);
@@ -95,8 +95,8 @@ pub fn ring(socket: &Socket, fd: i32) {
     socket.hold.while_open(socket, fd, |fd| ring_after(socket, fd, 0));
 }
 
-/// The same, when `put` bytes were sent to the peer, by one who keeps `fd` open. A peer who was killed in its sleep is heard of here, and perhaps nowhere else:
-/// by a program that only sends.
+/// The same, when `put` bytes were sent to the peer, by one that keeps `fd` open. A peer that was killed in its sleep is heard of here, and perhaps nowhere
+/// else: by a program that only sends.
 #[cold]
 #[inline(never)]
 fn ring_after(socket: &Socket, fd: i32, put: usize) {
@@ -106,7 +106,8 @@ fn ring_after(socket: &Socket, fd: i32, put: usize) {
     if fd < 0 && socket.has(flag::FAR) {
         return crate::progress::ring(socket, false);
     }
-    // Who sends and never waits is believed to be where it connected. The far side of a stream from another host is nowhere.
+    // A thread that sends and never waits is believed to be where it connected. The far side of a stream from another host is
+    // nowhere.
     let (here, shown) = (processor::number() + 1, &socket.own().wait.processor);
     if !socket.has(flag::FAR) && shown.load(Ordering::Relaxed) != here {
         shown.store(here, Ordering::Relaxed);
@@ -140,8 +141,8 @@ pub fn announce(socket: &Socket, conditions: u32) -> bool {
     due
 }
 
-/// Bytes were taken, and each message rings: the bells are taken as well. Where times of arrival are asked for, the next
-/// message must ring, although nobody sleeps.
+/// Bytes were taken, and each message rings: the bells are taken as well. Where times of arrival are asked for, the next message
+/// must ring, although no thread sleeps.
 #[cold]
 pub fn arm_for_signals(socket: &Socket, fd: i32) {
     bells::relieve(socket, fd);
@@ -156,7 +157,7 @@ pub fn peer_is_signalled(socket: &Socket) -> bool {
     socket.peer().wait.armed.load(Ordering::Relaxed) & arm::ALWAYS != 0
 }
 
-/// O_ASYNC: each message must ring, although nobody sleeps: the kernel turns the bell into SIGIO.
+/// O_ASYNC: each message must ring, although no thread sleeps: the kernel turns the bell into SIGIO.
 pub fn ring_always(socket: &Socket, on: bool) {
     bell::ask_always(&socket.own().wait, on);
     barrier();
@@ -223,7 +224,8 @@ pub fn check_peer(socket: &Socket, fd: i32) {
 }
 
 /// After so many bytes, a power of two, a program that sends messages of `length` bytes, and hears nothing, looks whether its peer was
-/// killed. A clock is read for that, so not for each send of some KiB; who sends slowly hears of it after 16 of them at most.
+/// killed. A clock is read for that, so not for each send of some KiB; a program that sends slowly hears of it after 16 of them
+/// at most.
 #[inline(always)]
 pub const fn look_after(length: usize) -> usize {
     if length <= LEAST_LOOK / 8 {
@@ -249,7 +251,7 @@ pub fn check_peer_of_sender(socket: &Socket, fd: i32) {
     }
 }
 
-/// Asks the kernel at once; the same question tells of bytes that nobody has rung.
+/// Asks the kernel at once; the same question tells of bytes for which no bell was rung.
 pub fn ask_peer(socket: &Socket, fd: i32) {
     let mut events = 0;
     socket.hold.while_open(socket, fd, |fd| events = calls::poll_one(fd, libc::POLLIN, 0).unwrap_or(0));

@@ -1,10 +1,10 @@
 //! Waking threads of this process that sleep in poll.
 //!
-//! Who sleeps on a companion is woken by the peer's bell, and only the peer can ring it. But `shutdown(SHUT_WR)` ends the
-//! sends of this side's own threads, and nothing of it reaches the companion. And poll(2) goes by numbers: it looks them up
-//! again whenever it is woken, so who sleeps in it hears nothing of a file that another thread gave another number (a
+//! A thread that sleeps on a companion is woken by the peer's bell, and only the peer can ring it. But `shutdown(SHUT_WR)` ends
+//! the sends of this side's own threads, and nothing of it reaches the companion. And poll(2) goes by numbers: it looks them up
+//! again whenever it is woken, so a thread that sleeps in it hears nothing of a file that another thread gave another number (a
 //! descriptor closed under the call, a private one that made room). So threads that sleep in poll in a process of several do
-//! so beside an eventfd of the process. Whoever has news for them makes it readable until all that were asleep by then have
+//! so beside an eventfd of the process. A thread that has news for them makes it readable until all that were asleep by then have
 //! woken; they look, and most go to sleep again. That is rare, and may cost.
 
 use super::WAITING;
@@ -137,7 +137,7 @@ pub fn carried() {
     WAITING.carried.wake();
 }
 
-/// In the child after fork: nobody sleeps, and the eventfds are the parent's.
+/// In the child after fork: no thread sleeps, and the eventfds are the parent's.
 pub fn forked() {
     for sleepers in [&WAITING.news, &WAITING.carried] {
         sleepers.bringing.reset();

@@ -12,7 +12,7 @@ use shunt_table::table;
 
 /// How long they have to wake, in ns: on a busy machine a thread may not run for long. One that a debugger stopped never does.
 const LONGEST: u64 = 10_000_000_000;
-/// Between two looks, in ns: the first, and the longest. Who cannot be roused is sent a signal for each.
+/// Between two looks, in ns: the first, and the longest. A thread that cannot be roused is sent a signal for each.
 const PAUSE: i64 = 100_000;
 const LONGEST_PAUSE: i64 = 50_000_000;
 

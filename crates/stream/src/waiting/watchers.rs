@@ -65,7 +65,7 @@ pub fn fill(watchers: &'static Watchers) {
     WAITING.watchers.store(core::ptr::from_ref(watchers).cast_mut(), Ordering::Release);
 }
 
-/// Who watches the socket, if any set does.
+/// What watches the socket, if any set does.
 #[inline]
 fn of(socket: &Socket) -> Option<&'static Watchers> {
     if socket.watchers.is_empty() {

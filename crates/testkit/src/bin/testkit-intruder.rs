@@ -1,5 +1,5 @@
 //! Abuses the rendezvous: knocks at a listener's abstract name with everything but an honest link, or squats on the
-//! name of a listener that belongs to somebody else. The names come from `shunt-segment`; nothing here is under shunt.
+//! name of a listener that belongs to another process. The names come from `shunt-segment`; nothing here is under shunt.
 //!
 //! ```text
 //! testkit-intruder knock PORT SEED MILLISECONDS   says `done KNOCKS`

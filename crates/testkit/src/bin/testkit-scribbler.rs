@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Says `scribbling` when it has found a segment, and `done WORDS` when the time is over. How its own connections fare
-//! is nobody's concern; it may even die of its own deeds.
+//! does not matter; it may even die of its own deeds.
 
 use shunt_testkit::conversation::{read_header, suffer, write_header, Pattern};
 use shunt_testkit::{wait_until, Random, SECOND};

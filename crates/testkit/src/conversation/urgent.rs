@@ -1,4 +1,4 @@
-//! A conversation with an urgent byte in each round (tcp(7), MSG_OOB), which has its place among the others: the reader, who
+//! A conversation with an urgent byte in each round (tcp(7), MSG_OOB), which has its place among the others: the reader, which
 //! takes it in line (socket(7), SO_OOBINLINE), must be at the mark there, and nowhere else.
 
 use super::Bytes;

@@ -131,7 +131,7 @@ impl Own {
             return false;
         }
         if self.socket.position() != cut.position.load(Relaxed) {
-            // Somebody died between the ring and this: nobody knows which chunk comes next.
+            // A process died between the ring and this: it is not known which chunk comes next.
             cut.goes_on.store(0, Relaxed);
             self.drop_waiting();
             return false;
@@ -147,7 +147,7 @@ impl Own {
         }
     }
 
-    /// Goes on in this descriptor's chunk; false if that is one for frames to be sent, which somebody of ours posted.
+    /// Goes on in this descriptor's chunk; false if that is one for frames to be sent, which a process of ours posted.
     fn enter(&mut self, cut: &Cut, descriptor: &Descriptor) -> bool {
         cut.goes_on.store(descriptor.goes_on().into(), Relaxed);
         cut.position.store(self.socket.position(), Relaxed);

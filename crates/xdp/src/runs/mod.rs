@@ -5,10 +5,10 @@
 //! ```
 //!
 //! A veth has no wire, so the packet arrives as it left: one way through the kernel for 44 frames of 1,500 bytes. An interface
-//! with a wire, or its driver, makes packets of one frame each of it. So on a wire there is nothing new, and who receives knows a
+//! with a wire, or its driver, makes packets of one frame each of it. So on a wire there is nothing new, and a receiver knows a
 //! run by its first header, whose length is not the whole datagram's.
 //!
-//! Both runs lie in the endpoint's memory: whoever holds its lock goes on with them.
+//! Both runs lie in the endpoint's memory: the thread that holds its lock goes on with them.
 
 mod incoming;
 mod outgoing;

@@ -141,7 +141,7 @@ fn produce(port: &mut Port, pool: &Pool, by: By, size: usize, count: usize) -> R
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Nanoseconds a message of `size` that goes from one process through a second to a third, which is at the first one's core. Nobody reads it:
+/// Nanoseconds a message of `size` that goes from one process through a second to a third, which is at the first one's core. It is not read:
 /// `by` copies it four times, or not at all.
 pub fn stages(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
     let count = (BYTES / 4 / size).min(1_000);

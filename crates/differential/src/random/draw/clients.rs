@@ -76,7 +76,7 @@ impl Draw {
             return;
         }
         let (actor, slot) = self.random.one_of(&acceptors);
-        // A listener that somebody sleeps for gets its client from that sleep.
+        // A listener that an actor sleeps for gets its client from that sleep.
         if self.model.at(actor, slot).is_some_and(|at| self.model.is_waited_for(at)) {
             return;
         }

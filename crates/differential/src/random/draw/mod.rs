@@ -31,7 +31,7 @@ pub struct Draw {
     unnoticed: Vec<(usize, usize)>,
     /// The operation given last was a `kill`.
     killed: bool,
-    /// The sides are on hosts of their own: who connects is not on the listener's.
+    /// The sides are on hosts of their own: the side that connects is not on the listener's.
     across: bool,
     /// Kinds of operations beyond those that must be equal: `more`.
     features: String,

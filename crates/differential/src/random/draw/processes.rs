@@ -6,7 +6,7 @@ use crate::random::sequence::Operation;
 use crate::random::stage::ACTORS;
 
 impl Draw {
-    /// Somebody was killed: takes down whose connections have no other end any more.
+    /// A process was killed: takes down whose connections have no other end any more.
     pub(super) fn mourn(&mut self) {
         for (number, process) in self.model.processes.iter().enumerate() {
             let ends = process.slots.iter().filter_map(|&at| self.model.end_at(at));

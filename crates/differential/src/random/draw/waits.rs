@@ -6,7 +6,7 @@ use crate::random::model::{Description, Kind};
 use crate::random::stage::ACTORS;
 
 impl Draw {
-    /// Whether the actor may sleep for what is in the slots: nobody else does, and somebody stays awake.
+    /// Whether the actor may sleep for what is in the slots: no other actor does, and one stays awake.
     pub(super) fn may_sleep_for(&self, actor: usize, slots: &[usize]) -> bool {
         let idle = (0..ACTORS).filter(|&actor| self.is_idle(actor)).count();
         idle > 1 && self.model.waits_for(actor, slots).iter().all(|&at| !self.model.is_waited_for(at))
@@ -70,7 +70,7 @@ impl Draw {
             5 if self.may_sleep_for(actor, &[set]) => format!("wait {set} -1"),
             _ => format!("wait {set} 0"),
         };
-        // Who sleeps in a set that changes is woken by what was not foreseen.
+        // An actor that sleeps in a set that changes is woken by what was not foreseen.
         let at = self.model.at(actor, set).expect("a set");
         if words.starts_with('w') || !self.model.is_waited_for(at) {
             self.plan(actor, words);

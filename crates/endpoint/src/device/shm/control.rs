@@ -1,8 +1,8 @@
 //! The socket of an endpoint in shared memory: how peers find it, hand over lanes, and wake it.
 //!
 //! A datagram socket with an abstract name, which lives in the network namespace as ports do. An empty datagram is the
-//! doorbell. A *hello* carries a lane: whoever made it wants to receive by it. It names the receive tag of the channel, so
-//! only who was told the tag can attach a lane to it.
+//! doorbell. A *hello* carries a lane: the endpoint that made it wants to receive by it. It names the receive tag of the channel,
+//! so only a peer that was told the tag can attach a lane to it.
 //!
 //! ```text
 //! opener                                       the other side
@@ -125,7 +125,7 @@ pub fn number_of(socket: i32) -> Option<u64> {
 /// Rings the doorbell of endpoint `number`. Also tells whether it is there still.
 ///
 /// # Errors
-/// ECONNREFUSED: it is gone. EAGAIN does not come back: who has so much to read is awake.
+/// ECONNREFUSED: it is gone. EAGAIN does not come back: an endpoint that has so much to read is awake.
 pub fn ring(socket: i32, number: u64) -> Result<(), Errno> {
     let (address, length) = name(number);
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

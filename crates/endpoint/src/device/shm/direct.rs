@@ -89,7 +89,7 @@ impl Shm {
         let target = self.memory.segment().pointer(area).ok_or(Errno(libc::EINVAL))?;
         let length = area.length as usize;
         let copy = mapping::shared_part(fd, offset, length)?;
-        // SAFETY: both are mapped in full length; the area is whole pages of the segment, which nobody refers to.
+        // SAFETY: both are mapped in full length; the area is whole pages of the segment, without references to them.
         unsafe {
             core::ptr::copy_nonoverlapping(target, copy, length);
             let exchanged = mapping::shared_part_over(target, fd, offset, length);
@@ -119,7 +119,7 @@ impl Shm {
         let _ = self.exchange(area, self.memory.fd(), self.memory.segment_offset() + area.offset as usize);
     }
 
-    /// Reads a notification from a slot; `None` if it is for nothing that this channel may write, or nobody wants it.
+    /// Reads a notification from a slot; `None` if it is for nothing that this channel may write, or the owner does not want it.
     pub(super) fn heed(&self, channel: Channel, lane: Lane, slot: u32) -> Option<Notification> {
         let mut bytes = [0u8; Notification::SIZE];
         // SAFETY: a slot has more bytes than that.

@@ -124,8 +124,8 @@ pub fn create() -> Result<i32, Errno> {
     }
 }
 
-/// Copies up to 64 bytes: no call. Word by word, because who has just written words cannot have them back in wider pieces before
-/// they are in the cache.
+/// Copies up to 64 bytes: no call. Word by word, because a processor that has just written words cannot have them back in wider
+/// pieces before they are in the cache.
 ///
 /// # Safety
 /// Both are valid for `length <= 64` bytes and do not overlap; `target` is aligned to 8.
@@ -165,7 +165,7 @@ pub unsafe fn copy_line(source: *const u8, target: *mut u8, length: usize) {
 /// Writes all words of a slot.
 ///
 /// # Safety
-/// `target` is where the bytes of a slot lie, and nobody reads them now.
+/// `target` is where the bytes of a slot lie, and no thread reads them now.
 #[inline(always)]
 pub unsafe fn put_words(words: &[u64; WORDS], target: *mut u8) {
     for (at, &word) in words.iter().enumerate() {

@@ -158,7 +158,7 @@ impl Shm {
             self.memory.counters().drop(Reason::Violation);
             return;
         }
-        // Whoever learns something says so: the exchange ends when both know that both have.
+        // An end that learns something says so: the exchange ends when both know that both have.
         if hello.flags & control::HAVE == 0 || !known {
             self.greet(channel, entry);
         }

@@ -322,7 +322,7 @@ impl Endpoint for Udp {
     }
 
     fn arm(&mut self) -> bool {
-        // The kernel's queue is level-triggered by itself: what has come there makes the socket readable, so nobody need look.
+        // The kernel's queue is level-triggered by itself: what has come there makes the socket readable, so no look is needed.
         let _ = self.hand_over();
         self.memory.receive_queue().is_empty()
     }

@@ -58,7 +58,7 @@ impl Udp {
         let mut batch: Batch<N, P> = unsafe { zeroed() };
         let unusable = self.fill(&queue, &mut batch);
         if batch.count == 0 {
-            // The front entry leads nowhere: its channel was closed, or somebody wrote nonsense.
+            // The front entry leads nowhere: its channel was closed, or another owner wrote nonsense.
             queue.advance(unusable);
             Counters::add(&memory.counters().unsent, unusable as u64);
             return Ok(true);
@@ -108,7 +108,7 @@ impl Udp {
                 (channel, each, bytes, closed) = (Some(descriptor.channel), length, 0, has_agent(&address));
             }
             let current = batch.count - 1;
-            // SAFETY: the entry of the queue; nobody else takes it before we advance.
+            // SAFETY: the entry of the queue; no other thread takes it before we advance.
             let start = unsafe { queue.place(taken).cast::<u8>().add(offset_of!(SendDescriptor, wire)) };
             batch.parts[parts] = libc::iovec { iov_base: start.cast(), iov_len: HEADER + pieces.head };
             batch.parts[parts + 1..][..pieces.count].copy_from_slice(&pieces.parts[..pieces.count]);
@@ -146,7 +146,7 @@ impl Udp {
     }
 }
 
-/// Whether frames for this address meet an agent's program. On a veth it sees a run before anybody has cut it, as one frame,
+/// Whether frames for this address meet an agent's program. On a veth it sees a run before it is cut, as one frame,
 /// which is none of ours.
 fn has_agent(address: &Address) -> bool {
     // A `sockaddr_in` or `sockaddr_in6`: the port follows the family.

@@ -44,7 +44,7 @@ pub(super) fn is_v6(address: &Address) -> Option<bool> {
     }
 }
 
-/// The address without what does not name anybody (flow label; padding), so that equal addresses have equal bytes.
+/// The address without what names no endpoint (flow label; padding), so that equal addresses have equal bytes.
 pub(super) fn canonical(address: &Address) -> Address {
     let bytes = address.bytes();
     match is_v6(address) {

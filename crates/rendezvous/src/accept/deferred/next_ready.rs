@@ -1,7 +1,7 @@
-//! Which of the deferred clients is accepted next, and what wakes who waits for it: their bells, and a timer.
+//! Which of the deferred clients is accepted next, and what wakes the threads that wait for it: the clients' bells, and a timer.
 //!
-//! To set a timer costs some microseconds on a virtual machine, and an interrupt when it is over. So it is set for who becomes
-//! due, not for who has something already, and one that is too early is left: it is looked at when it is over.
+//! To set a timer costs some microseconds on a virtual machine, and an interrupt when it is over. So it is set for a client that
+//! becomes due, not for one that has something already, and one that is too early is left: it is looked at when it is over.
 
 use super::pending::{drop_client, list, listen_to, places, show, DEFERRED};
 use core::sync::atomic::Ordering;
@@ -33,7 +33,8 @@ pub(super) fn timer(listener: &Socket) -> bool {
     true
 }
 
-/// The client that is accepted next. The timer is set for the one that is due first, and whoever waits for the listener is woken.
+/// The client that is accepted next. The timer is set for the one that is due first, and a thread that waits for the listener is
+/// woken.
 pub(super) fn first(listener: &Socket, setup: &Guard) -> Option<usize> {
     let found = next(listener, setup);
     if let Some(place) = found {
@@ -42,7 +43,7 @@ pub(super) fn first(listener: &Socket, setup: &Guard) -> Option<usize> {
     found
 }
 
-/// The same, for who gives that client at once: nobody is woken for it.
+/// The same, for a caller that gives that client at once: no thread is woken for it.
 pub(super) fn next(listener: &Socket, _setup: &Guard) -> Option<usize> {
     hear(listener);
     let defers = listener.listening.defers.load(Ordering::SeqCst) != 0;

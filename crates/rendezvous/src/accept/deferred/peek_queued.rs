@@ -1,9 +1,9 @@
 //! Whether a client that waits in the rendezvous of a shared listener has sent something, as its link tells.
 //!
 //! A client that is taken off the rendezvous before it is accepted costs a number of its own, a place beside the bells and a timer, and some
-//! thirty system calls if it has to be put back for others. So who only wants to know looks into the link through which somebody came
-//! last: most come from the same process as the one before. The link may tell of one whom another process has taken off meanwhile: then
-//! accept finds nobody, as on Linux when another was faster.
+//! thirty system calls if it has to be put back for others. So a thread that only wants to know looks into the link through which a
+//! client came last: most come from the same process as the one before. The link may tell of one that another process has taken off
+//! meanwhile: then accept finds none, as on Linux when another was faster.
 
 use super::pending::{said_something, DEFERRED};
 use crate::accept::Arrival;
@@ -37,7 +37,7 @@ pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
     said_something(page) || listener.has(flag::LISTENER_SHARED) && has_just_come() && soon(|| said_something(page))
 }
 
-/// The link through which somebody came last, if it is one of this listener's: its first byte.
+/// The link through which a client came last, if it is one of this listener's: its first byte.
 pub(super) fn latest(listener: &Socket, _setup: &Guard) -> Option<*mut u8> {
     let latest = DEFERRED.latest.load(Ordering::Relaxed);
     if listener.listening.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
@@ -47,15 +47,15 @@ pub(super) fn latest(listener: &Socket, _setup: &Guard) -> Option<*mut u8> {
     (!link.base.is_null() && !link.ours && link.rendezvous == listener.private_fd.load(Ordering::Relaxed)).then_some(link.base)
 }
 
-/// Whether somebody who offers a connection in the link at `base` has sent something, or does within a moment: who is new sends
-/// some 10 us after it has connected, if it gets a processor. Not known: no. Takes no lock: a link that goes reads as one in
-/// which nobody offers.
+/// Whether a client that offers a connection in the link at `base` has sent something, or does within a moment: a new one sends
+/// some 10 us after it has connected, if it gets a processor. Not known: no. Takes no lock: a link that goes reads as one without
+/// offers.
 pub(super) fn somebody(base: *mut u8) -> bool {
     let until = clock::ticks() + clock::ticks_for_ns(SOON_NS);
     loop {
         let offers = |channel: &usize| {
             let page = link::page(base, *channel);
-            // Who was ever in a process's list has been asked for stamps, and may be there still.
+            // A client that was ever in a process's list has been asked for stamps, and may be there still.
             page.head.state.load(Ordering::Acquire) == life::OFFERED && !bell::wants_stamp(&page.sides[1].wait)
         };
         let mut offering = (0..CHANNELS).filter(offers).peekable();

@@ -1,4 +1,4 @@
-//! The clients that this process has taken off its listeners' queues, and that nobody has accepted yet.
+//! The clients that this process has taken off its listeners' queues, and that are not accepted yet.
 
 use super::next_ready;
 use crate::accept::Arrival;
@@ -207,8 +207,8 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
     list()[place] = Some(waiting);
 }
 
-/// The client at `place` is ready, and nobody gives it now: who waits for the listener hears of it by its companion, which is
-/// always writable, if no bell tells.
+/// The client at `place` is ready, and no thread gives it now: one that waits for the listener hears of it by its companion,
+/// which is always writable, if no bell tells.
 pub(super) fn show(place: usize) {
     let Some(waiting) = list()[place].as_mut().filter(|waiting| waiting.early && !waiting.shown) else { return };
     let Some(bells) = bells_of(waiting.listener) else { return };
@@ -244,7 +244,7 @@ pub(super) fn leave(place: usize) {
     rest(unsafe { &*(waiting.listener as *const Socket) });
 }
 
-/// Nobody looks at the timer of a listener that does not defer, when no client of its is left. Under the set-up lock.
+/// No thread looks at the timer of a listener that does not defer, when no client of its is left. Under the set-up lock.
 pub fn rest(listener: &Socket) {
     if listener.listening.defers.load(Ordering::SeqCst) == 0 && places(listener).next().is_none() {
         next_ready::set_timer(listener, 0);

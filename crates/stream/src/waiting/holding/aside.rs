@@ -1,7 +1,8 @@
 //! A stream whose numbers become another file's, one by one, and perhaps its own again, while other threads ring and wait by them.
 //!
-//! Who closes a number takes it off the table first, and then waits for those who ring by it. Here the table goes on to say *stream*
-//! until each number is another file's, so the stream is set aside before: it lingers for the caller, and all use its private duplicate.
+//! A thread that closes a number takes it off the table first, and then waits for those who ring by it. Here the table goes on to
+//! say *stream* until each number is another file's, so the stream is set aside before: it lingers for the caller, and all use its
+//! private duplicate.
 
 use super::{leave, Lingerer, WAITER};
 use crate::socket::{flag, Socket};
@@ -24,8 +25,8 @@ pub(super) mod state {
     pub(in crate::waiting::holding) const LEFT: u32 = 4;
 }
 
-/// The numbers of `socket`, of which `fd` is one, are about to be another file's; nobody rings or waits by them behind this. To be
-/// followed by [`dissolved`] or [`put_back`]. By one thread at a time.
+/// The numbers of `socket`, of which `fd` is one, are about to be another file's; no thread rings or waits by them behind this. To
+/// be followed by [`dissolved`] or [`put_back`]. By one thread at a time.
 ///
 /// Errors: no descriptor is left.
 pub fn set_aside(socket: &'static Socket, fd: i32) -> Result<()> {
@@ -43,7 +44,7 @@ pub fn set_aside(socket: &'static Socket, fd: i32) -> Result<()> {
     Ok(())
 }
 
-/// The connection was dissolved, or is another process's: its object is given back when nobody waits.
+/// The connection was dissolved, or is another process's: its object is given back when no call waits.
 pub fn dissolved(socket: &'static Socket) {
     socket.hold.state.store(state::DISSOLVED, Ordering::SeqCst);
     leave(Lingerer::Socket(socket), WAITER);
@@ -61,8 +62,8 @@ pub fn carried(socket: &'static Socket, next: &Socket, end: i32) {
     wake_receivers::all(&socket.hold, next);
 }
 
-/// The stream, which was set aside, is about to be [`carried`], and its rings are nobody's: from now on no send finds room there. The caller
-/// holds both locks.
+/// The stream, which was set aside, is about to be [`carried`], and its rings have no owner: from now on no send finds room there. The
+/// caller holds both locks.
 pub fn left(socket: &Socket) {
     socket.hold.state.store(state::LEFT, Ordering::SeqCst);
     socket.set(flag::SHARED); // those who look closer see the state
@@ -83,7 +84,7 @@ pub fn put_back(socket: &'static Socket) {
     if socket.references.load(Ordering::SeqCst) > 0 {
         let number = hold.forget_private_number();
         if socket.references.load(Ordering::SeqCst) == 0 {
-            hold.number.store(number, Ordering::SeqCst); // closed between: whoever closed has seen that it lingers
+            hold.number.store(number, Ordering::SeqCst); // closed between: the thread that closed has seen that it lingers
         } else {
             hold.await_ringers();
             wake_pollers::all();
