@@ -152,7 +152,7 @@ impl Asleep<'_> {
 
 impl Account for Asleep<'_> {
     fn enter(&mut self) {
-        let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.connected.stalled.limited();
+        let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::SLOW_RECEIVE) || s.connected.stalled.limited();
         if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
             self.beside = wake_pollers::news().begin();
         } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {

@@ -16,7 +16,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::user;
 
 /// Sockets whose bytes take the ring: others may want to see them wait, or a receive is more than taking them.
-const UNUSUAL: u32 = flag::SHARED | flag::ASYNC | flag::TIMED | flag::CAREFUL | flag::HUNG_UP | flag::SHUT_RD;
+const UNUSUAL: u32 = flag::SHARED | flag::ASYNC | flag::TIMESTAMPS | flag::SLOW_RECEIVE | flag::HUNG_UP | flag::SHUT_RD;
 /// The same, said in the side's state.
 const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE | state::SHUT_RD;
 

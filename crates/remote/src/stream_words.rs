@@ -54,7 +54,7 @@ pub mod flag {
     /// The peer knows nothing of LEAVE.
     pub const STAYS: u64 = 1 << 21;
     /// The program has the shadow in the companion's place: nothing is moved any more.
-    pub const LEFT: u64 = 1 << 18;
+    pub const LENT: u64 = 1 << 18;
 }
 
 /// Values of [`MODE`]: which way the bytes of a stream go. Only [`mode::FAST`] ones go by the engine, and a client's in

@@ -122,7 +122,8 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
 
 /// No other process has it, none hears signals of it, and it has not ended in any direction.
 fn is_one_process_s(socket: &Socket) -> bool {
-    let unusual = flag::SHARED | flag::ASYNC | flag::TIMED | flag::ZERO_COPY | flag::HUNG_UP | flag::SHUT_RD | flag::LEFT;
+    let unusual =
+        flag::SHARED | flag::ASYNC | flag::TIMESTAMPS | flag::ZERO_COPY | flag::HUNG_UP | flag::SHUT_RD | flag::DISOWNED;
     let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE | state::SHUT_RD | state::SHARED;
     let over = word::FIN | word::CLOSED | word::RST;
     socket.flags.load(Ordering::Relaxed) & (unusual | flag::REMOTE) == flag::REMOTE

@@ -25,7 +25,7 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
             // lives as long as they do, so neither the peer nor they would hear of the end.
             if socket.own().wait.sleepers.load(Ordering::Relaxed) > 0 && !socket.has(flag::SHARED) {
                 let _ = calls::shutdown(fd, libc::SHUT_RDWR);
-                socket.set(flag::SPENT);
+                socket.set(flag::NOT_REUSABLE);
             }
             finish(socket, fd, unwatched && whole)
         }
@@ -127,7 +127,7 @@ pub fn say_end(socket: &Socket, ended: bool) -> bool {
 /// Keeps a duplicate of the companion if another connection could use it: made in memory, alive, and as it was made.
 fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
     let own = socket.own().receive.state.load(Ordering::Relaxed);
-    let spoilt = flag::SHARED | flag::SPENT | flag::ASYNC | flag::HUNG_UP | flag::SHUT_RD;
+    let spoilt = flag::SHARED | flag::NOT_REUSABLE | flag::ASYNC | flag::HUNG_UP | flag::SHUT_RD;
     if socket.has(spoilt) || socket.has(flag::BOUND) || own & (state::SHUT_RD | state::PEER_GONE) != 0 || index >= link::MOST {
         return false;
     }

@@ -65,7 +65,7 @@ fn enter(fd: i32, domain: i32, flags: i32, protocol: i32, spare: u32) -> bool {
     socket.set(flag::CLOSE_ON_EXEC_KNOWN);
     // The open file of an MPTCP socket serves no TCP socket afterwards.
     if protocol == 0 {
-        socket.set(flag::VIRGIN);
+        socket.set(flag::UNTOUCHED);
     }
     if flags & SOCK_CLOEXEC != 0 {
         socket.set(flag::CLOSE_ON_EXEC);

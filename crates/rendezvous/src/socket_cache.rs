@@ -70,7 +70,7 @@ pub fn forsake(number: u32) {
 /// The open file of a TCP socket is about to be changed: it is the program's alone from now on.
 #[inline]
 pub fn spoil(socket: &Socket) {
-    if socket.has(flag::VIRGIN) {
+    if socket.has(flag::UNTOUCHED) {
         part(socket);
     }
 }
@@ -82,7 +82,7 @@ fn part(socket: &Socket) {
 }
 
 fn part_locked(socket: &Socket) {
-    socket.clear(flag::VIRGIN);
+    socket.clear(flag::UNTOUCHED);
     let number = socket.spare.swap(0, Ordering::Relaxed) as usize;
     if let Some(spare) = number.checked_sub(1).and_then(|index| spares().places.get_mut(index)) {
         private::close(spare.fd);
@@ -94,10 +94,10 @@ fn part_locked(socket: &Socket) {
 
 /// A companion is about to take the place of the TCP socket `fd`. Under the set-up lock.
 pub fn put_by(fd: i32, socket: &Socket) {
-    if !socket.has(flag::VIRGIN) {
+    if !socket.has(flag::UNTOUCHED) {
         return;
     }
-    socket.clear(flag::VIRGIN);
+    socket.clear(flag::UNTOUCHED);
     let nonblocking = socket.has(flag::NONBLOCK);
     let number = socket.spare.swap(0, Ordering::Relaxed) as usize;
     let spares = spares();

@@ -58,19 +58,19 @@ pub fn announce(socket: &Socket, fd: i32) {
     let timed = socket.control.load(Ordering::Relaxed) & ask::ANY_TIME != 0;
     socket.own().asks_time.store(timed as u32, Ordering::Release);
     if timed {
-        socket.set(flag::TIMED);
+        socket.set(flag::TIMESTAMPS);
         wake::arm_for_signals(socket, fd);
     } else {
-        socket.clear(flag::TIMED);
+        socket.clear(flag::TIMESTAMPS);
     }
 }
 
 /// Another owner of the side changed such an option, and has announced it.
 pub fn follow(socket: &Socket) {
     if socket.control.load(Ordering::Relaxed) & ask::ANY_TIME != 0 {
-        socket.set(flag::TIMED);
+        socket.set(flag::TIMESTAMPS);
     } else {
-        socket.clear(flag::TIMED);
+        socket.clear(flag::TIMESTAMPS);
     }
 }
 

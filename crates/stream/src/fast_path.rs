@@ -22,9 +22,9 @@ use shunt_table::global;
 const UNUSUAL: u32 = flag::SHARED
     | flag::FENCE
     | flag::CORKED
-    | flag::CAREFUL
+    | flag::SLOW_RECEIVE
     | flag::ASYNC
-    | flag::TIMED
+    | flag::TIMESTAMPS
     | flag::HUNG_UP
     | flag::SHUT_RD
     | flag::UNACCEPTED

@@ -40,7 +40,7 @@ pub fn before_receive(socket: &Socket) {
 #[inline]
 fn before(socket: &Socket, receives: bool) {
     let carriage = socket.carriage();
-    if carriage.any() && OWN.load(Ordering::Relaxed) == 0 && !socket.has(flag::FORSAKEN) {
+    if carriage.any() && OWN.load(Ordering::Relaxed) == 0 && !socket.has(flag::RELAY_TIMED_OUT) {
         all(socket, carriage, receives);
     }
 }
@@ -51,7 +51,7 @@ pub fn lent(socket: &Socket) -> bool {
     carriage.lender.load(Ordering::Acquire) != 0
         && carriage.any()
         && OWN.load(Ordering::Relaxed) == 0
-        && !socket.has(flag::FORSAKEN)
+        && !socket.has(flag::RELAY_TIMED_OUT)
 }
 
 /// Whether what relays' programs wrote before has found no room yet, so that there is none for this process either; or the stream is the
@@ -65,7 +65,7 @@ fn owed_by_carriers(socket: &Socket) -> bool {
     socket.page().head.owes[socket.side()].load(Ordering::Acquire) != 0
         && socket.carriage().any()
         && OWN.load(Ordering::Relaxed) == 0
-        && !socket.has(flag::FORSAKEN)
+        && !socket.has(flag::RELAY_TIMED_OUT)
 }
 
 #[cold]
@@ -92,7 +92,7 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
             let now = clock::monotonic_ns();
             if waited.look() > PATIENCE {
                 // Stopped, or no relay at all: these words lie where the peer can write.
-                socket.set(flag::FORSAKEN);
+                socket.set(flag::RELAY_TIMED_OUT);
                 lost(socket, carriage, id);
                 return;
             }

@@ -48,7 +48,7 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
         return Err(Errno(libc::EAGAIN));
     }
     let simple = flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL;
-    if simple && !socket.has(flag::CAREFUL) && (length as isize) >= 0 {
+    if simple && !socket.has(flag::SLOW_RECEIVE) && (length as isize) >= 0 {
         // SAFETY: passed on.
         let taken = unsafe { take(socket, fd, data, length)? };
         if taken > 0 {

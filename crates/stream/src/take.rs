@@ -170,7 +170,7 @@ pub fn taken(socket: &Socket, fd: i32) {
     if socket.end_behind.load(Ordering::Relaxed) != 0 {
         readiness::end_may_come(socket);
     }
-    if socket.has(flag::ASYNC | flag::TIMED) {
+    if socket.has(flag::ASYNC | flag::TIMESTAMPS) {
         wake::arm_for_signals(socket, fd);
     }
 }

@@ -42,7 +42,7 @@ pub fn leave() {
         let others = own.owners.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 1).then(|| count - 1));
         if others.is_ok() {
             own.part(me);
-            socket.set(flag::LEFT);
+            socket.set(flag::DISOWNED);
         }
     }
 }
@@ -50,7 +50,7 @@ pub fn leave() {
 /// The exec failed.
 pub fn come_back() {
     for fd in 0..table::high_water() {
-        if let Some(socket) = shunt_stream::socket::stream(fd).filter(|socket| socket.take(flag::LEFT)) {
+        if let Some(socket) = shunt_stream::socket::stream(fd).filter(|socket| socket.take(flag::DISOWNED)) {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
             socket.own().join(thread::process());
         }
@@ -63,7 +63,7 @@ const LINKS: usize = 32;
 /// Names the others, for a next program that is known to take the library.
 pub(super) fn name(text: &mut Text) {
     let mut links = [(-1, Ends { nonce: 0, sequence: 0, sides: [0; 2] }); LINKS];
-    for (_, socket) in ending().filter(|(_, socket)| !socket.has(flag::LEFT)) {
+    for (_, socket) in ending().filter(|(_, socket)| !socket.has(flag::DISOWNED)) {
         let descriptor =
             SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.connected.link_index.load(Ordering::Relaxed) as usize));
         if descriptor < 0 {

@@ -63,7 +63,7 @@ const NAMES: [(u64, &str); 22] = [
     (flag::QUITS, "QUITS"),
     (flag::LEAVE_DUE, "LEAVE_DUE"),
     (flag::STAYS, "STAYS"),
-    (flag::LEFT, "LEFT"),
+    (flag::LENT, "LENT"),
 ];
 
 /// Flags on which no row depends, and which no end is made of.
@@ -76,7 +76,7 @@ const ASIDE: u64 = !(flag::ACTIVE
     | flag::OVER
     | flag::GIVEN_UP
     | flag::QUITS
-    | flag::LEFT);
+    | flag::LENT);
 
 fn names(flags: u64) -> String {
     NAMES.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect::<Vec<_>>().join("|")
@@ -197,7 +197,7 @@ fn each_stream_can_be_released_from_wherever_it_is() {
     let mut good: BTreeSet<State> = graph
         .keys()
         .copied()
-        .filter(|(_, flags)| flags & (flag::ACTIVE | flag::OVER | flag::LEFT | flag::GIVEN_UP) == 0)
+        .filter(|(_, flags)| flags & (flag::ACTIVE | flag::OVER | flag::LENT | flag::GIVEN_UP) == 0)
         .collect();
     loop {
         let more: Vec<State> = graph

@@ -62,9 +62,9 @@ pub fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
 
 fn careful(socket: &Socket) {
     if socket.low_water.load(Ordering::Relaxed) > 1 || socket.peek_offset.load(Ordering::Relaxed) >= 0 {
-        socket.set(flag::CAREFUL);
+        socket.set(flag::SLOW_RECEIVE);
     } else {
-        socket.clear(flag::CAREFUL);
+        socket.clear(flag::SLOW_RECEIVE);
     }
 }
 

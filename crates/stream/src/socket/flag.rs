@@ -79,21 +79,21 @@ pub const HUNG_UP: u32 = 1 << 8;
 /// This process has shut down its receiving half.
 pub const SHUT_RD: u32 = 1 << 9;
 /// Receives are more than taking bytes: SO_RCVLOWAT or SO_PEEK_OFF is set.
-pub const CAREFUL: u32 = 1 << 10;
+pub const SLOW_RECEIVE: u32 = 1 << 10;
 /// Times of arrival are asked for: each message is to ring.
-pub const TIMED: u32 = 1 << 11;
+pub const TIMESTAMPS: u32 = 1 << 11;
 /// SO_ZEROCOPY.
 pub const ZERO_COPY: u32 = 1 << 12;
 /// The companion's open file was changed for good (its owner, half of it shut): it cannot serve another connection.
-pub const SPENT: u32 = 1 << 13;
+pub const NOT_REUSABLE: u32 = 1 << 13;
 /// A stream to another host, in a process of its station's family: it is moved by the thread that waits (`shunt_remote`).
 pub const REMOTE: u32 = 1 << 14;
 /// The pump's side of such a stream.
 pub const FAR: u32 = 1 << 15;
 /// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
-pub const LEFT: u32 = 1 << 16;
+pub const DISOWNED: u32 = 1 << 16;
 /// A relay of the side did not answer for so long that none is asked any more ([`crate::flush_relays`]).
-pub const FORSAKEN: u32 = 1 << 17;
+pub const RELAY_TIMED_OUT: u32 = 1 << 17;
 /// Connected through the rendezvous, and by what was last known not accepted: its server may refuse it without a word.
 pub const UNACCEPTED: u32 = 1 << 18;
 
@@ -106,7 +106,7 @@ pub const KERNEL: Descriptor = Descriptor(1 << 2);
 /// Not a stream yet, and the program set an owner, a signal or O_ASYNC, which the companion is to have.
 pub const OWNED: Descriptor = Descriptor(1 << 3);
 /// A TCP socket of which the kernel holds nothing but what socket(2) made.
-pub const VIRGIN: Descriptor = Descriptor(1 << 4);
+pub const UNTOUCHED: Descriptor = Descriptor(1 << 4);
 /// FD_CLOEXEC is what socket(2) was given ([`CLOSE_ON_EXEC`]); the only descriptor is the first one.
 pub const CLOSE_ON_EXEC_KNOWN: Descriptor = Descriptor(1 << 5);
 /// See [`CLOSE_ON_EXEC_KNOWN`].

@@ -289,7 +289,7 @@ fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
 /// The companion reads as ended: an edge for every set of every process that has it, besides.
 #[cold]
 pub fn end_companion(socket: &Socket, fd: i32) {
-    socket.set(flag::SPENT);
+    socket.set(flag::NOT_REUSABLE);
     socket.hold.while_open(socket, fd, |fd| {
         let _ = calls::shutdown(fd, libc::SHUT_RD);
     });

@@ -141,7 +141,7 @@ pub fn break_off(socket: &Socket, fd: i32) {
     if !end_here(socket) {
         return;
     }
-    socket.set(flag::SPENT); // what lies on the companion would break the next connection off, too
+    socket.set(flag::NOT_REUSABLE); // what lies on the companion would break the next connection off, too
     say_why(socket);
     if let Some(held) = socket.try_lock_send() {
         socket.outgoing().end(word::RST | word::FIN | word::CLOSED);

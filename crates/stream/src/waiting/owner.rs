@@ -40,7 +40,7 @@ pub fn set_async(socket: &'static Socket, kind: Kind, on: bool) {
     socket.set(flag::ASYNC);
     match kind {
         Kind::Stream => {
-            socket.set(flag::SPENT);
+            socket.set(flag::NOT_REUSABLE);
             wake::ring_always(socket, true);
         }
         _ => socket.set(flag::OWNED),
@@ -62,7 +62,7 @@ pub fn changes(socket: &Socket, kind: Kind, fd: i32) {
         socket.set(flag::OWNED);
         return;
     }
-    socket.set(flag::SPENT);
+    socket.set(flag::NOT_REUSABLE);
     urgent_bells(socket, fd);
 }
 
@@ -98,7 +98,7 @@ impl Owner {
     /// The companion at `fd` gets it.
     pub fn give(&self, socket: &'static Socket, fd: i32) {
         socket.clear(flag::OWNED);
-        socket.set(flag::SPENT);
+        socket.set(flag::NOT_REUSABLE);
         let _ = calls::fcntl(fd, F_SETSIG, self.signal as usize);
         if self.who.number != 0 {
             let _ = calls::fcntl(fd, F_SETOWN_EX, &raw const self.who as usize);

@@ -304,7 +304,7 @@ pub fn is_plain(socket: &Socket) -> bool {
         | flag::ASYNC
         | flag::HUNG_UP
         | flag::SHUT_RD
-        | flag::CAREFUL
+        | flag::SLOW_RECEIVE
         | flag::ZERO_COPY
         | flag::REMOTE
         | flag::FAR

@@ -146,7 +146,7 @@ pub fn announce(socket: &Socket, conditions: u32) -> bool {
 #[cold]
 pub fn arm_for_signals(socket: &Socket, fd: i32) {
     bells::relieve(socket, fd);
-    if socket.has(flag::TIMED) && announce(socket, arm::IN) {
+    if socket.has(flag::TIMESTAMPS) && announce(socket, arm::IN) {
         barrier();
     }
 }
