@@ -369,7 +369,7 @@ impl<'a> Query<'a> {
                         **longest = DEAF;
                     }
                     push(entry.fd, listening.companion);
-                    push(listening.ear, POLLIN);
+                    push(listening.listener, POLLIN);
                 }
                 (Kind::Listener, Some(_), _) if part == Part::Strange && is_ours(entry.fd) => {
                     (0..QUEUES).for_each(|_| push(-1, 0));

@@ -223,7 +223,7 @@ fn sleep(
     }
     let polled = Polled { companion: fd, listening, beside: [beside.max(-1), watch.descriptor()], kept };
     if deadline == u64::MAX {
-        let slept = if listening.ear < 0 && polled.beside == [-1; 2] && kept == u64::MAX {
+        let slept = if listening.listener < 0 && polled.beside == [-1; 2] && kept == u64::MAX {
             sleep_for_ever(socket, polled, conditions, looked)
         } else {
             sleep_in_poll(socket, polled, conditions, deadline, looked)
@@ -254,7 +254,7 @@ fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64
     let Polled { companion, listening, beside, kept } = polled;
     // Those that are not there are negative, and passed over.
     let mut set =
-        [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        [companion, listening.listener, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     set[0].events = listening.companion;
     let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
     if deadline == u64::MAX {

@@ -22,7 +22,7 @@ pub use numbers::{is_of, numbers_of, replace, stream};
 pub use slab::{allocate, allocate_locked, free};
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use parts::{Ear, Head, Hold};
+use parts::{BellListener, Head, Hold};
 use shunt_ring::tally::Tally;
 use shunt_ring::{Pipe, Window};
 use shunt_segment::address::Address;
@@ -68,7 +68,7 @@ pub struct Socket {
     /// Calls that wait for it, and its descriptor if it has none of the program's any more.
     pub hold: Hold,
     /// How this process hears bells where others have the side, too.
-    pub ear: Ear,
+    pub bell_listener: BellListener,
     /// What it is: TCP until a rendezvous makes it a listener or a stream ([`Kind`]).
     kind: AtomicU32,
     /// AF_INET or AF_INET6.

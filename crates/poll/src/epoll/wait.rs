@@ -328,15 +328,15 @@ fn sleep_counted(
     if thread::interrupted_since(began, false) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
-    let (ears, longest) = ears(set);
+    let (listeners, longest) = listeners(set);
     let deadline = match longest {
         u64::MAX => deadline,
         longest => deadline.min(clock::monotonic_ns() + longest),
     };
     let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
-    let asked = match (watch.descriptor(), ears) {
-        (-1, NO_EARS) => ask_kernel(set, epfd, answer, left(), mask, began),
-        (frames, _) => sleep_beside(set, epfd, frames, ears, deadline, mask, began).and_then(|ready| match ready {
+    let asked = match (watch.descriptor(), listeners) {
+        (-1, NO_LISTENERS) => ask_kernel(set, epfd, answer, left(), mask, began),
+        (frames, _) => sleep_beside(set, epfd, frames, listeners, deadline, mask, began).and_then(|ready| match ready {
             true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
             false => Ok(()),
         }),
@@ -352,8 +352,8 @@ fn sleep_counted(
 }
 
 /// Listeners of a set from before a fork whose clients this process hears of.
-const EARS: usize = 4;
-const NO_EARS: [i32; EARS] = [-1; EARS];
+const LISTENERS: usize = 4;
+const NO_LISTENERS: [i32; LISTENERS] = [-1; LISTENERS];
 
 /// Sleep limit (ns) where a new event rings no bell that differs from those already reported.
 const DEAF: u64 = 1_000_000;
@@ -361,22 +361,22 @@ const DEAF: u64 = 1_000_000;
 /// The bells of clients that this process has in its lists and that the kernel's set does not know: it has those of the process that added
 /// the listener, before a fork. And for how long one may sleep by them: those of a client that an entry has told of once, and
 /// that waits still, would end each sleep.
-fn ears(set: &'static Set) -> ([i32; EARS], u64) {
-    let (mut ears, mut longest, mut count) = (NO_EARS, u64::MAX, 0);
+fn listeners(set: &'static Set) -> ([i32; LISTENERS], u64) {
+    let (mut listeners, mut longest, mut count) = (NO_LISTENERS, u64::MAX, 0);
     if !deferred::holds_any() || !set.inherited.load(Ordering::Relaxed) {
-        return (ears, longest);
+        return (listeners, longest);
     }
-    let Some(_held) = set.lock.lock() else { return (ears, longest) };
+    let Some(_held) = set.lock.lock() else { return (listeners, longest) };
     for entry in set.listening.iter() {
         let Some(listener) = entry.socket().filter(|listener| deferred::any(listener)) else { continue };
         if entry.wanted() & (ET | ONESHOT) != 0 && deferred::ready_ones(listener).is_some() {
             longest = DEAF;
-        } else if count < EARS {
-            ears[count] = accept::queues(listener)[1];
+        } else if count < LISTENERS {
+            listeners[count] = accept::queues(listener)[1];
             count += 1;
         }
     }
-    (ears, longest)
+    (listeners, longest)
 }
 
 /// The account of a sleep in poll.
@@ -396,14 +396,14 @@ impl Account for Polling {
     }
 }
 
-/// Sleeps until the kernel's set has events (true), frames come from other hosts, one of `ears` has a bell, or a number that it
+/// Sleeps until the kernel's set has events (true), frames come from other hosts, one of `listeners` has a bell, or a number that it
 /// sleeps by became another file's ([`wake_pollers`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads
 /// have closed meanwhile, and that has no number of ours, frames and bells alone tell.
 fn sleep_beside(
     set: &'static Set,
     epfd: i32,
     frames: i32,
-    ears: [i32; EARS],
+    listeners: [i32; LISTENERS],
     deadline: u64,
     mask: *const sigset_t,
     began: u64,
@@ -412,7 +412,7 @@ fn sleep_beside(
         let news = open.with(|account| account.beside.map_or(-1, |beside| beside.descriptor)).unwrap_or(-1);
         let number = set.hold().number(epfd);
         // One that is not there is negative, and passed over.
-        let [first, second, third, fourth] = ears;
+        let [first, second, third, fourth] = listeners;
         let all = [number, frames, news, first, second, third, fourth];
         let mut asked = all.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);

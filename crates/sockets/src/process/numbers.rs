@@ -25,7 +25,7 @@ pub fn moved(from: i32, to: i32) {
             renumber(&socket.listening.bells_fd, from, to);
             renumber(&socket.listening.timer_fd, from, to);
             renumber(&socket.listening.accepting_fd, from, to);
-            socket.ear.moved(from, to);
+            socket.bell_listener.moved(from, to);
         }
     }
     if let Some(_setup) = SETUP.lock() {

@@ -24,8 +24,8 @@ pub struct Hold {
     pub(crate) in_vain: AtomicU32,
 }
 
-/// A process's own ear for the bells of a side that others have, too.
-pub struct Ear {
+/// A process's own bell listener for the bells of a side that others have, too.
+pub struct BellListener {
     /// An epoll descriptor; -1: not made yet.
     pub(crate) descriptor: AtomicI32,
     /// It hears [`crate::waiting::bells::poke`] as well.

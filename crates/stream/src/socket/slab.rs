@@ -33,7 +33,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.send_timeout.store(0, Ordering::Relaxed);
     socket.references.store(1, Ordering::Relaxed);
     socket.hold.reset();
-    socket.ear.reset();
+    socket.bell_listener.reset();
     socket.family.store(family, Ordering::Relaxed);
     socket.protocol.store(0, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
@@ -53,7 +53,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
 
 /// Gives a socket object back. Its link pointers stay valid memory for late readers.
 pub fn free(socket: &'static Socket) {
-    socket.ear.close();
+    socket.bell_listener.close();
     socket.generation.fetch_add(1, Ordering::Release);
     SOCKETS.give(socket);
 }

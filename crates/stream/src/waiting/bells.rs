@@ -5,10 +5,10 @@
 //! the companion by then it would sleep on, its conditions gone with the bell. So the companion is emptied only when no sleeper
 //! needs what is on it any more:
 //!
-//! - *Processes* that share a side never empty it: one bell always stays, and each process hears the next by an *ear* of its
+//! - *Processes* that share a side never empty it: one bell always stays, and each process hears the next by a *bell listener* of its
 //!   own, an epoll descriptor that hears the companion's edges. No process can take another's bell away; a process that is killed
-//!   takes its ear along.
-//! - *Threads* of a process sleep on the companion itself, or on the process's ear. A thread that is to empty that keeps others
+//!   takes its bell listener along.
+//! - *Threads* of a process sleep on the companion itself, or on the process's bell listener. A thread that is to empty that keeps others
 //!   from falling asleep meanwhile, and does so when none sleeps ([`Hold::when_all_heard`]). Else it leaves and looks again:
 //!   those that sleep have been woken, and are gone soon.
 //! - *Sets* hear edges, too, which the kernel forgets with the bytes. A thread that empties the companion tells them in memory
@@ -16,7 +16,7 @@
 //!
 //! [`Hold::when_all_heard`]: crate::socket::parts::Hold::when_all_heard
 
-use crate::socket::parts::Ear;
+use crate::socket::parts::BellListener;
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
 use crate::waiting::{bypass, readiness, watchers};
@@ -27,7 +27,7 @@ use shunt_sys::libc::{self, epoll_event, timespec, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
 use shunt_table::private;
 
-impl Ear {
+impl BellListener {
     /// A fresh object's.
     pub fn reset(&self) {
         self.descriptor.store(-1, Ordering::Relaxed);
@@ -37,13 +37,13 @@ impl Ear {
     /// The epoll descriptor, made if there is none yet; -1: there is no descriptor left. A fresh one hears at once what lies
     /// on the companion, and one that is to hear of `space` from now on hears that.
     fn open(&self, socket: &Socket, fd: i32, space: bool) -> i32 {
-        let ear = self.open_for_bells(socket, fd);
+        let listener = self.open_for_bells(socket, fd);
         // Not before a thread asks: that the peer takes a bell is space, too, and would wake one that waits for bytes.
-        if ear >= 0 && space && !self.space.swap(true, Ordering::Relaxed) {
+        if listener >= 0 && space && !self.space.swap(true, Ordering::Relaxed) {
             let mut event = epoll_event { events: HEARD | libc::EPOLLOUT as u32, u64: 0 };
-            let _ = calls::epoll_ctl(ear, libc::EPOLL_CTL_MOD, socket.hold.number(fd), &mut event);
+            let _ = calls::epoll_ctl(listener, libc::EPOLL_CTL_MOD, socket.hold.number(fd), &mut event);
         }
-        ear
+        listener
     }
 
     fn open_for_bells(&self, socket: &Socket, fd: i32) -> i32 {
@@ -66,7 +66,7 @@ impl Ear {
         }
     }
 
-    /// The socket ends; or this is a child after fork, whose ear is the parent's.
+    /// The socket ends; or this is a child after fork, whose bell listener is the parent's.
     pub fn close(&self) {
         private::close_at(&self.descriptor);
         self.space.store(false, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Ear {
     }
 }
 
-/// What an ear hears of a companion.
+/// What a bell listener hears of a companion.
 const HEARD: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 
 /// What sleepers for space in all processes that have the socket's side are to look at has changed, and no bell tells: that SO_SNDBUF is set on
@@ -109,8 +109,8 @@ pub fn poke(socket: &Socket, fd: i32) {
 pub struct Listening {
     /// What to poll the companion for: input, or its end alone.
     pub companion: i16,
-    /// The process's ear, to be polled for input; -1: none.
-    pub ear: i32,
+    /// The process's bell listener, to be polled for input; -1: none.
+    pub listener: i32,
     /// Neither hears bells: the sleep must be short.
     pub deaf: bool,
 }
@@ -119,13 +119,13 @@ pub struct Listening {
 pub fn listen(socket: &Socket, fd: i32, space: bool) -> Listening {
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended.
-        return Listening { companion: 0, ear: -1, deaf: true };
+        return Listening { companion: 0, listener: -1, deaf: true };
     }
     if !socket.has(flag::SHARED) {
-        return Listening { companion: libc::POLLIN, ear: -1, deaf: false };
+        return Listening { companion: libc::POLLIN, listener: -1, deaf: false };
     }
-    let ear = socket.ear.open(socket, fd, space);
-    Listening { companion: 0, ear, deaf: ear < 0 }
+    let listener = socket.bell_listener.open(socket, fd, space);
+    Listening { companion: 0, listener, deaf: listener < 0 }
 }
 
 /// Before sleeping, the caller being counted as asleep `mine` times: takes bells that were rung for earlier sleeps. False:
@@ -139,8 +139,8 @@ fn pending(socket: &Socket, fd: i32, mine: u32) -> bool {
     let others = socket.hold.sleepers() > mine;
     let readable = |fd: i32| !others || calls::poll_one(fd, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
     if socket.has(flag::SHARED) {
-        let ear = socket.ear.number();
-        return ear >= 0 && readable(ear);
+        let listener = socket.bell_listener.number();
+        return listener >= 0 && readable(listener);
     }
     (are_counted(socket) || socket.hold.was_woken()) && readable(socket.hold.number(fd))
 }
@@ -154,7 +154,7 @@ pub fn are_counted(socket: &Socket) -> bool {
 fn take(socket: &Socket, fd: i32) {
     if socket.has(flag::SHARED) {
         // No thread takes them here, so what else has come would never be seen.
-        if socket.ear.hear() {
+        if socket.bell_listener.hear() {
             trim(socket, fd);
             bypass::look(socket, fd);
         }

@@ -505,10 +505,10 @@ pub fn forked() {
         let word = table::get(fd);
         if let Some(socket) = word.object::<Socket>() {
             socket.hold.forked();
-            socket.ear.close();
+            socket.bell_listener.close();
         } else if let Some(what) = lingerer(word) {
             if let Lingerer::Socket(socket) = what {
-                socket.ear.close();
+                socket.bell_listener.close();
             }
             private::close(fd);
         }
