@@ -1,11 +1,11 @@
 //! getsockopt and setsockopt of accelerated sockets.
 //!
-//! The companion is an AF_UNIX socket and knows no TCP options, so they are kept here. The kernel stays the judge of
-//! what is valid: a new value is first given to a TCP socket (see [`shunt_stream::options::judge`]) and read back, so errors, clamping and doubling
-//! (SO_SNDBUF) are its own. What it takes as it is given needs no judge ([`given`]).
+//! The companion is an AF_UNIX socket and knows no TCP options, so they are kept here. The kernel stays the probe of
+//! what is valid: a new value is first given to a TCP socket (see [`shunt_stream::options::option_probe`]) and read back, so errors, clamping and doubling
+//! (SO_SNDBUF) are its own. What it takes as it is given needs no probe ([`given`]).
 //!
 //! ```text
-//! judge        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
+//! option_probe        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
 //! limits       SO_RCVTIMEO, SO_SNDTIMEO          multipath: sockets of IPPROTO_MPTCP
 //! ```
 
@@ -32,7 +32,7 @@ use core::sync::atomic::Ordering;
 use given::as_given;
 use kinds::{changed_with, defers, is_simple, read_as};
 use shunt_stream::options::effects::{apply, integer, tell_linger};
-use shunt_stream::options::judge::Judge;
+use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::options::owners::{publish, write_down};
 use shunt_stream::socket::stored::LONGEST;
 use shunt_stream::socket::{flag, Socket};
@@ -40,9 +40,9 @@ use shunt_stream::{control, corked, stalled};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{clock, user, Errno, Result};
 
-/// A judge with the options that the program set on the stream.
-fn judge_of(socket: &Socket) -> Result<Judge> {
-    Judge::new(socket, |fd| {
+/// A probe with the options that the program set on the stream.
+fn probe_of(socket: &Socket) -> Result<OptionProbe> {
+    OptionProbe::new(socket, |fd| {
         let list = &socket.stored;
         for entry in list.all().filter(|entry| !defers(entry)) {
             tcp::give(fd, &entry);
@@ -111,7 +111,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     let name = limits::name(level, name);
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
     if switch && (length as i32) >= 4 {
-        // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
+        // Set on each connection, or around each response, and nothing to probe: any integer is on or off.
         // SAFETY: passed on.
         let on = unsafe { user::read(data.cast::<c_int>())? } != 0;
         socket.stored.store(level, name, &(on as c_int).to_ne_bytes());
@@ -129,7 +129,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         return Ok(0);
     }
     if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
-        return Err(Errno(libc::EINVAL)); // a judge is not bound, and would allow it
+        return Err(Errno(libc::EINVAL)); // a probe is not bound, and would allow it
     }
     if (level, name) == (libc::IPPROTO_IPV6, form::IPV6_ADDRFORM) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
         let six_only = socket.stored.find(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_some_and(|entry| integer(&entry.data) != 0);
@@ -146,7 +146,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
         _ => {}
     }
-    // MPTCP knows no urgent data: its judge refuses this one.
+    // MPTCP knows no urgent data: its probe refuses this one.
     let judged = multipath::is(socket) && (level, name) == (SOL_SOCKET, libc::SO_OOBINLINE);
     // SAFETY: passed on.
     let known = if judged { None } else { unsafe { as_given(level, name, data, length)? } };
@@ -168,12 +168,12 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     }
     // One of MPTCP that is not connected has not fallen back, and knows less.
     let simple = is_simple(level, name) && (!multipath::is(socket) || limits::is_one(level, name));
-    let judge = if simple { Judge::fresh(socket)? } else { judge_of(socket)? };
-    judge.set(level, given, data, length)?;
+    let probe = if simple { OptionProbe::fresh(socket)? } else { probe_of(socket)? };
+    probe.set(level, given, data, length)?;
     let name = read_as(level, name);
-    if let Ok((bytes, length)) = judge.read(level, name) {
+    if let Ok((bytes, length)) = probe.read(level, name) {
         for &(level, name) in changed_with(level, name) {
-            if let (true, Ok((bytes, length))) = (socket.stored.find(level, name).is_some(), judge.read(level, name)) {
+            if let (true, Ok((bytes, length))) = (socket.stored.find(level, name).is_some(), probe.read(level, name)) {
                 socket.stored.store(level, name, &bytes[..length]);
             }
         }
@@ -184,7 +184,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
 
 /// Refuses an option with `error`, unless the kernel cannot even read it.
 fn refuse(socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t, error: c_int) -> Result<isize> {
-    match Judge::fresh(socket)?.set(level, name, data, length) {
+    match OptionProbe::fresh(socket)?.set(level, name, data, length) {
         Err(Errno(libc::EFAULT)) => Err(Errno(libc::EFAULT)),
         _ => Err(Errno(error)),
     }
@@ -199,7 +199,7 @@ fn is_type_of_service(socket: &Socket, value: c_int) -> Result<bool> {
     };
     let is = match known {
         Some(is) => is,
-        None => integer(&Judge::fresh(socket)?.read(level, name)?.0),
+        None => integer(&OptionProbe::fresh(socket)?.read(level, name)?.0),
     };
     Ok((0..=255).contains(&value) && is | 3 == value | 3)
 }
@@ -207,7 +207,7 @@ fn is_type_of_service(socket: &Socket, value: c_int) -> Result<bool> {
 /// The stream has an option from now on, of which the kernel would tell the first `length` of `bytes`.
 fn adopt(socket: &Socket, fd: i32, level: c_int, name: c_int, mut bytes: [u8; LONGEST], length: usize) {
     if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
-        // Switching off leaves the time as it was; a judge that was never on does not know it.
+        // Switching off leaves the time as it was; a probe that was never on does not know it.
         if let Some(entry) = socket.stored.find(level, name) {
             bytes[4..8].copy_from_slice(&entry.data[4..8]);
         }
@@ -225,9 +225,9 @@ fn adopt(socket: &Socket, fd: i32, level: c_int, name: c_int, mut bytes: [u8; LO
     waking::wake(socket, fd, level, name);
 }
 
-/// bind(2) on a stream: never succeeds, and the kernel says why. A judge is connected, as the stream is.
+/// bind(2) on a stream: never succeeds, and the kernel says why. A probe is connected, as the stream is.
 pub fn refuse_bind(socket: &Socket, address: *const libc::sockaddr, length: socklen_t) -> Result<isize> {
-    judge_of(socket)?.bind(address, length)?;
+    probe_of(socket)?.bind(address, length)?;
     Err(Errno(libc::EINVAL)) // it was not connected after all
 }
 

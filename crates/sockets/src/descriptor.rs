@@ -5,7 +5,7 @@ use shunt_inbox::datagram::Datagram;
 use shunt_poll::epoll;
 use shunt_poll::epoll::Set;
 use shunt_rendezvous::{close, listen, socket_cache};
-use shunt_stream::options::judge::Judge;
+use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{holding, owner};
 use shunt_stream::{corked, due, mark};
@@ -192,7 +192,7 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
         }
         (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(shunt_stream::room::unacknowledged(socket))),
         (request, Kind::Stream) if about_interfaces(request) => {
-            Some(Judge::fresh(socket).and_then(|judge| judge.ioctl(request, argument as usize)))
+            Some(OptionProbe::fresh(socket).and_then(|probe| probe.ioctl(request, argument as usize)))
         }
         (SIOCATMARK, Kind::Stream) => Some(answer(shunt_stream::mark::at_mark(socket) as usize)),
         _ => None,

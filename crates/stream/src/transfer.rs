@@ -2,7 +2,7 @@
 
 use crate as stream;
 use crate::control::Writer;
-use crate::options::judge::Judge;
+use crate::options::option_probe::OptionProbe;
 use crate::socket::{flag, Socket};
 use crate::waiting::{holding, readiness};
 use crate::{carried, control, send_pacing, splice};
@@ -109,7 +109,7 @@ unsafe fn check_control(socket: &Socket, message: &msghdr) -> Result<()> {
         return Ok(());
     }
     // Where no descriptor is left, all is well.
-    Judge::new(socket, |_| {}).map_or(Ok(()), |judge| judge.send_nothing(message))
+    OptionProbe::new(socket, |_| {}).map_or(Ok(()), |probe| probe.send_nothing(message))
 }
 
 /// A message header of the program's. Errors: EFAULT; EMSGSIZE for too many pieces.

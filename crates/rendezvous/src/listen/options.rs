@@ -6,8 +6,8 @@ use crate::options::tcp::{note_given, note_set};
 use crate::options::{defer, defer_for, multipath};
 use core::sync::atomic::Ordering;
 use shunt_stream::options::effects::apply;
-use shunt_stream::options::judge::Judge;
 use shunt_stream::options::limits;
+use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::option_history;
 use shunt_stream::socket::stored::LONGEST;
 use shunt_stream::socket::{flag, Socket};
@@ -91,7 +91,7 @@ pub fn take_up(fd: i32, listener: &Socket) {
 
 fn learn(fd: i32, listener: &Socket) {
     defer_for(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
-    let Ok(fresh) = Judge::fresh(listener) else { return };
+    let Ok(fresh) = OptionProbe::fresh(listener) else { return };
     for (level, name) in INHERITED {
         let mut data = [0u8; LONGEST];
         let mut length = LONGEST as socklen_t;

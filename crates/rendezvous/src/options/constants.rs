@@ -1,11 +1,11 @@
-//! What a judge answers for every stream that was given no option that matters: asked once a process.
+//! What a probe answers for every stream that was given no option that matters: asked once a process.
 //!
-//! A judge costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
+//! A probe costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
 //! answers, Erlang for IP_TOS and SO_PRIORITY before each option that it sets, others for buffers and flags once a connection.
 
 use super::information::Model;
 use super::kinds::{changed_with, leaves_information};
-use super::{judge_of, multipath};
+use super::{multipath, probe_of};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_stream::options::effects::integer;
 use shunt_stream::socket::stored::{Entry, Stored};
@@ -34,7 +34,7 @@ const NAMES: [(c_int, c_int); 13] = [
 /// Set beside a value that is known.
 const KNOWN: u64 = 1 << 32;
 
-/// What judges of one family have answered.
+/// What probes of one family have answered.
 pub(super) struct Judged {
     integers: [AtomicU64; NAMES.len()],
     /// Round trips, windows and sizes.
@@ -60,7 +60,7 @@ fn entry_is_other(entry: &Entry, level: c_int, name: c_int) -> bool {
     leaves_information(entry) && own != (level, name) && !changed_with(own.0, own.1).contains(&(level, name))
 }
 
-/// The value of an option that is a constant for this stream; `None`: it is none. Errors: a judge's.
+/// The value of an option that is a constant for this stream; `None`: it is none. Errors: a probe's.
 pub(super) fn of(socket: &Socket, level: c_int, name: c_int) -> Result<Option<c_int>> {
     let here =
         || if multipath::is(socket) { None } else { place(&socket.stored, socket.family.load(Ordering::Relaxed), level, name) };
@@ -69,7 +69,7 @@ pub(super) fn of(socket: &Socket, level: c_int, name: c_int) -> Result<Option<c_
     if word & KNOWN != 0 {
         return Ok(Some(word as u32 as c_int));
     }
-    let value = integer(&judge_of(socket)?.read(level, name)?.0);
+    let value = integer(&probe_of(socket)?.read(level, name)?.0);
     // Unless a thread has given it an option meanwhile.
     if here().is_some() {
         known.store(KNOWN | value as u32 as u64, Ordering::Relaxed);

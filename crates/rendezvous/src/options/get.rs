@@ -1,13 +1,13 @@
 //! getsockopt(2) on a stream.
 
 use super::kinds::leaves_information;
-use super::{constants, judge_of, multipath};
+use super::{constants, multipath, probe_of};
 use crate::options::information;
 use core::sync::atomic::Ordering;
 use shunt_stream::due;
 use shunt_stream::options::effects::integer;
-use shunt_stream::options::judge::Judge;
 use shunt_stream::options::limits;
+use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::options::owners::catch_up;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
@@ -22,7 +22,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
     // SAFETY: any address may be the program's.
     if unsafe { user::read(length) }.is_err() {
         // Which the kernel finds only where it knows the option.
-        Judge::fresh(socket).map_err(|_| Errno(libc::EFAULT))?.get(level, name, data, length)?;
+        OptionProbe::fresh(socket).map_err(|_| Errno(libc::EFAULT))?.get(level, name, data, length)?;
     }
     let name = limits::name(level, name);
     catch_up(socket);
@@ -39,7 +39,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             (SOL_SOCKET, libc::SO_PEEK_OFF) => tell(socket.peek_offset.load(Ordering::Relaxed), data, length),
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
-            // A judge that is not connected would tell more.
+            // A probe that is not connected would tell more.
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => {
                 Err(Errno(libc::EOPNOTSUPP))
             }
@@ -60,10 +60,10 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                 if let Some(value) = constants::of(socket, level, name)? {
                     return tell_of(level, &value.to_ne_bytes(), data, length);
                 }
-                // A judge is bound, which says v6 only, and has dropped a segment of its own.
+                // A probe is bound, which says v6 only, and has dropped a segment of its own.
                 let fresh = matches!((level, name), (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
-                let judge = if fresh { Judge::fresh(socket)? } else { judge_of(socket)? };
-                judge.get(level, name, data, length)?;
+                let probe = if fresh { OptionProbe::fresh(socket)? } else { probe_of(socket)? };
+                probe.get(level, name, data, length)?;
                 Ok(0)
             }
         }
@@ -111,7 +111,7 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
     Ok(0)
 }
 
-/// TCP_INFO: a judge's, with what is true of the stream in its place.
+/// TCP_INFO: a probe's, with what is true of the stream in its place.
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let family = socket.family.load(Ordering::Relaxed);
     let list = &socket.stored;
@@ -122,9 +122,9 @@ unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result
         None => {
             let mut bytes = [0u8; information::SIZE];
             let mut known = information::SIZE as socklen_t;
-            let judge = judge_of(socket)?;
-            judge.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
-            let segment = judge.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
+            let probe = probe_of(socket)?;
+            probe.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
+            let segment = probe.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
             let answer = (known as usize, segment, bytes);
             if usual && is_usual() {
                 information::remember(family, answer);

@@ -1,8 +1,8 @@
-//! Options whose usual values the kernel takes as they are: these are set without a judge, and so where no descriptor is left. Servers
-//! set several of them on each connection (redis and PostgreSQL the times of keepalive, Erlang those of IP), and a judge costs five
+//! Options whose usual values the kernel takes as they are: these are set without a probe, and so where no descriptor is left. Servers
+//! set several of them on each connection (redis and PostgreSQL the times of keepalive, Erlang those of IP), and a probe costs five
 //! system calls.
 //!
-//! Any other value is the judge's, which knows what becomes of it, or the error.
+//! Any other value is the probe's, which knows what becomes of it, or the error.
 
 use shunt_stream::options::limits::NO_TIME;
 use shunt_stream::socket::stored::LONGEST;
@@ -17,7 +17,7 @@ const MOST_PROBES: c_int = 127;
 const SECONDS: u64 = 1 << 16;
 
 /// What getsockopt(2) would tell when the option was set to the `length` bytes at `data` (`do_tcp_setsockopt`, `do_ip_setsockopt`,
-/// `sk_setsockopt`): bytes, and how many. `None`: a judge is to be asked.
+/// `sk_setsockopt`): bytes, and how many. `None`: a probe is to be asked.
 ///
 /// # Safety
 /// `data` may be any address that is not ours. Errors: EFAULT.

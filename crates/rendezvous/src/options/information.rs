@@ -58,7 +58,7 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
     narrow(info, field::SEGMENTS_IN, 2 - client as u64 + sent_segments + received_segments);
 }
 
-/// A judge's answer for one family: round trips, windows and sizes of a loopback connection, which are the host's.
+/// A probe's answer for one family: round trips, windows and sizes of a loopback connection, which are the host's.
 pub(super) struct Model {
     /// 0: none yet; 1: being written; 2: there.
     state: AtomicU32,
@@ -71,14 +71,14 @@ impl Model {
     }
 }
 
-/// What a judge of `family` answered before: how many bytes, the size of a segment, and the bytes.
+/// What a probe of `family` answered before: how many bytes, the size of a segment, and the bytes.
 pub fn remembered(family: i32) -> Option<(usize, u64, [u8; SIZE])> {
     let model = &constants::judged(family).model;
     // SAFETY: written once, before the state says so.
     (model.state.load(Ordering::Acquire) == 2).then(|| unsafe { *model.answer.get() })
 }
 
-/// A judge of `family`, without options that change it, has answered.
+/// A probe of `family`, without options that change it, has answered.
 pub fn remember(family: i32, answer: (usize, u64, [u8; SIZE])) {
     let model = &constants::judged(family).model;
     if model.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {

@@ -4,7 +4,7 @@ use shunt_stream::socket::stored::Entry;
 use shunt_sys::libc::{self, c_int, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options of which the kernel thinks the same whatever the state of the socket, and which servers set on each connection:
-/// they need no judge that is connected.
+/// they need no probe that is connected.
 pub(crate) fn is_simple(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(
@@ -51,7 +51,7 @@ pub(crate) fn leaves_information(entry: &Entry) -> bool {
     }
 }
 
-/// Options that would keep a judge from connecting to itself at once: it would have no port, another interface, or drop its segments.
+/// Options that would keep a probe from connecting to itself at once: it would have no port, another interface, or drop its segments.
 pub(crate) fn defers(entry: &Entry) -> bool {
     match entry.level {
         SOL_SOCKET => matches!(entry.name, libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX),

@@ -8,7 +8,7 @@
 //! client of MPTCP      stays one (SO_PROTOCOL), says 0 for TCP_IS_MPTCP, and EOPNOTSUPP for MPTCP_INFO and its like
 //! ```
 //!
-//! The judge of such a client is an MPTCP socket that is connected to itself: no end of it has answered the other's options, so it has
+//! The probe of such a client is an MPTCP socket that is connected to itself: no end of it has answered the other's options, so it has
 //! fallen back, and knows of each option what Linux thinks of it then.
 
 use core::sync::atomic::Ordering;

@@ -65,7 +65,7 @@ pub(crate) fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
     }
 }
 
-/// A buffer that was set is locked, whatever SO_BUF_LOCK was set to before. Where it never was, judges know.
+/// A buffer that was set is locked, whatever SO_BUF_LOCK was set to before. Where it never was, probes know.
 pub(super) fn note_lock(socket: &Socket, level: c_int, name: c_int) {
     let lock = match (level, name) {
         (SOL_SOCKET, libc::SO_SNDBUF) => 1,

@@ -1,6 +1,6 @@
 //! Judges: TCP sockets that answer what the kernel thinks of an option.
 //!
-//! A judge is connected to itself over the loopback address (RFC 793's simultaneous open), so it is in the state of the
+//! A probe is connected to itself over the loopback address (RFC 793's simultaneous open), so it is in the state of the
 //! stream that it speaks for, and has what only a connected socket has: segment sizes, windows, a route. Where that is
 //! not possible it is a fresh socket. It ends with a reset, which leaves nothing behind.
 
@@ -10,13 +10,13 @@ use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, linger, sockaddr_in, sockaddr_in6, socklen_t, SOL_SOCKET};
 use shunt_sys::{calls, Errno, Result};
 
-/// How long a judge of MPTCP may take to connect to itself, which it does at once.
+/// How long a probe of MPTCP may take to connect to itself, which it does at once.
 const MOST_NS: i64 = 100_000_000;
 
 /// A TCP socket that answers what the kernel thinks of an option.
-pub struct Judge(c_int);
+pub struct OptionProbe(c_int);
 
-impl Drop for Judge {
+impl Drop for OptionProbe {
     fn drop(&mut self) {
         let reset = linger { l_onoff: 1, l_linger: 0 };
         let length = size_of::<linger>() as socklen_t;
@@ -25,18 +25,18 @@ impl Drop for Judge {
     }
 }
 
-impl Judge {
+impl OptionProbe {
     /// A socket that is not connected, for what binding or connecting changes.
-    pub fn fresh(socket: &Socket) -> Result<Judge> {
+    pub fn fresh(socket: &Socket) -> Result<OptionProbe> {
         let (family, protocol) = (socket.family.load(Ordering::Relaxed), socket.protocol.load(Ordering::Relaxed));
-        Ok(Judge(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol)?))
+        Ok(OptionProbe(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol)?))
     }
 
-    /// A judge for `socket`; `prepare` is called with its descriptor before it connects, to give it options.
-    pub fn new(socket: &Socket, prepare: impl FnOnce(c_int)) -> Result<Judge> {
+    /// A probe for `socket`; `prepare` is called with its descriptor before it connects, to give it options.
+    pub fn new(socket: &Socket, prepare: impl FnOnce(c_int)) -> Result<OptionProbe> {
         let (family, protocol) = (socket.family.load(Ordering::Relaxed), socket.protocol.load(Ordering::Relaxed));
-        let judge = Judge(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol)?);
-        prepare(judge.0);
+        let probe = OptionProbe(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol)?);
+        prepare(probe.0);
         // SAFETY: plain integers.
         let (mut v4, mut v6): (sockaddr_in, sockaddr_in6) = unsafe { core::mem::zeroed() };
         let (address, mut length) = if family == libc::AF_INET6 {
@@ -48,14 +48,14 @@ impl Judge {
             v4.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
             ((&raw mut v4).cast::<libc::sockaddr>(), size_of::<sockaddr_in>() as socklen_t)
         };
-        // What fails here leaves a judge that is not connected.
-        if calls::bind(judge.0, address, length).is_ok() && calls::getsockname(judge.0, address, &mut length).is_ok() {
-            let _ = calls::connect(judge.0, address, length);
+        // What fails here leaves a probe that is not connected.
+        if calls::bind(probe.0, address, length).is_ok() && calls::getsockname(probe.0, address, &mut length).is_ok() {
+            let _ = calls::connect(probe.0, address, length);
             if protocol != 0 {
-                let _ = calls::poll_one(judge.0, libc::POLLOUT, MOST_NS); // MPTCP hears of it a moment later
+                let _ = calls::poll_one(probe.0, libc::POLLOUT, MOST_NS); // MPTCP hears of it a moment later
             }
         }
-        Ok(judge)
+        Ok(probe)
     }
 
     /// bind(2).
