@@ -1,10 +1,10 @@
 //! accept from another host: a TCP connection that a reservation waits for becomes a stream.
 
 use super::connect::{begin, companion, give_up, seat};
-use super::home::{self, home, Home};
+use super::local_station::{self, local, LocalStation};
 use super::message::{token_bytes, Message};
 use super::stream_life::Event;
-use super::{near, reachability, settling, shown, stream_words};
+use super::{driving, reachability, settling, shown, stream_words};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
 use shunt_segment::address::Address;
@@ -24,7 +24,7 @@ use shunt_table::table::Kind;
 const PATIENCE: u64 = 20_000_000;
 /// How long `listen` waits for the keeper, which answers for the listener (ns), and between two looks.
 const HEARD_WITHIN: u64 = 200_000_000;
-/// How long for another home's keeper to give the ear's name up (ns).
+/// How long for another station's keeper to give the query socket's name up (ns).
 const MOVED_WITHIN: u64 = 20_000_000;
 const LOOK: i64 = 200_000;
 
@@ -43,36 +43,36 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
         return status_page::count(Reason::NoStation);
     }
     let Some(device) = reachability::device_for_listener(fd, address, patience) else { return };
-    let home = match settling::settle(&device, false) {
-        Ok(home) => home,
+    let local = match settling::settle(&device, false) {
+        Ok(local) => local,
         Err(reason) => {
             reachability::note_homeless();
             return status_page::count(reason);
         }
     };
-    open_gates(home);
-    if home.station.listeners().count() >= LISTENERS {
+    open_gates(local);
+    if local.station.listeners().count() >= LISTENERS {
         return;
     }
-    if let Ok(ear) = ear(inode) {
-        let told = Message::Listening(inode, *address).send(home.control.load(Ordering::Relaxed), &[ear]);
-        let _ = calls::close(ear);
+    if let Ok(query) = query(inode) {
+        let told = Message::Listening(inode, *address).send(local.control.load(Ordering::Relaxed), &[query]);
+        let _ = calls::close(query);
         let until = clock::monotonic_ns() + HEARD_WITHIN;
         // The keeper alone writes down who listens: the station may be another user's, in whose memory this process does nothing.
-        while told.is_ok() && !home.hears(inode) && clock::monotonic_ns() < until {
+        while told.is_ok() && !local.hears(inode) && clock::monotonic_ns() < until {
             let _ = sleeping::nap(LOOK);
         }
     }
 }
 
-/// The listener's ear. Without one no connection to this listener would ever be a stream.
+/// The listener's query socket. Without one no connection to this listener would ever be a stream.
 ///
-/// Errors: as [`Station::ear`].
-fn ear(inode: u64) -> Result<i32> {
+/// Errors: as [`Station::query socket`].
+fn query(inode: u64) -> Result<i32> {
     let until = clock::monotonic_ns() + MOVED_WITHIN;
     loop {
-        match Station::ear(inode) {
-            // The name is another home's until its keeper has heard that the listener moves.
+        match Station::query(inode) {
+            // The name is another station's until its keeper has heard that the listener moves.
             Err(Errno(libc::EADDRINUSE)) if clock::monotonic_ns() < until => {
                 let _ = sleeping::nap(LOOK);
             }
@@ -83,14 +83,14 @@ fn ear(inode: u64) -> Result<i32> {
 
 /// The gates' ports are bound before `listen` returns: the question of a client that connects at once waits in a queue, and does
 /// not meet a port without a socket.
-fn open_gates(home: &Home) {
+fn open_gates(local: &LocalStation) {
     for family in 0..2 {
-        let gates = &home.common().gates;
+        let gates = &local.common().gates;
         if gates.fetch_or(1 << family, Ordering::Relaxed) & 1 << family != 0 {
             continue;
         }
         let sent = Discovery::bind(family == 1).and_then(|fd| {
-            let sent = Message::Discovery(family).send(home.control.load(Ordering::Relaxed), &[fd]);
+            let sent = Message::Discovery(family).send(local.control.load(Ordering::Relaxed), &[fd]);
             let _ = calls::close(fd);
             sent
         });
@@ -102,9 +102,9 @@ fn open_gates(home: &Home) {
 
 /// The listener with `inode` is closed, by the last process that had it as far as is known.
 pub fn listens_no_longer(inode: u64) {
-    if home().is_some() {
-        for home in home::homes() {
-            let _ = Message::NoEar(inode).send(home.control.load(Ordering::Relaxed), &[]);
+    if local().is_some() {
+        for local in local_station::local_stations() {
+            let _ = Message::NoQuerySocket(inode).send(local.control.load(Ordering::Relaxed), &[]);
         }
     }
 }
@@ -112,8 +112,8 @@ pub fn listens_no_longer(inode: u64) {
 /// The kernel gave the connection `fd` from `client`: true if it is a stream now.
 #[inline(always)]
 pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
-    match home() {
-        Some(home) => claim(home, fd, listening, listener, flags),
+    match local() {
+        Some(local) => claim(local, fd, listening, listener, flags),
         None => {
             unheard(fd, listening, listener);
             false
@@ -133,17 +133,17 @@ fn unheard(fd: i32, listening: i32, listener: &Socket) {
     match shunt_table::sockaddr::peer_address(fd) {
         Some(client) if !client.is_loopback() => move_ear(listening, listener),
         // A server whose clients of this host come by the kernel asks for their addresses now and then, not for each.
-        _ => home::move_next().store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
+        _ => local_station::move_next().store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
     }
 }
 
-/// Between two tries to be heard by another home (ns).
+/// Between two tries to be heard by another station (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
 /// How long clients are not looked at behind one of this host (ns).
 const LOOK_AGAIN: u64 = 10_000_000;
 
 fn is_time_to_move() -> bool {
-    clock::monotonic_ns() >= home::move_next().load(Ordering::Relaxed)
+    clock::monotonic_ns() >= local_station::move_next().load(Ordering::Relaxed)
 }
 
 /// No client can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
@@ -154,7 +154,7 @@ fn can_move(listener: &Socket) -> bool {
 /// How long the agent is waited for then, in an accept that does not block (ms).
 const AWAKE_WITHIN: i64 = 2;
 
-/// The listener is heard at no home of this process's, or that is of no use any more, because the agent was started again: the next
+/// The listener is heard at no station of this process's, or that is of no use any more, because the agent was started again: the next
 /// clients are to find it.
 #[cold]
 fn move_ear(listening: i32, listener: &Socket) {
@@ -162,49 +162,49 @@ fn move_ear(listening: i32, listener: &Socket) {
     if !is_time_to_move() {
         return;
     }
-    home::move_next().store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
+    local_station::move_next().store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
     let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     listens_within(listening, inode, &shunt_table::sockaddr::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
 }
 
 #[cold]
 #[inline(never)]
-fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
+fn claim(local: &'static LocalStation, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
     let (Some(client), server) = (shunt_table::sockaddr::peer_address(fd), shunt_table::sockaddr::bound_address(fd)) else {
         return false;
     };
-    if client.is_loopback() || !reachability::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
+    if client.is_loopback() || !reachability::holds(&client.ip) || !table::fits(fd) || !local.is_own() {
         return false;
     }
-    home.look_after_address(&server);
-    // An older home goes on hearing what this process listened for before it got one of its own.
-    let hears = |home: &Home| !home.station.is_over() && home.hears(listener.listening.inode.load(Ordering::Relaxed));
-    if can_move(listener) && !hears(home) && !home::homes().any(hears) {
+    local.look_after_address(&server);
+    // An older station goes on hearing what this process listened for before it got one of its own.
+    let hears = |local: &LocalStation| !local.station.is_over() && local.hears(listener.listening.inode.load(Ordering::Relaxed));
+    if can_move(listener) && !hears(local) && !local_station::local_stations().any(hears) {
         move_ear(listening, listener);
     }
     // OPEN left before the connection was made: it is here, or it comes too late.
-    near::drive();
-    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
+    driving::drive();
+    let Some(mut driver) = driving::lock(local, clock::monotonic_ns() + PATIENCE) else { return false };
     // Any process may have made the reservation: the connection itself says whether it belongs to it.
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
     let claimed = driver.claim(&FourTuple { client, server }, shown.segment, shown.made);
     drop(driver);
-    near::drive(); // others may have left to us what they had to do
+    driving::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };
-    if stream >= stream_words::STREAMS || !home.has_room() {
-        return refuse(home, stream);
+    if stream >= stream_words::STREAMS || !local.has_room() {
+        return refuse(local, stream);
     }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     let family = listener.family.load(Ordering::Relaxed);
     let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
     if shadow < 0 {
-        return refuse(home, stream);
+        return refuse(local, stream);
     }
-    let pair = companion(home, stream, &server, &client, nonblocking);
+    let pair = companion(local, stream, &server, &client, nonblocking);
     let socket = socket::allocate(family);
     let (Ok([near, far]), Some(socket)) = (pair, socket) else {
         let _ = calls::close(shadow);
-        return refuse(home, stream);
+        return refuse(local, stream);
     };
     let bytes = token_bytes(&token);
     let sent = calls::sendto(shadow, bytes.as_ptr().cast(), 16, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
@@ -214,25 +214,25 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
             let _ = calls::close(fd);
         }
         socket::free(socket);
-        return refuse(home, stream);
+        return refuse(local, stream);
     }
     let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
     let _ = calls::dup3(near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
     let _ = calls::close(near);
     if let Some(_setup) = SETUP.lock() {
-        seat(home, stream, socket, nonblocking);
+        seat(local, stream, socket, nonblocking);
     }
     shunt_rendezvous::listen::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
     shunt_rendezvous::options::connected(socket, fd, true);
     shunt_table::table::enter(fd, Kind::Stream, socket);
-    let (_, _, channel) = home.place(stream);
+    let (_, _, channel) = local.place(stream);
     status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
-    begin(home, stream, far, shadow, Event::Accepted);
+    begin(local, stream, far, shadow, Event::Accepted);
     true
 }
 
 /// There is no room for the stream: its client goes on by TCP, where no token comes.
-fn refuse(home: &Home, stream: Stream) -> bool {
-    give_up(home, stream);
+fn refuse(local: &LocalStation, stream: Stream) -> bool {
+    give_up(local, stream);
     false
 }

@@ -2,7 +2,7 @@
 //! its shadow what a peer could.
 
 use super::connect::{companion, seat};
-use super::home::{self, Home};
+use super::local_station::{self, LocalStation};
 use super::pump::Rings;
 use super::stream_words::{self, flag};
 use super::tcp_fallback::Shadow;
@@ -24,16 +24,16 @@ pub(crate) const STREAM: Stream = 0;
 
 /// A station that no host can reach, for the life of the process.
 #[derive(Clone, Copy)]
-pub struct Nowhere(&'static Home);
+pub struct Nowhere(&'static LocalStation);
 
-// SAFETY: a home is every thread's of its process.
+// SAFETY: a station is every thread's of its process.
 unsafe impl Send for Nowhere {}
 // SAFETY: as above.
 unsafe impl Sync for Nowhere {}
 
 /// The stream.
 pub struct Alone {
-    pub(crate) home: &'static Home,
+    pub(crate) local: &'static LocalStation,
     pub(crate) socket: &'static Socket,
     ends: [i32; 2],
     pub(crate) shadow: Shadow,
@@ -68,7 +68,7 @@ impl Nowhere {
     /// What memfd_create(2), mmap(2) or socket(2) answers.
     pub fn new() -> Result<Nowhere> {
         let choice = Choice::Udp { local: Address::v4([127, 0, 0, 1], 0), mtu: 1500 };
-        home::lay(Station::make(choice, clock::monotonic_ns())?, -1).map(Nowhere)
+        local_station::lay(Station::make(choice, clock::monotonic_ns())?, -1).map(Nowhere)
     }
 }
 
@@ -77,27 +77,27 @@ impl Alone {
     ///
     /// # Errors
     /// EMFILE, ENOMEM.
-    pub fn new(Nowhere(home): Nowhere, shadow: i32, way: u64) -> Result<Alone> {
-        for which in home.station.words(STREAM) {
+    pub fn new(Nowhere(local): Nowhere, shadow: i32, way: u64) -> Result<Alone> {
+        for which in local.station.words(STREAM) {
             which.store(0, Ordering::Relaxed);
         }
         let (own, peer) = (Address::v4([10, 0, 0, 1], 40000), Address::v4([10, 0, 0, 2], 80));
-        let ends = companion(home, STREAM, &own, &peer, true)?;
+        let ends = companion(local, STREAM, &own, &peer, true)?;
         let socket = socket::allocate(AF_INET).ok_or(Errno(libc::ENOMEM))?;
         if let Some(_setup) = SETUP.lock() {
-            seat(home, STREAM, socket, true);
+            seat(local, STREAM, socket, true);
         }
-        stream_words::set(&home.station, STREAM, stream_words::MODE, way);
-        stream_words::raise(&home.station, STREAM, flag::ACTIVE);
+        stream_words::set(&local.station, STREAM, stream_words::MODE, way);
+        stream_words::raise(&local.station, STREAM, flag::ACTIVE);
         // SAFETY: one thread has it.
-        unsafe { (*home.far_fds.get())[STREAM as usize] = ends[1] };
+        unsafe { (*local.far_fds.get())[STREAM as usize] = ends[1] };
         let now = clock::monotonic_ns();
-        Ok(Alone { home, socket, ends, shadow: Shadow::new(shadow, now), now })
+        Ok(Alone { local, socket, ends, shadow: Shadow::new(shadow, now), now })
     }
 
     /// The token's bytes, in which a peer that was accepted is believed.
     pub fn token(&self) -> [u8; 16] {
-        super::message::token_bytes(&self.home.station.token(STREAM))
+        super::message::token_bytes(&self.local.station.token(STREAM))
     }
 
     /// The program sends; gives how much of it.
@@ -121,31 +121,31 @@ impl Alone {
 
     /// The engine took so many bytes of the program's, and so many of them arrived. Only before anything comes by the shadow.
     pub fn given(&self, sent: u64, acknowledged: u64) {
-        stream_words::set(&self.home.station, STREAM, stream_words::SENT, sent);
-        stream_words::set(&self.home.station, STREAM, stream_words::ACKNOWLEDGED, acknowledged);
-        self.home.far(STREAM).incoming().pass(acknowledged as usize);
+        stream_words::set(&self.local.station, STREAM, stream_words::SENT, sent);
+        stream_words::set(&self.local.station, STREAM, stream_words::ACKNOWLEDGED, acknowledged);
+        self.local.far(STREAM).incoming().pass(acknowledged as usize);
     }
 
     /// The engine's bytes begin where what was sent ended.
     pub fn begins_here(&self) {
         stream_words::set(
-            &self.home.station,
+            &self.local.station,
             STREAM,
             stream_words::OUT_BASE,
-            stream_words::get(&self.home.station, STREAM, stream_words::SENT),
+            stream_words::get(&self.local.station, STREAM, stream_words::SENT),
         );
     }
 
     /// The client says by the engine after how many bytes it goes on there.
     pub fn begin(&self, position: u64) {
-        Rings::of(self.home).begin(STREAM, position);
+        Rings::of(self.local).begin(STREAM, position);
     }
 
     /// The engine brings bytes; gives how many found room.
     pub fn arrives(&self, bytes: &[u8]) -> usize {
         // SAFETY: plain memory of ours; no other thread sends.
-        let put = unsafe { self.home.far(STREAM).outgoing().send(bytes.as_ptr(), bytes.len()) };
-        Rings::of(self.home).add(STREAM, stream_words::RECEIVED, put as u64);
+        let put = unsafe { self.local.far(STREAM).outgoing().send(bytes.as_ptr(), bytes.len()) };
+        Rings::of(self.local).add(STREAM, stream_words::RECEIVED, put as u64);
         put
     }
 
@@ -154,22 +154,22 @@ impl Alone {
         self.now += after;
         self.shadow.happened();
         let mut let_go = false;
-        if let Some(mut driver) = self.home.station.lock() {
-            let_go = self.shadow.tend(self.home, &mut driver, STREAM, self.now);
+        if let Some(mut driver) = self.local.station.lock() {
+            let_go = self.shadow.tend(self.local, &mut driver, STREAM, self.now);
         }
         Standing { let_go, ..self.standing() }
     }
 
     /// How it stands.
     pub fn standing(&self) -> Standing {
-        let get = |which| stream_words::get(&self.home.station, STREAM, which);
-        let flags = stream_words::flags(&self.home.station, STREAM);
+        let get = |which| stream_words::get(&self.local.station, STREAM, which);
+        let flags = stream_words::flags(&self.local.station, STREAM);
         Standing {
             way: get(stream_words::MODE),
             sent: get(stream_words::SENT),
             acknowledged: get(stream_words::ACKNOWLEDGED),
             received: get(stream_words::RECEIVED),
-            passed: self.home.far(STREAM).own().receive.position.load(Ordering::Relaxed),
+            passed: self.local.far(STREAM).own().receive.position.load(Ordering::Relaxed),
             reset: flags & (flag::RESET_IN | flag::RESET_OUT) != 0,
             ended: flags & flag::FIN_IN != 0,
             let_go: false,
@@ -184,14 +184,14 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        stream_words::lower(&self.home.station, STREAM, flag::ACTIVE);
+        stream_words::lower(&self.local.station, STREAM, flag::ACTIVE);
         // SAFETY: one thread has it.
-        unsafe { (*self.home.far_fds.get())[STREAM as usize] = -1 };
+        unsafe { (*self.local.far_fds.get())[STREAM as usize] = -1 };
         for fd in self.ends.into_iter().chain([self.shadow.fd]) {
             let _ = calls::close(fd);
         }
         if let Some(_setup) = SETUP.lock() {
-            shunt_link::let_go(self.home.links[0].1);
+            shunt_link::let_go(self.local.links[0].1);
         }
         socket::free(self.socket);
     }

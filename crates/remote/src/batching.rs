@@ -8,7 +8,7 @@
 //! most: while messages are held it looks so often, and if it looks more rarely none is held. When that happens nothing is held
 //! for a while, and the longer the more often.
 
-use super::home::Home;
+use super::local_station::LocalStation;
 use core::sync::atomic::Ordering;
 
 /// How long a message may wait for others (ns): about as long as a batch of the device's takes to be sent.
@@ -21,8 +21,8 @@ const LEFT_BEHIND: u64 = 100_000;
 const PAUSE: [u64; 2] = [50_000_000, 2_000_000_000];
 
 /// Whether a message is the first after a look, or the first after too long: it leaves at once.
-pub fn is_first(home: &Home, now: u64) -> bool {
-    let held_since = &home.common().held_since;
+pub fn is_first(local: &LocalStation, now: u64) -> bool {
+    let held_since = &local.common().held_since;
     let since = held_since.load(Ordering::Relaxed);
     let first = since == 0 || now.saturating_sub(since) >= TOGETHER;
     if first {
@@ -32,11 +32,11 @@ pub fn is_first(home: &Home, now: u64) -> bool {
 }
 
 /// Whether the message that was just marked may wait.
-pub fn may_wait(home: &Home, now: u64) -> bool {
-    if is_first(home, now) {
+pub fn may_wait(local: &LocalStation, now: u64) -> bool {
+    if is_first(local, now) {
         return false;
     }
-    let common = home.common();
+    let common = local.common();
     if now < common.no_hold_until.load(Ordering::Relaxed) {
         return false;
     }
@@ -48,8 +48,8 @@ pub fn may_wait(home: &Home, now: u64) -> bool {
 }
 
 /// All that is marked is looked after behind this: a thread whose mark is not seen then sees this.
-pub fn none_is(home: &Home) {
-    let since = &home.common().held_since;
+pub fn none_is(local: &LocalStation) {
+    let since = &local.common().held_since;
     if since.load(Ordering::Relaxed) != 0 {
         since.swap(0, Ordering::SeqCst);
     }
@@ -66,13 +66,13 @@ impl Watcher {
     }
 
     /// Whether messages were held since the last look: the keeper is to look often.
-    pub fn is_due(&mut self, home: &Home) -> bool {
-        home.common().holding.swap(0, Ordering::Relaxed) != 0
+    pub fn is_due(&mut self, local: &LocalStation) -> bool {
+        local.common().holding.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Whether messages were left behind: the keeper drives.
-    pub fn finds(&mut self, home: &Home, now: u64) -> bool {
-        let common = home.common();
+    pub fn finds(&mut self, local: &LocalStation, now: u64) -> bool {
+        let common = local.common();
         let since = common.held_since.load(Ordering::Relaxed);
         let marked = common.is_any_marked(Ordering::Relaxed);
         if marked && since != 0 && now.saturating_sub(since) > LEFT_BEHIND {

@@ -24,7 +24,7 @@
 //! the other keeps what it gets: that one has sent all when it hears LEAVE, and this one has nothing under way. If both say LEAVE
 //! each does at LEAVE what the other end does. An end that knows no LEAVE returns it, and the stream stays.
 
-use super::home::Home;
+use super::local_station::LocalStation;
 use super::pump::Rings;
 use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
@@ -39,8 +39,8 @@ const ANSWERS: u64 = 64;
 const LEAST: u64 = 4096;
 
 /// Bytes after which a stream is large; `None`: none is.
-fn limit(home: &Home) -> Option<u64> {
-    Some(global::options().bulk).filter(|bulk| *bulk > 0 && home.station.is_over_udp())
+fn limit(local: &LocalStation) -> Option<u64> {
+    Some(global::options().bulk).filter(|bulk| *bulk > 0 && local.station.is_over_udp())
 }
 
 impl Rings<'_> {

@@ -1,11 +1,11 @@
 //! connect to another host: the stream is opened beside the TCP connection, which the kernel makes as always.
 
-use super::home::{self, Home};
+use super::local_station::{self, LocalStation};
 use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
 use super::stream_life::{self, Event};
 use super::stream_words;
-use super::{marks, near, port, reachability, refusals, settling};
+use super::{driving, marks, port, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::carriers::Outcome;
@@ -57,11 +57,11 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }
     let four = FourTuple { client: device.source, server: *server };
-    if let Some(home) = home::home() {
-        home.look_after_address(&device.source);
+    if let Some(local) = local_station::local() {
+        local.look_after_address(&device.source);
     }
-    let is_known =
-        home::home().is_some_and(|home| !home.station.is_over() && home.station.known(&four, clock::monotonic_ns()).is_some());
+    let is_known = local_station::local()
+        .is_some_and(|local| !local.station.is_over() && local.station.known(&four, clock::monotonic_ns()).is_some());
     if !is_known {
         if let Err(reason) = reachability::host_runs(&device, server, nonblocking) {
             return Outcome::Kernel(reason);
@@ -70,14 +70,14 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     if reachability::is_homeless() {
         return Outcome::Kernel(Reason::NoStation);
     }
-    let home = match settling::settle(&device, true) {
-        Ok(home) => home,
+    let local = match settling::settle(&device, true) {
+        Ok(local) => local,
         Err(reason) => {
             reachability::note_homeless();
             return Outcome::Kernel(reason);
         }
     };
-    let peer = match ask(home, &four, clock::monotonic_ns() + ASKED[kind]) {
+    let peer = match ask(local, &four, clock::monotonic_ns() + ASKED[kind]) {
         Ok(peer) => peer,
         Err(reason) => {
             if reason == Reason::TooSlow {
@@ -87,36 +87,38 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         }
     };
     // A port that is bound stays so, whatever becomes of the stream: what else may fail is asked before.
-    let Some(driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    let Some(driver) = driving::lock(local, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
     let lends = driver.lends_below(stream_words::STREAMS);
     drop(driver);
-    near::drive();
+    driving::drive();
     if !lends {
         return Outcome::Kernel(Reason::StreamsFull);
     }
-    if !home.has_room() {
+    if !local.has_room() {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
     socket_cache::spoil(socket);
     let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
     let four = FourTuple { client, server: *server };
-    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    let Some(mut driver) = driving::lock(local, clock::monotonic_ns() + PROMPT[2]) else {
+        return Outcome::Kernel(Reason::TooSlow);
+    };
     if !driver.lends_below(stream_words::STREAMS) {
         return Outcome::Kernel(Reason::StreamsFull); // another thread was here meanwhile
     }
     let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said.min(u16::MAX.into()) as u16) });
     let opened = driver.open(clock::monotonic_ns(), peer, &four, mark);
     drop(driver);
-    near::drive(); // others may have left to us what they had to do
+    driving::drive(); // others may have left to us what they had to do
     let stream = match opened {
         Ok(stream) => stream,
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
     };
     // A reservation that was made all the same is not claimed: the connection does not show the mark.
-    match await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
+    match await_opening(local, stream, clock::monotonic_ns() + PROMPT[kind]) {
         Opening::Opened => {}
         Opening::Refused(refusal) => {
-            give_up(home, stream);
+            give_up(local, stream);
             // A path that was lost, or a listener that moved, is asked for anew.
             if !matches!(refusal, Refusal::Lost | Refusal::Elsewhere) {
                 refusals::note(server, reason(refusal), refusals::SAID);
@@ -124,16 +126,16 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
             return Outcome::Kernel(reason(refusal));
         }
         Opening::Pending => {
-            match near::lock(home, clock::monotonic_ns() + PROMPT[kind]) {
+            match driving::lock(local, clock::monotonic_ns() + PROMPT[kind]) {
                 Some(mut driver) => driver.release_unmarked(clock::monotonic_ns(), stream),
-                None => leave_behind(home, stream),
+                None => leave_behind(local, stream),
             }
-            near::drive();
+            driving::drive();
             refusals::note(server, Reason::TooSlow, refusals::LATE);
             return Outcome::Kernel(Reason::TooSlow);
         }
     }
-    connect_by_tcp(home, stream, fd, socket, &four, kind, [said as i32, i32::from(mark.0)])
+    connect_by_tcp(local, stream, fd, socket, &four, kind, [said as i32, i32::from(mark.0)])
 }
 
 /// Whether the socket's packets have a mark (SO_MARK), by which rules may choose another way, and another source, than the route
@@ -155,41 +157,41 @@ fn reason(refusal: Refusal) -> Reason {
 }
 
 /// Drives until something happens that others may do, or for a moment.
-fn pause(home: &Home, beside: i32, events: i16, deadline: u64) {
-    near::drive();
+fn pause(local: &LocalStation, beside: i32, events: i16, deadline: u64) {
+    driving::drive();
     let left = deadline.saturating_sub(clock::monotonic_ns()).min(200_000);
     if left == 0 {
         return;
     }
-    let armed = home.station.arm();
-    let mut set = [home.station.poll_fd(), beside].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+    let armed = local.station.arm();
+    let mut set = [local.station.poll_fd(), beside].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
     set[1].events = events;
     let left = if armed { left } else { 0 };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: left as i64 };
     let _ = calls::ppoll(set.as_mut_ptr(), 2, &mut time, core::ptr::null(), calls::KERNEL_SIGSET);
     if armed {
-        home.station.disarm();
+        local.station.disarm();
     }
-    near::drive();
+    driving::drive();
 }
 
 /// Which station serves the listener.
-fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Peer, Reason> {
-    if let Some(known) = home.station.known(four, clock::monotonic_ns()) {
+fn ask(local: &LocalStation, four: &FourTuple, deadline: u64) -> core::result::Result<Peer, Reason> {
+    if let Some(known) = local.station.known(four, clock::monotonic_ns()) {
         return known.map_err(reason);
     }
     let mut inquiry =
-        Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings::of(home)).map_err(|_| Reason::NoStation)?;
+        Inquiry::begin(&local.station, four, clock::monotonic_ns(), &mut Rings::of(local)).map_err(|_| Reason::NoStation)?;
     loop {
         let now = clock::monotonic_ns();
-        match inquiry.step(&home.station, now) {
+        match inquiry.step(&local.station, now) {
             Answer::Peer(peer) => return Ok(peer),
             Answer::None(refusal) => return Err(reason(refusal)),
             Answer::Pending if now >= deadline => {
-                inquiry.abandon(&home.station);
+                inquiry.abandon(&local.station);
                 return Err(Reason::TooSlow);
             }
-            Answer::Pending => pause(home, inquiry.descriptor(), POLLIN, deadline.min(inquiry.deadline().max(now + 1))),
+            Answer::Pending => pause(local, inquiry.descriptor(), POLLIN, deadline.min(inquiry.deadline().max(now + 1))),
         }
     }
 }
@@ -203,47 +205,47 @@ fn bind(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
     (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
 }
 
-fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
+fn await_opening(local: &LocalStation, stream: Stream, deadline: u64) -> Opening {
     loop {
-        match home.station.opening(stream) {
-            Opening::Pending if clock::monotonic_ns() < deadline => pause(home, -1, 0, deadline),
+        match local.station.opening(stream) {
+            Opening::Pending if clock::monotonic_ns() < deadline => pause(local, -1, 0, deadline),
             other => return other,
         }
     }
 }
 
 /// No thread waits for the stream's end any more: it is released when the station knows what became of it.
-pub fn give_up(home: &Home, stream: Stream) {
-    match home.station.lock() {
-        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= stream_words::STREAMS => {
+pub fn give_up(local: &LocalStation, stream: Stream) {
+    match local.station.lock() {
+        Some(mut driver) if local.station.opening(stream) != Opening::Pending || stream >= stream_words::STREAMS => {
             driver.release(clock::monotonic_ns(), stream);
         }
-        _ => leave_behind(home, stream),
+        _ => leave_behind(local, stream),
     }
-    near::drive();
+    driving::drive();
 }
 
 /// The next holder of the lock releases the stream, when it is known what became of it.
-fn leave_behind(home: &Home, stream: Stream) {
+fn leave_behind(local: &LocalStation, stream: Stream) {
     if stream < stream_words::STREAMS {
-        stream_life::happens(&home.station, stream, Event::GivenUp);
-        marks::mark(home, stream);
-        marks::wake_keeper(home);
+        stream_life::happens(&local.station, stream, Event::GivenUp);
+        marks::mark(local, stream);
+        marks::wake_keeper(local);
     }
 }
 
 /// Gives the reservation up, and waits until it is known whether the server had claimed it. True: it has not, nor will: no
 /// token will come by TCP. False: that could not be learnt.
-fn withdraw(home: &Home, stream: Stream) -> bool {
-    if let Opening::Refused(_) = home.station.opening(stream) {
-        give_up(home, stream);
+fn withdraw(local: &LocalStation, stream: Stream) -> bool {
+    if let Opening::Refused(_) = local.station.opening(stream) {
+        give_up(local, stream);
         return true;
     }
-    if let Some(mut driver) = home.station.lock() {
+    if let Some(mut driver) = local.station.lock() {
         driver.cancel(clock::monotonic_ns(), stream);
     }
-    let cancelled = matches!(await_opening(home, stream, clock::monotonic_ns() + CERTAINTY), Opening::Refused(_));
-    give_up(home, stream);
+    let cancelled = matches!(await_opening(local, stream, clock::monotonic_ns() + CERTAINTY), Opening::Refused(_));
+    give_up(local, stream);
     cancelled
 }
 
@@ -270,7 +272,7 @@ fn look_for_token(fd: i32, token: &Token) -> Came {
 }
 
 /// Waits for a connection that is on its way. Errors: its own; EINPROGRESS at the deadline.
-fn await_connected(home: &Home, fd: i32, deadline: u64) -> Result<()> {
+fn await_connected(local: &LocalStation, fd: i32, deadline: u64) -> Result<()> {
     loop {
         if calls::poll_one(fd, POLLOUT, 0).unwrap_or(0) != 0 {
             return match calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
@@ -281,14 +283,14 @@ fn await_connected(home: &Home, fd: i32, deadline: u64) -> Result<()> {
         if clock::monotonic_ns() >= deadline {
             return Err(Errno(libc::EINPROGRESS));
         }
-        pause(home, fd, POLLOUT, deadline);
+        pause(local, fd, POLLOUT, deadline);
     }
 }
 
 /// The kernel connects; the token that comes by this connection makes it a stream. It begins by TCP if that does not come at
 /// once.
 fn connect_by_tcp(
-    home: &'static Home,
+    local: &'static LocalStation,
     stream: Stream,
     fd: i32,
     socket: &'static Socket,
@@ -303,35 +305,35 @@ fn connect_by_tcp(
     let mut connected = calls::connect(fd, address.pointer(), address.length);
     let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, said);
     if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) {
-        connected = await_connected(home, fd, clock::monotonic_ns() + ASKED[kind]);
+        connected = await_connected(local, fd, clock::monotonic_ns() + ASKED[kind]);
     }
     if let Err(error) = connected {
         let certain = if matches!(error.0, libc::EINPROGRESS | libc::EINTR) {
-            withdraw(home, stream)
+            withdraw(local, stream)
         } else {
-            give_up(home, stream);
+            give_up(local, stream);
             true
         };
         return Outcome::Done(Err(if certain { error } else { Errno(libc::ETIMEDOUT) }), Reason::TooSlow);
     }
-    let Some(driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) else {
-        leave_behind(home, stream);
+    let Some(driver) = driving::lock(local, clock::monotonic_ns() + CERTAINTY) else {
+        leave_behind(local, stream);
         return Outcome::Done(Err(Errno(libc::ETIMEDOUT)), Reason::TooSlow);
     };
     let token = driver.token(stream);
     drop(driver);
-    near::drive();
+    driving::drive();
     let deadline = clock::monotonic_ns() + TOKEN[kind];
     let start = loop {
         match look_for_token(fd, &token) {
             Came::Token => break Event::ConnectedByToken,
             Came::Other => {
                 // A server that accepts without shunt has written already, or the connection is over.
-                give_up(home, stream);
+                give_up(local, stream);
                 return Outcome::Done(Ok(0), Reason::PeerHostRefused);
             }
             Came::Nothing if clock::monotonic_ns() >= deadline => break Event::Connected,
-            Came::Nothing => pause(home, fd, POLLIN, deadline),
+            Came::Nothing => pause(local, fd, POLLIN, deadline),
         }
     };
     if start == Event::ConnectedByToken {
@@ -340,12 +342,12 @@ fn connect_by_tcp(
     }
     let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
     let made =
-        if shadow < 0 { Err(Errno(libc::EMFILE)) } else { companion(home, stream, &four.client, &four.server, nonblocking) };
+        if shadow < 0 { Err(Errno(libc::EMFILE)) } else { companion(local, stream, &four.client, &four.server, nonblocking) };
     let Ok([near_fd, far_fd]) = made else {
         // The other side may believe in a stream: there is none.
-        match near::lock(home, clock::monotonic_ns() + PROMPT[2]) {
+        match driving::lock(local, clock::monotonic_ns() + PROMPT[2]) {
             Some(mut driver) => driver.release(clock::monotonic_ns(), stream),
-            None => leave_behind(home, stream),
+            None => leave_behind(local, stream),
         }
         let _ = calls::close(shadow);
         return Outcome::Done(Err(Errno(libc::ECONNRESET)), Reason::NoDescriptors);
@@ -354,17 +356,17 @@ fn connect_by_tcp(
     let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
     if let Some(_setup) = SETUP.lock() {
         shunt_rendezvous::options::carry_over(fd, socket);
-        seat(home, stream, socket, nonblocking);
+        seat(local, stream, socket, nonblocking);
     }
     if nonblocking {
         socket.set(flag::CONNECTING);
     }
-    let (_, _, channel) = home.place(stream);
+    let (_, _, channel) = local.place(stream);
     attach::replace(fd, near_fd, socket, channel);
     shunt_rendezvous::options::connected(socket, fd, true);
     status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     let _ = calls::close(near_fd);
-    begin(home, stream, far_fd, shadow, start);
+    begin(local, stream, far_fd, shadow, start);
     Outcome::Connected
 }
 
@@ -372,8 +374,8 @@ fn connect_by_tcp(
 /// ends.
 ///
 /// Errors: EMFILE and the like.
-pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2]> {
-    let (base, _, channel) = home.place(stream);
+pub fn companion(local: &LocalStation, stream: Stream, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2]> {
+    let (base, _, channel) = local.place(stream);
     let mut pair = [-1; 2];
     calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
     let page = link::page(base, channel);
@@ -391,7 +393,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     let generation = shunt_ring::claim::renew(&page.head);
     attach::describe(page, own, peer);
     page.head.state.store(life::ACCEPTED, Ordering::Release);
-    stream_words::set(&home.station, stream, stream_words::GENERATION, u64::from(generation) | 1 << 32);
+    stream_words::set(&local.station, stream, stream_words::GENERATION, u64::from(generation) | 1 << 32);
     let header = link::header(base);
     let hello = Hello {
         version: shunt_segment::VERSION,
@@ -413,15 +415,15 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
 }
 
 /// The socket becomes the near side of a stream. Under the set-up lock.
-pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: bool) {
-    let (base, index, channel) = home.place(stream);
+pub fn seat(local: &LocalStation, stream: Stream, socket: &'static Socket, nonblocking: bool) {
+    let (base, index, channel) = local.place(stream);
     let side = &link::page(base, channel).sides[0];
     side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
     side.address_family.store(shunt_rendezvous::options::multipath::shape(socket), Ordering::Relaxed);
     socket.attach(base, channel, 0);
     socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::REMOTE);
-    home.set_near(stream, socket);
+    local.set_near(stream, socket);
     if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }
@@ -432,23 +434,23 @@ pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: b
 }
 
 /// From now on bytes flow: the stream was connected, or accepted. The keeper gets the far companion and the shadow.
-pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Event) {
+pub fn begin(local: &LocalStation, stream: Stream, far_fd: i32, shadow: i32, start: Event) {
     // Without the lock there is no stream: the program finds its companion hung up.
-    if let Some(mut driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) {
+    if let Some(mut driver) = driving::lock(local, clock::monotonic_ns() + CERTAINTY) {
         driver.keep(stream);
-        stream_life::happens(&home.station, stream, start);
+        stream_life::happens(&local.station, stream, start);
         if start == Event::Accepted {
-            driver.bind(stream, &mut Rings::of(home));
+            driver.bind(stream, &mut Rings::of(local));
             driver.grant(stream, FIRST);
         }
         drop(driver);
         // If there is no keeper, the program finds its companion hung up, too.
-        let _ = Message::Stream(stream).send(home.control.load(Ordering::Relaxed), &[far_fd, shadow]);
+        let _ = Message::Stream(stream).send(local.control.load(Ordering::Relaxed), &[far_fd, shadow]);
     } else {
-        leave_behind(home, stream);
+        leave_behind(local, stream);
     }
     let _ = calls::close(far_fd);
     let _ = calls::close(shadow);
-    marks::mark(home, stream);
-    near::drive();
+    marks::mark(local, stream);
+    driving::drive();
 }

@@ -1,8 +1,8 @@
 //! Forking the keeper: twice, as a relay is, so that it is no child of the program's.
 
-use super::home::{self, Home};
+use super::driving::PROGRESS;
 use super::keeper;
-use super::near::PROGRESS;
+use super::local_station::{self, LocalStation};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -14,12 +14,12 @@ use shunt_table::upcalls::forks;
 /// thinks, and no more than that.
 const SHEDDING: u64 = 1_000_000_000;
 
-/// Forks the keeper of `home`, which is told things over `control`, whose other end is `ours`.
+/// Forks the keeper of `local`, which is told things over `control`, whose other end is `ours`.
 ///
 /// The keeper takes nothing of the program's along, so nothing counts as shared because of it.
 ///
 /// Errors: EAGAIN (RLIMIT_NPROC, no memory).
-pub fn keeper(home: &'static Home, ours: i32, control: i32) -> Result<()> {
+pub fn keeper(local: &'static LocalStation, ours: i32, control: i32) -> Result<()> {
     // A handler in the copy would be the program's code.
     let mut mask = 0u64;
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
@@ -28,7 +28,7 @@ pub fn keeper(home: &'static Home, ours: i32, control: i32) -> Result<()> {
     if child == 0 {
         let grandchild = helper::copy();
         if grandchild == 0 {
-            begin(home, control);
+            begin(local, control);
         }
         helper::exit(i32::from(grandchild < 0));
     }
@@ -56,21 +56,21 @@ fn await_shedding(ours: i32) {
     let _ = calls::recvfrom(ours, (&raw mut byte).cast(), 1, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
 }
 
-fn begin(home: &'static Home, control: i32) -> ! {
+fn begin(local: &'static LocalStation, control: i32) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     forks::child_of_own();
     helper::name(c"shunt-keeper");
     allow_descriptors();
     shunt_table::process::status_page::begin_anew();
-    let descriptors = home.station.descriptors();
+    let descriptors = local.station.descriptors();
     let kept = |fd: i32| fd == control || fd == shunt_table::process::status_page::descriptor() || descriptors.contains(&fd);
     helper::all_but(kept);
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
-    home.station.set_keeper();
-    keeps(home);
-    keeper::run(home, control)
+    local.station.set_keeper();
+    keeps(local);
+    keeper::run(local, control)
 }
 
 /// Two for each stream: more than the program may have allowed itself. It runs no other program.
@@ -82,9 +82,9 @@ fn allow_descriptors() {
     }
 }
 
-/// In the keeper: its home, which its maker does not have yet when it forks. Without it no sleeper would be rung for
+/// In the keeper: its station, which its maker does not have yet when it forks. Without it no sleeper would be rung for
 /// bytes or space that the keeper finds before it has heard of the stream.
-fn keeps(home: &'static Home) {
-    home.control.store(-1, Ordering::Relaxed); // the keeper does not wake itself
-    home::be_home(core::ptr::from_ref(home).cast_mut(), Some(&PROGRESS));
+fn keeps(local: &'static LocalStation) {
+    local.control.store(-1, Ordering::Relaxed); // the keeper does not wake itself
+    local_station::be_local(core::ptr::from_ref(local).cast_mut(), Some(&PROGRESS));
 }

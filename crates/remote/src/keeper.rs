@@ -5,13 +5,13 @@
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
 use super::askers::Askers;
-use super::home::Home;
+use super::local_station::LocalStation;
 use super::message::Message;
 use super::pump::{Rings, WINDOW};
 use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use super::tcp_fallback::{Shadow, BEFORE};
-use super::{batching, marks, near, station_owner, switch_to_tcp};
+use super::{batching, driving, marks, station_owner, switch_to_tcp};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
@@ -29,7 +29,7 @@ const STREAMS: usize = stream_words::STREAMS as usize;
 
 /// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
 const TICK: u64 = 2_000_000;
-/// A thread of the program that has driven so recently does nothing else (ns): the pause becomes longer, up to [`near::SLACK`].
+/// A thread of the program that has driven so recently does nothing else (ns): the pause becomes longer, up to [`driving::SLACK`].
 const HOT: u64 = 100_000;
 /// A peer's keeper that let go of the shadow may have said the end by messages that are still on their way (ns).
 const GRACE: u64 = 500_000_000;
@@ -46,7 +46,7 @@ mod about {
     pub const CONTROL: u64 = 0;
     pub const ENDPOINT: u64 = 1;
     pub const GATE: u64 = 2;
-    pub const EAR: u64 = 3;
+    pub const QUERY: u64 = 3;
     pub const NEAR: u64 = 4;
     pub const SHADOW: u64 = 5;
     pub const VERDICT: u64 = 6;
@@ -99,7 +99,7 @@ impl Orphan {
 }
 
 struct Keeper {
-    home: &'static Home,
+    local: &'static LocalStation,
     control: i32,
     epoll: i32,
     shadows: [Shadow; STREAMS],
@@ -111,7 +111,7 @@ struct Keeper {
     kept: usize,
     /// A stream came for which there were no descriptors: it is to be released.
     lost: bool,
-    ears: [(u64, i32); LISTENERS],
+    queries: [(u64, i32); LISTENERS],
     gates: [Option<Discovery>; 2],
     askers: Askers,
     watching: bool,
@@ -125,10 +125,10 @@ struct Keeper {
 }
 
 /// Keeps, until no process needs it.
-pub fn run(home: &'static Home, control: i32) -> ! {
+pub fn run(local: &'static LocalStation, control: i32) -> ! {
     let Ok(epoll) = calls::epoll_create1(libc::EPOLL_CLOEXEC) else { helper::exit(1) };
     let mut keeper = Keeper {
-        home,
+        local,
         control,
         epoll,
         shadows: [const { Shadow::NONE }; STREAMS],
@@ -137,7 +137,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         orphans: [Orphan::NONE; STREAMS],
         lost: false,
         kept: 0,
-        ears: [(0, -1); LISTENERS],
+        queries: [(0, -1); LISTENERS],
         gates: [None, None],
         askers: Askers::NONE,
         watching: false,
@@ -164,23 +164,23 @@ impl Keeper {
     }
 
     fn round(&mut self) {
-        let home = self.home;
-        let common = home.common();
+        let local = self.local;
+        let common = local.common();
         let began = clock::monotonic_ns();
-        let driven = home.station.driven_at();
+        let driven = local.station.driven_at();
         // What only the keeper can do comes with an event; all else is the program's, as long as it drives.
         let mut others = driven != 0 && began.saturating_sub(driven) < TICK;
         // A program that drives all the time is disturbed rarely.
         let hot = others && !self.woken && began.saturating_sub(driven) < HOT;
-        self.tick = if hot { (2 * self.tick).min(near::SLACK) } else { TICK };
-        if self.holds.is_due(home) {
+        self.tick = if hot { (2 * self.tick).min(driving::SLACK) } else { TICK };
+        if self.holds.is_due(local) {
             self.tick = batching::TICK;
         }
         self.release_held(began);
         let mut until = began + self.tick;
         let mut ready = true;
-        if self.holds.finds(home, began) || !others || self.woken {
-            match near::turn(home, None) {
+        if self.holds.finds(local, began) || !others || self.woken {
+            match driving::turn(local, None) {
                 Some(deadline) if !others => until = deadline,
                 Some(_) => {}
                 // A thread drives at this moment, and looks once more: to wait awake might keep the processor from it.
@@ -198,9 +198,9 @@ impl Keeper {
         if others == self.watching {
             self.watching = !others;
             if self.watching {
-                self.watch(home.station.poll_fd(), EPOLLIN as u32, about::ENDPOINT, 0);
+                self.watch(local.station.poll_fd(), EPOLLIN as u32, about::ENDPOINT, 0);
             } else {
-                self.forget(home.station.poll_fd());
+                self.forget(local.station.poll_fd());
             }
         }
         until = until.min(self.next_end()).min(again).min(self.held_until);
@@ -208,10 +208,10 @@ impl Keeper {
         fence(Ordering::SeqCst);
         let look = !others && {
             // Marks, and deadlines that came in between.
-            let due = home.station.deadline().is_some_and(|deadline| deadline < until);
+            let due = local.station.deadline().is_some_and(|deadline| deadline < until);
             let marked = common.is_any_marked(Ordering::SeqCst);
             let held = common.held_back.load(Ordering::SeqCst) != 0;
-            !ready || due || marked || held || !home.station.arm()
+            !ready || due || marked || held || !local.station.arm()
         };
         let left = if look { 0 } else { until.saturating_sub(clock::monotonic_ns()) };
         let time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
@@ -221,7 +221,7 @@ impl Keeper {
         common.sleeps_until.store(0, Ordering::SeqCst);
         let armed = self.watching && !look;
         if armed {
-            home.station.disarm();
+            local.station.disarm();
         }
         let got = got.unwrap_or(0);
         // The thread that takes the arming back drives: others may have relied on it.
@@ -235,21 +235,21 @@ impl Keeper {
 
     /// Announces what programs have held back for as long as they may ([`corked`]), and finds out when the next is due.
     fn release_held(&mut self, now: u64) {
-        let noted = self.home.common().held_back.swap(0, Ordering::SeqCst) != 0;
+        let noted = self.local.common().held_back.swap(0, Ordering::SeqCst) != 0;
         if !noted && now < self.held_until {
             return;
         }
         fence(Ordering::SeqCst); // what is noted was held back before
         self.held_until = u64::MAX;
         for stream in 0..stream_words::STREAMS {
-            if stream_words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
+            if stream_words::flags(&self.local.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
                 continue;
             }
-            match corked::due(self.home.far(stream), now) {
+            match corked::due(self.local.far(stream), now) {
                 Some(until) if until > now => self.held_until = self.held_until.min(until),
                 Some(_) => {
-                    corked::take(self.home.far(stream));
-                    marks::mark(self.home, stream);
+                    corked::take(self.local.far(stream));
+                    marks::mark(self.local, stream);
                 }
                 None => {}
             }
@@ -261,26 +261,26 @@ impl Keeper {
     fn arm(&self) -> bool {
         let (mut due, mut ready) = (false, true);
         let each = |look: &mut dyn FnMut(Stream)| {
-            for stream in (0..stream_words::STREAMS).filter(|stream| self.home.far_fd(*stream) >= 0) {
-                if stream_words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
+            for stream in (0..stream_words::STREAMS).filter(|stream| self.local.far_fd(*stream) >= 0) {
+                if stream_words::flags(&self.local.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                     look(stream);
                 }
             }
         };
         each(&mut |stream| {
             if self.narrow(stream) || self.holds_back(stream) {
-                due |= wake::announce(self.home.far(stream), arm::OUT);
+                due |= wake::announce(self.local.far(stream), arm::OUT);
             }
         });
         if due {
             wake::barrier();
         }
         each(&mut |stream| {
-            let far = self.home.far(stream);
+            let far = self.local.far(stream);
             let unread = far.outgoing().unacknowledged();
             let before = self.holds_back(stream) && unread < BEFORE;
             if before || (self.narrow(stream) && unread * 2 <= WINDOW) {
-                marks::mark(self.home, stream);
+                marks::mark(self.local, stream);
                 ready = false;
             }
         });
@@ -290,7 +290,7 @@ impl Keeper {
     /// Whether the peer may soon send no more, and is granted room when the program has read: before BEGUN, while a lost path is
     /// settled, and behind an end none is granted.
     fn narrow(&self, stream: Stream) -> bool {
-        let station = &self.home.station;
+        let station = &self.local.station;
         let over = stream_words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
         !over
             && matches!(stream_words::way(station, stream), mode::FAST | mode::TCP)
@@ -300,7 +300,7 @@ impl Keeper {
 
     /// Whether bytes wait in the shadow for a server's program to read those before.
     fn holds_back(&self, stream: Stream) -> bool {
-        let station = &self.home.station;
+        let station = &self.local.station;
         let reset = stream_words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0;
         !reset && self.shadows[stream as usize].ready && stream_words::way(station, stream) == mode::CLAIMED
     }
@@ -319,10 +319,10 @@ impl Keeper {
                     });
                 }
             }
-            about::EAR => {
-                let (_, ear) = self.ears[which as usize % LISTENERS];
-                if let (true, Some(mut driver)) = (ear >= 0, self.home.station.lock()) {
-                    driver.hear(clock::monotonic_ns(), ear, &mut Rings::of(self.home));
+            about::QUERY => {
+                let (_, query) = self.queries[which as usize % LISTENERS];
+                if let (true, Some(mut driver)) = (query >= 0, self.local.station.lock()) {
+                    driver.hear(clock::monotonic_ns(), query, &mut Rings::of(self.local));
                 }
             }
             about::NEAR => self.near(events, which % stream_words::STREAMS),
@@ -336,15 +336,15 @@ impl Keeper {
         for _ in 0..64 {
             match Message::receive(self.control) {
                 Ok((Message::Stream(stream), [far, shadow])) if stream < stream_words::STREAMS => self.keep(stream, far, shadow),
-                Ok((Message::Listening(inode, address), [ear, _])) if ear >= 0 => self.hear(inode, &address, ear),
-                Ok((Message::NoEar(inode), _)) => self.deafen(inode),
+                Ok((Message::Listening(inode, address), [query, _])) if query >= 0 => self.hear(inode, &address, query),
+                Ok((Message::NoQuerySocket(inode), _)) => self.deafen(inode),
                 Ok((Message::Discovery(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((Message::User(user, group), [-1, _])) => {
                     let now = station_owner::become_user(user, group);
                     if now != 0 {
-                        self.home.station.is_not_roots();
+                        self.local.station.is_not_roots();
                     }
-                    self.home.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
+                    self.local.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
                 }
                 Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < stream_words::STREAMS => {
                     self.leave(stream, program);
@@ -358,7 +358,7 @@ impl Keeper {
                     // No process of the family is left: listeners are gone, too.
                     let _ = calls::close(core::mem::replace(&mut self.control, -1));
                     for k in 0..LISTENERS {
-                        let (inode, _) = self.ears[k];
+                        let (inode, _) = self.queries[k];
                         self.deafen(inode);
                     }
                     self.gates = [None, None];
@@ -381,11 +381,11 @@ impl Keeper {
     }
 
     fn gives(&mut self, stream: Stream, program: i32) -> bool {
-        let Some(_driver) = self.home.station.lock() else { return false };
+        let Some(_driver) = self.local.station.lock() else { return false };
         let shadow = &mut self.shadows[stream as usize];
         if self.verdicts[stream as usize] >= 0
-            || !switch_to_tcp::is_marked(self.home, stream)
-            || !shadow.may_be_left(self.home, stream)
+            || !switch_to_tcp::is_marked(self.local, stream)
+            || !shadow.may_be_left(self.local, stream)
             || fd_passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
         {
             return false;
@@ -393,8 +393,8 @@ impl Keeper {
         shadow.look_at = u64::MAX; // nothing is to be done until the program has said whether it has it
         let fd = shadow.fd;
         self.forget(fd);
-        stream_life::happens(&self.home.station, stream, Event::Lent);
-        switch_to_tcp::mark(self.home, stream, false);
+        stream_life::happens(&self.local.station, stream, Event::Lent);
+        switch_to_tcp::mark(self.local, stream, false);
         true
     }
 
@@ -412,15 +412,15 @@ impl Keeper {
 
     /// It has not got it.
     fn stay(&mut self, stream: Stream) {
-        if !stream_life::happens(&self.home.station, stream, Event::LentInVain) {
+        if !stream_life::happens(&self.local.station, stream, Event::LentInVain) {
             return;
         }
-        switch_to_tcp::mark(self.home, stream, true);
+        switch_to_tcp::mark(self.local, stream, true);
         let shadow = &mut self.shadows[stream as usize];
         shadow.happened();
         let fd = shadow.fd;
         self.watch_shadow(fd, stream);
-        marks::mark(self.home, stream);
+        marks::mark(self.local, stream);
     }
 
     /// By edges: a shadow that was full, or whose bytes found no room, is not asked about again and again.
@@ -430,7 +430,7 @@ impl Keeper {
 
     fn set_far(&self, stream: Stream, fd: i32) {
         // SAFETY: the keeper's one thread.
-        unsafe { (*self.home.far_fds.get())[stream as usize] = fd };
+        unsafe { (*self.local.far_fds.get())[stream as usize] = fd };
     }
 
     fn keep(&mut self, stream: Stream, far: i32, shadow: i32) {
@@ -441,7 +441,7 @@ impl Keeper {
             for fd in [far, shadow].into_iter().filter(|fd| *fd >= 0) {
                 let _ = calls::close(fd);
             }
-            stream_life::happens(&self.home.station, stream, Event::NoDescriptor);
+            stream_life::happens(&self.local.station, stream, Event::NoDescriptor);
             self.lost = true;
             return;
         }
@@ -451,17 +451,17 @@ impl Keeper {
         self.kept += 1;
         self.watch(far, (EPOLLIN | EPOLLRDHUP) as u32, about::NEAR, stream);
         self.watch_shadow(shadow, stream);
-        marks::mark(self.home, stream);
+        marks::mark(self.local, stream);
     }
 
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
     fn drop_stream(&mut self, stream: Stream) {
-        switch_to_tcp::mark(self.home, stream, false);
+        switch_to_tcp::mark(self.local, stream, false);
         let verdict = core::mem::replace(&mut self.verdicts[stream as usize], -1);
         if verdict >= 0 {
             let _ = calls::close(verdict);
         }
-        let far = self.home.far_fd(stream);
+        let far = self.local.far_fd(stream);
         let kept = core::mem::replace(&mut self.shadows[stream as usize], Shadow::NONE);
         let shadow = kept.fd;
         if far < 0 && shadow < 0 {
@@ -469,8 +469,8 @@ impl Keeper {
         }
         self.kept -= 1;
         if shadow >= 0 {
-            kept.say_ended(self.home, stream);
-            if stream_words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
+            kept.say_ended(self.local, stream);
+            if stream_words::flags(&self.local.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
                 helper::dies_by_reset(shadow, true);
             }
             let _ = calls::close(shadow);
@@ -481,14 +481,14 @@ impl Keeper {
         }
     }
 
-    fn hear(&mut self, inode: u64, address: &Address, ear: i32) {
-        let place = self.ears.iter().position(|(_, fd)| *fd < 0);
-        let Some(place) = place.filter(|_| self.home.station.listen(inode, address).is_ok()) else {
-            let _ = calls::close(ear);
+    fn hear(&mut self, inode: u64, address: &Address, query: i32) {
+        let place = self.queries.iter().position(|(_, fd)| *fd < 0);
+        let Some(place) = place.filter(|_| self.local.station.listen(inode, address).is_ok()) else {
+            let _ = calls::close(query);
             return;
         };
-        self.ears[place] = (inode, ear);
-        self.watch(ear, EPOLLIN as u32, about::EAR, place as u32);
+        self.queries[place] = (inode, query);
+        self.watch(query, EPOLLIN as u32, about::QUERY, place as u32);
     }
 
     fn open_gate(&mut self, version_6: bool, socket: i32) {
@@ -501,21 +501,21 @@ impl Keeper {
     }
 
     fn deafen(&mut self, inode: u64) {
-        for place in self.ears.iter_mut().filter(|(known, fd)| *known == inode && *fd >= 0) {
+        for place in self.queries.iter_mut().filter(|(known, fd)| *known == inode && *fd >= 0) {
             let _ = calls::close(core::mem::replace(&mut place.1, -1));
         }
-        self.home.station.unlisten(inode);
+        self.local.station.unlisten(inode);
     }
 
     /// Bells of the near side, or its end.
     fn near(&mut self, events: u32, stream: Stream) {
-        let fd = self.home.far_fd(stream);
+        let fd = self.local.far_fd(stream);
         let mut bytes = [0u8; 256];
         let got = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 256, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
-        let far = self.home.far(stream);
+        let far = self.local.far(stream);
         if got.is_ok_and(|got| bypass::past(far, &bytes[..got])) {
             bypass::say_why(far);
-            Rings::of(self.home).refuse(stream);
+            Rings::of(self.local).refuse(stream);
         }
         // A program that is none of the station's says only that it holds bytes back, and one that was killed nothing.
         self.held_until = 0;
@@ -524,17 +524,17 @@ impl Keeper {
         // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
             corked::take(far);
-            stream_life::happens(&self.home.station, stream, Event::ProgramGone);
+            stream_life::happens(&self.local.station, stream, Event::ProgramGone);
             self.forget(fd);
             self.hear_verdict(stream);
             // What becomes of the connection is the kernel's and the program's then.
-            if stream_life::happens(&self.home.station, stream, Event::LentAndClosed) {
+            if stream_life::happens(&self.local.station, stream, Event::LentAndClosed) {
                 return;
             }
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
         // Behind all that it is for: another thread may drive at once.
-        marks::mark(self.home, stream);
+        marks::mark(self.local, stream);
     }
 
     fn end_by(&mut self, stream: Stream, when: u64) {
@@ -544,17 +544,17 @@ impl Keeper {
 
     /// Looks after the streams whose bytes go by TCP, or may have to. When it is to be done again, if nothing happens.
     fn tend(&mut self) -> u64 {
-        let home = self.home;
+        let local = self.local;
         let now = clock::monotonic_ns();
         let due = |stream: Stream, shadow: &Shadow| {
             shadow.fd >= 0
                 && (shadow.ready
                     || shadow.look_at <= now
-                    || !matches!(stream_words::way(&home.station, stream), mode::FAST | mode::BEGINNING))
+                    || !matches!(stream_words::way(&local.station, stream), mode::FAST | mode::BEGINNING))
         };
         let all = || 0..stream_words::STREAMS;
         if all().any(|stream| due(stream, &self.shadows[stream as usize])) {
-            let Some(mut driver) = home.station.lock() else { return now + near::SLACK };
+            let Some(mut driver) = local.station.lock() else { return now + driving::SLACK };
             for stream in all() {
                 let shadow = &mut self.shadows[stream as usize];
                 // The peer's keeper has let go, or the connection was reset: if the stream has not ended when the messages
@@ -562,7 +562,7 @@ impl Keeper {
                 if !due(stream, shadow) {
                     continue;
                 }
-                if shadow.tend(home, &mut driver, stream, now) {
+                if shadow.tend(local, &mut driver, stream, now) {
                     self.end_by(stream, now + GRACE);
                 }
             }
@@ -581,33 +581,33 @@ impl Keeper {
             if (at == 0 || at > now) && (alone == 0 || alone > now) {
                 continue;
             }
-            let Some(driver) = self.home.station.lock() else {
+            let Some(driver) = self.local.station.lock() else {
                 // A stopped process may hold it for long.
                 let place = if alone != 0 && alone <= now {
                     &mut self.orphans[stream as usize].look_at
                 } else {
                     &mut self.ends_at[stream as usize]
                 };
-                *place = now + near::SLACK;
+                *place = now + driving::SLACK;
                 continue;
             };
-            if (at == 0 || at > now) && self.orphans[stream as usize].may_go_on(&self.home.station, stream, now) {
+            if (at == 0 || at > now) && self.orphans[stream as usize].may_go_on(&self.local.station, stream, now) {
                 continue;
             }
             self.ends_at[stream as usize] = 0;
             self.orphans[stream as usize] = Orphan::NONE;
-            let flags = stream_words::flags(&self.home.station, stream);
+            let flags = stream_words::flags(&self.local.station, stream);
             if flags & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                 // A program that has read and been told everything does not notice; another one is reset.
                 let both = flag::FIN_IN | flag::FIN_OUT;
-                if !stream_life::happens(&self.home.station, stream, Event::LeftToKernel)
+                if !stream_life::happens(&self.local.station, stream, Event::LeftToKernel)
                     && (flags & both != both || flags & flag::NEAR_GONE != 0)
                 {
-                    Rings::of(self.home).broken(stream);
+                    Rings::of(self.local).broken(stream);
                 }
             }
             drop(driver);
-            marks::mark(self.home, stream);
+            marks::mark(self.local, stream);
         }
     }
 
@@ -616,27 +616,27 @@ impl Keeper {
         let mut again = u64::MAX;
         let lost = core::mem::take(&mut self.lost);
         for stream in 0..stream_words::STREAMS {
-            if self.home.far_fd(stream) < 0 && !lost {
+            if self.local.far_fd(stream) < 0 && !lost {
                 continue;
             }
-            let flags = stream_words::flags(&self.home.station, stream);
-            if flags & flag::RING_URGENT != 0 && self.home.far_fd(stream) >= 0 {
-                stream_words::lower(&self.home.station, stream, flag::RING_URGENT);
-                wake::ring_urgent(self.home.far(stream), self.home.far_fd(stream));
+            let flags = stream_words::flags(&self.local.station, stream);
+            if flags & flag::RING_URGENT != 0 && self.local.far_fd(stream) >= 0 {
+                stream_words::lower(&self.local.station, stream, flag::RING_URGENT);
+                wake::ring_urgent(self.local.far(stream), self.local.far_fd(stream));
             }
-            if flags & flag::RING != 0 && self.home.far_fd(stream) >= 0 {
-                stream_words::lower(&self.home.station, stream, flag::RING);
-                wake::ring(self.home.far(stream), self.home.far_fd(stream));
+            if flags & flag::RING != 0 && self.local.far_fd(stream) >= 0 {
+                stream_words::lower(&self.local.station, stream, flag::RING);
+                wake::ring(self.local.far(stream), self.local.far_fd(stream));
             }
             if flags & flag::OVER != 0 {
-                let Some(mut driver) = self.home.station.lock() else {
+                let Some(mut driver) = self.local.station.lock() else {
                     again = clock::monotonic_ns() + TICK;
                     self.lost = lost;
                     continue;
                 };
                 self.drop_stream(stream);
-                stream_life::happens(&self.home.station, stream, Event::Released);
-                let (base, _, channel) = self.home.place(stream);
+                stream_life::happens(&self.local.station, stream, Event::Released);
+                let (base, _, channel) = self.local.place(stream);
                 let page = shunt_link::page(base, channel);
                 if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {
                     // Neither side has a process: a tool that looks at the link is to see no connection.
@@ -644,7 +644,7 @@ impl Keeper {
                 }
                 if shunt_link::header(base).retired.load(Ordering::SeqCst) & 1 << channel != 0 {
                     // A process that is not to see what goes there has its rings mapped.
-                    self.home.station.retire(stream);
+                    self.local.station.retire(stream);
                 }
                 driver.release(clock::monotonic_ns(), stream);
             }

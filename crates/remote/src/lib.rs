@@ -24,13 +24,13 @@ mod askers;
 mod batching;
 mod bulk;
 mod connect;
+mod driving;
 mod fork;
-mod home;
 mod keeper;
+mod local_station;
 mod making;
 mod marks;
 mod message;
-mod near;
 mod port;
 mod posting;
 mod pump;
@@ -51,7 +51,7 @@ use shunt_rendezvous::carriers::Carrier;
 /// The process, or a thread of it, has left its network namespace. Under the set-up lock.
 fn left_namespace() {
     reachability::left_namespace();
-    home::left_namespace();
+    local_station::left_namespace();
 }
 
 /// What connect, listen and accept ask of this room, and what it hears of the process's life.
@@ -60,9 +60,9 @@ pub const OTHER_HOSTS: Carrier = Carrier {
     listens: accept::listens,
     listens_no_longer: accept::listens_no_longer,
     accepted: accept::accepted,
-    moved: home::moved,
-    forked: home::forked,
-    forget: home::forget,
+    moved: local_station::moved,
+    forked: local_station::forked,
+    forget: local_station::forget,
     left_namespace,
     is_driving: station_owner::is_driving,
     user_changed: station_owner::user_changed,

@@ -1,6 +1,6 @@
 //! Which streams are to be looked after, and what tells of it: marks in the station's memory, the keeper's socket, bells of this process.
 
-use super::home::Home;
+use super::local_station::LocalStation;
 use super::message::Message;
 use super::stream_words;
 use core::sync::atomic::{fence, Ordering};
@@ -12,19 +12,19 @@ use shunt_stream::socket::Socket;
 use shunt_stream::stamp;
 
 /// A stream is to be looked after by the next holder of the lock.
-pub fn mark(home: &Home, stream: Stream) {
-    home.common().dirty[(stream % stream_words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
+pub fn mark(local: &LocalStation, stream: Stream) {
+    local.common().dirty[(stream % stream_words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
 }
 
 /// As [`mark`], by the holder of the lock.
-pub fn owe(home: &Home, stream: Stream) {
-    let word = &home.common().owed[(stream % stream_words::STREAMS) as usize / 64];
+pub fn owe(local: &LocalStation, stream: Stream) {
+    let word = &local.common().owed[(stream % stream_words::STREAMS) as usize / 64];
     word.store(word.load(Ordering::Relaxed) | 1 << (stream % 64), Ordering::Relaxed);
 }
 
 /// Wakes the keeper.
-pub fn wake_keeper(home: &Home) {
-    let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
+pub fn wake_keeper(local: &LocalStation) {
+    let _ = Message::Wake.send(local.control.load(Ordering::Relaxed), &[]);
 }
 
 /// Something came for a near side of this process. True: it takes no bell, because no thread sleeps, or only a set

@@ -15,10 +15,10 @@ pub enum Message {
     Wake,
     /// The far companion of a stream, and its shadow.
     Stream(Stream),
-    /// An ear of the listener with this inode, and where it listens.
+    /// A query socket of the listener with this inode, and where it listens.
     Listening(u64, Address),
     /// That listener is closed.
-    NoEar(u64),
+    NoQuerySocket(u64),
     /// The bound socket of a gate: 1 for IPv6.
     Discovery(u64),
     /// The station is this user's and group's from now on.
@@ -34,7 +34,7 @@ impl Message {
             Message::Wake => (1u64, 0),
             Message::Stream(stream) => (2, u64::from(stream)),
             Message::Listening(inode, _) => (3, inode),
-            Message::NoEar(inode) => (4, inode),
+            Message::NoQuerySocket(inode) => (4, inode),
             Message::Discovery(family) => (5, family),
             Message::User(user, group) => (6, u64::from(group) << 32 | u64::from(user)),
             Message::Leave(stream) => (7, u64::from(stream)),
@@ -66,7 +66,7 @@ impl Message {
             (SIZE, 1) => Message::Wake,
             (SIZE, 2) => Message::Stream(word(8) as Stream),
             (SIZE, 3) => Message::Listening(word(8), address()),
-            (SIZE, 4) => Message::NoEar(word(8)),
+            (SIZE, 4) => Message::NoQuerySocket(word(8)),
             (SIZE, 5) => Message::Discovery(word(8)),
             (SIZE, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
             (SIZE, 7) => Message::Leave(word(8) as Stream),
@@ -98,7 +98,7 @@ mod tests {
             Message::Wake,
             Message::Stream(7),
             Message::Listening(1 << 40, address),
-            Message::NoEar(3),
+            Message::NoQuerySocket(3),
             Message::Discovery(1),
             Message::User(33, 7),
             Message::Leave(255),

@@ -4,7 +4,7 @@
 //! Only the turns of the waiting thread itself know of its buffer. They are sections, so no handler of the program ever
 //! finds a buffer posted that belongs to the call which it interrupted.
 
-use super::home::Home;
+use super::local_station::LocalStation;
 use super::pump::Rings;
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
@@ -30,16 +30,16 @@ pub(super) trait Receive {
     /// Takes the first of the bytes that came for `stream`, if they are the next ones to be received; gives their number.
     ///
     /// Where the buffer faults, what this turn brought goes by the ring: a call gets all that came together or EFAULT.
-    fn take(&mut self, home: &Home, stream: Stream, data: &Data<'_>) -> usize;
+    fn take(&mut self, local: &LocalStation, stream: Stream, data: &Data<'_>) -> usize;
     /// What this turn brought is received, or waits in the ring. Before anything else of the stream is told.
-    fn settle(&mut self, home: &Home);
+    fn settle(&mut self, local: &LocalStation);
 }
 
 /// The steps of these.
 trait Step {
-    fn receiver(&self, home: &Home, stream: Stream) -> Option<(Locked, &'static Socket)>;
-    fn hand_over(&mut self, home: &Home, socket: &Socket);
-    fn by_ring(&mut self, home: &Home);
+    fn receiver(&self, local: &LocalStation, stream: Stream) -> Option<(Locked, &'static Socket)>;
+    fn hand_over(&mut self, local: &LocalStation, socket: &Socket);
+    fn by_ring(&mut self, local: &LocalStation);
 }
 
 impl Receive for Posting {
@@ -48,12 +48,12 @@ impl Receive for Posting {
         filled > 0 && (filled == self.room || self.short)
     }
 
-    fn take(&mut self, home: &Home, stream: Stream, data: &Data<'_>) -> usize {
+    fn take(&mut self, local: &LocalStation, stream: Stream, data: &Data<'_>) -> usize {
         let filled = self.taken + self.held;
         if filled == self.room || (self.held > 0 && self.stream != stream) {
             return 0;
         }
-        let receiver = if self.held == 0 { self.receiver(home, stream) } else { None };
+        let receiver = if self.held == 0 { self.receiver(local, stream) } else { None };
         if self.held == 0 && receiver.is_none() {
             return 0;
         }
@@ -68,58 +68,58 @@ impl Receive for Posting {
         (self.stream, self.short) = (stream, data.len() < SHORT);
         if faulted {
             self.room = filled;
-            self.by_ring(home);
+            self.by_ring(local);
             return 0;
         }
         self.held += count;
         if let Some((_held, socket)) = receiver.filter(|_| self.is_content()) {
-            self.hand_over(home, socket);
+            self.hand_over(local, socket);
         }
         count
     }
 
-    fn settle(&mut self, home: &Home) {
+    fn settle(&mut self, local: &LocalStation) {
         if self.held == 0 {
             return;
         }
-        match self.receiver(home, self.stream) {
-            Some((_held, socket)) => self.hand_over(home, socket),
-            None => self.by_ring(home),
+        match self.receiver(local, self.stream) {
+            Some((_held, socket)) => self.hand_over(local, socket),
+            None => self.by_ring(local),
         }
     }
 }
 
 impl Step for Posting {
     /// The stream's near side, locked, if it is the call's and what comes next may go into the buffer.
-    fn receiver(&self, home: &Home, stream: Stream) -> Option<(Locked, &'static Socket)> {
-        let socket = home.near(stream).filter(|socket| core::ptr::eq(*socket, self.socket))?;
+    fn receiver(&self, local: &LocalStation, stream: Stream) -> Option<(Locked, &'static Socket)> {
+        let socket = local.near(stream).filter(|socket| core::ptr::eq(*socket, self.socket))?;
         let held = socket.try_lock_receive()?;
         let usual = !socket.has(UNUSUAL)
             && socket.generation.load(Ordering::Acquire) == self.generation
             && socket.own().receive.state.load(Ordering::Acquire) & OVER == 0
-            && home.far(stream).own().urgent.load(Ordering::Relaxed) == 0
+            && local.far(stream).own().urgent.load(Ordering::Relaxed) == 0
             && socket.incoming().look().1 == 0;
         usual.then_some((held, socket))
     }
 
     /// What this turn brought is received, of the socket that is the call's and locked.
     #[inline(always)]
-    fn hand_over(&mut self, home: &Home, socket: &Socket) {
-        home.far(self.stream).outgoing().hand_over(self.held);
+    fn hand_over(&mut self, local: &LocalStation, socket: &Socket) {
+        local.far(self.stream).outgoing().hand_over(self.held);
         socket.incoming().pass(self.held);
         self.taken += core::mem::take(&mut self.held);
     }
 
     /// What this turn brought goes into the ring after all.
-    fn by_ring(&mut self, home: &Home) {
+    fn by_ring(&mut self, local: &LocalStation) {
         let held = core::mem::take(&mut self.held);
         if held == 0 {
             return;
         }
-        let (mut done, pump) = (0, Rings::of(home));
+        let (mut done, pump) = (0, Rings::of(local));
         while done < held {
             // SAFETY: the buffer, which another thread may have unmapped since; the station's lock is this side's sending lock.
-            match unsafe { home.far(self.stream).outgoing().send(self.data.wrapping_add(self.taken + done), held - done) } {
+            match unsafe { local.far(self.stream).outgoing().send(self.data.wrapping_add(self.taken + done), held - done) } {
                 0 => return pump.refuse(self.stream),
                 put => done += put,
             }

@@ -4,7 +4,7 @@
 //! ([`stream_words::SENT`]), and the ring's own position is that of the acknowledged ones. Positions of rings are those of streams: an
 //! urgent byte is told first, by its position, and then sent in its place.
 
-use super::home::Home;
+use super::local_station::LocalStation;
 use super::marks;
 use super::posting::Receive;
 use super::stream_life::{self, Event};
@@ -30,16 +30,16 @@ pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 pub const FIRST: u64 = WINDOW / 2;
 
 /// The pump of this process, and the buffer of the driving thread, if it waits with one.
-pub struct Rings<'a>(pub &'a Home, Option<&'a mut Posting>);
+pub struct Rings<'a>(pub &'a LocalStation, Option<&'a mut Posting>);
 
 impl<'a> Rings<'a> {
-    pub fn of(home: &'a Home) -> Self {
-        Rings(home, None)
+    pub fn of(local: &'a LocalStation) -> Self {
+        Rings(local, None)
     }
 
     /// The pump of a turn by a thread that waits, perhaps with a buffer.
-    pub fn into(home: &'a Home, posting: Option<&'a mut Posting>) -> Self {
-        Rings(home, posting)
+    pub fn into(local: &'a LocalStation, posting: Option<&'a mut Posting>) -> Self {
+        Rings(local, posting)
     }
 
     /// What came for the driving thread is in its buffer, or in the ring: at the end of its turn, and before anything else is told.
@@ -539,10 +539,10 @@ impl Rings<'_> {
 }
 
 /// Looks after all streams that are marked.
-pub fn attend(home: &Home, driver: &mut Driver<'_>) {
-    let mut pump = Rings::of(home);
+pub fn attend(local: &LocalStation, driver: &mut Driver<'_>) {
+    let mut pump = Rings::of(local);
     for row in 0..stream_words::STREAMS / 64 {
-        let common = home.common();
+        let common = local.common();
         let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
         let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
         if dirty.load(Ordering::Relaxed) != 0 {

@@ -118,7 +118,7 @@ pub fn note_homeless() {
 }
 
 /// A station was made.
-pub fn note_home() {
+pub fn note_local() {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
     unsafe { *AREA.homeless.get() = (0, 0) };

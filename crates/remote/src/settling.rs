@@ -1,9 +1,9 @@
 //! The station of this process is made when the first stream or listener needs it, and again when it is over.
 
+use super::driving::PROGRESS;
 use super::fork;
-use super::home::{self, drop_links, home, homes, lay, let_go, making, note_newest, Home};
+use super::local_station::{self, drop_links, lay, let_go, local, local_stations, making, note_newest, LocalStation};
 use super::message::Message;
-use super::near::PROGRESS;
 use super::reachability::{self, Device};
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
@@ -17,32 +17,32 @@ const MADE_WITHIN: u64 = 200_000_000;
 /// Between two looks whether it is made (ns).
 const LOOK: i64 = 200_000;
 
-/// This process's home; it is made if there is none, for the device by which the first peer is reached. `connects`: streams of this
+/// This process's station; it is made if there is none, for the device by which the first peer is reached. `connects`: streams of this
 /// process's user will be there.
-pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static Home, Reason> {
-    let kept = || kept().filter(|home| !connects || home.is_own());
+pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static LocalStation, Reason> {
+    let kept = || kept().filter(|local| !connects || local.is_own());
     let mut until = 0;
     loop {
-        if let Some(home) = kept() {
-            return Ok(home);
+        if let Some(local) = kept() {
+            return Ok(local);
         }
         let me = shunt_sys::thread::id();
         if making().begin(me, clock::monotonic_ns()) {
             // Another thread may have made it since.
             let made = kept().map_or_else(|| make(device).map_err(|_| Reason::NoStation), Ok);
             if let Ok(made) = made {
-                if let Some(old) = home().filter(|old| !core::ptr::eq(*old, made) && old.station.is_over()) {
+                if let Some(old) = local().filter(|old| !core::ptr::eq(*old, made) && old.station.is_over()) {
                     // Its listeners can be heard by another one. Streams that it keeps ring it by their companions.
                     for inode in old.station.listeners() {
-                        let _ = Message::NoEar(inode).send(old.control.load(Ordering::Relaxed), &[]);
+                        let _ = Message::NoQuerySocket(inode).send(old.control.load(Ordering::Relaxed), &[]);
                     }
                 }
                 // If the keeper of the last one is gone, so is every stream that it kept: the next ones get another.
-                home::be_home(core::ptr::from_ref(made).cast_mut(), Some(&PROGRESS));
-                if !homes().any(|home| core::ptr::eq(home, made)) {
+                local_station::be_local(core::ptr::from_ref(made).cast_mut(), Some(&PROGRESS));
+                if !local_stations().any(|local| core::ptr::eq(local, made)) {
                     note_newest(made);
                 }
-                homes().filter(|home| !core::ptr::eq(*home, made)).for_each(Home::leave_if_empty);
+                local_stations().filter(|local| !core::ptr::eq(*local, made)).for_each(LocalStation::leave_if_empty);
                 let _ = connects && made.is_own();
             }
             making().end(me);
@@ -57,10 +57,12 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
     }
 }
 
-/// This process's home, if its keeper lives and its device may still bring something: an agent that was started again knows nothing of
+/// This process's station, if its keeper lives and its device may still bring something: an agent that was started again knows nothing of
 /// the endpoints that the last one had.
-fn kept() -> Option<&'static Home> {
-    home().filter(|home| !home.station.is_over() && Message::Wake.send(home.control.load(Ordering::Relaxed), &[]).is_ok_or_full())
+fn kept() -> Option<&'static LocalStation> {
+    local().filter(|local| {
+        !local.station.is_over() && Message::Wake.send(local.control.load(Ordering::Relaxed), &[]).is_ok_or_full()
+    })
 }
 
 /// Whether a message has reached its queue, or finds it full.
@@ -74,7 +76,7 @@ impl Reached for Result<()> {
     }
 }
 
-fn make(device: &Device) -> Result<&'static Home> {
+fn make(device: &Device) -> Result<&'static LocalStation> {
     if !device.answers() {
         return Err(Errno(libc::EAGAIN));
     }
@@ -86,13 +88,13 @@ fn make(device: &Device) -> Result<&'static Home> {
             return Err(error);
         }
     };
-    let made = lay(station, control).and_then(|home| {
-        fork::keeper(home, control, keepers).inspect_err(|_| raze(home))?;
-        Ok(home)
+    let made = lay(station, control).and_then(|local| {
+        fork::keeper(local, control, keepers).inspect_err(|_| raze(local))?;
+        Ok(local)
     });
     let _ = calls::close(keepers);
     match made {
-        Ok(_) => reachability::note_home(),
+        Ok(_) => reachability::note_local(),
         Err(_) => private::close(control),
     }
     made
@@ -122,13 +124,13 @@ fn control() -> Result<[i32; 2]> {
     }
 }
 
-/// The end of a home that has no keeper, and that no thread has seen: where none can be forked that is tried again and again, and nothing is to
+/// The end of a station that has no keeper, and that no thread has seen: where none can be forked that is tried again and again, and nothing is to
 /// be left of it here, nor at the agent, whose endpoints are counted.
-fn raze(home: &'static Home) {
-    drop_links(&home.links);
+fn raze(local: &'static LocalStation) {
+    drop_links(&local.links);
     // SAFETY: no other thread has it, and it is not used again.
     unsafe {
-        let_go(core::ptr::read(&home.station));
-        let _ = calls::munmap(core::ptr::from_ref(home).cast_mut().cast(), home::SIZE);
+        let_go(core::ptr::read(&local.station));
+        let _ = calls::munmap(core::ptr::from_ref(local).cast_mut().cast(), local_station::SIZE);
     }
 }

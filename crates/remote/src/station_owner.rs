@@ -6,7 +6,7 @@
 //! exec or in a message, and that may become another user, too. The numbers of all these streams are never lent again: the keeper
 //! retires them when they end.
 
-use super::home::{self, Home};
+use super::local_station::{self, LocalStation};
 use super::message::Message;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -21,7 +21,7 @@ use shunt_table::{private, table};
 const FOLLOWS_WITHIN: u64 = 2_000_000_000;
 const LOOK: i64 = 100_000;
 
-impl Home {
+impl LocalStation {
     /// Whether its streams are this process's user's, or will be from now on.
     pub fn is_own(&self) -> bool {
         if self.claimed.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl Home {
 
     /// Gives up all but the links.
     fn part(&'static self) {
-        home::part_with(self);
+        local_station::part_with(self);
         let descriptors = self.station.descriptors();
         for fd in descriptors.into_iter().filter(|fd| *fd >= 0) {
             table::take(fd);
@@ -104,17 +104,18 @@ impl Home {
 
 /// Whether the calling thread was interrupted while it drove.
 pub fn is_driving() -> bool {
-    !shunt_table::process::identity::numbers_are_strange() && home::homes().any(|home| home.station.is_driven_here())
+    !shunt_table::process::identity::numbers_are_strange()
+        && local_station::local_stations().any(|local| local.station.is_driven_here())
 }
 
 /// This process has become another user: before [`link::narrow`], and while it may still write where its family reads.
 pub fn user_changed() {
-    for home in home::homes() {
-        home.claimed.store(false, Ordering::Relaxed);
-        if !home.is_own() || !home.keeper_follows() {
-            home.leave();
+    for local in local_station::local_stations() {
+        local.claimed.store(false, Ordering::Relaxed);
+        if !local.is_own() || !local.keeper_follows() {
+            local.leave();
         } else if calls::geteuid() != 0 {
-            home.station.is_not_roots();
+            local.station.is_not_roots();
         }
     }
 }

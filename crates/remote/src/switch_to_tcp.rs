@@ -21,7 +21,7 @@
 //! The stream's object and channel stay as they are until the program has closed its last number: calls of other threads that
 //! began before may look at them late.
 
-use super::home::{driven, Home};
+use super::local_station::{driven, LocalStation};
 use super::message::Message;
 use super::stream_words::{self, flag as stream_flag, mode};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
@@ -69,8 +69,8 @@ impl Silence {
 }
 
 /// Notes that the program is to leave the stream, or no longer is.
-pub fn mark(home: &Home, stream: Stream, leaving: bool) {
-    let (row, bit) = (&home.common().leaving[stream as usize / 64], 1 << (stream % 64));
+pub fn mark(local: &LocalStation, stream: Stream, leaving: bool) {
+    let (row, bit) = (&local.common().leaving[stream as usize / 64], 1 << (stream % 64));
     if leaving {
         row.fetch_or(bit, Ordering::AcqRel);
     } else {
@@ -79,8 +79,8 @@ pub fn mark(home: &Home, stream: Stream, leaving: bool) {
 }
 
 /// Whether the program is to leave the stream.
-pub fn is_marked(home: &Home, stream: Stream) -> bool {
-    home.common().leaving[stream as usize / 64].load(Ordering::Relaxed) & 1 << (stream % 64) != 0
+pub fn is_marked(local: &LocalStation, stream: Stream) -> bool {
+    local.common().leaving[stream as usize / 64].load(Ordering::Relaxed) & 1 << (stream % 64) != 0
 }
 
 /// Before a call looks at a stream to another host: leaves it, if it is to be left and can be now. True: it has become the kernel's, where the
@@ -88,34 +88,36 @@ pub fn is_marked(home: &Home, stream: Stream) -> bool {
 #[inline(always)]
 pub fn leave(socket: &Socket, fd: i32) -> bool {
     match driven() {
-        Some(home) if home.common().leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) => leave_if_due(home, socket, fd),
+        Some(local) if local.common().leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) => {
+            leave_if_due(local, socket, fd)
+        }
         _ => false,
     }
 }
 
 #[cold]
 #[inline(never)]
-fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
-    let Some(stream) = home.stream_of(socket).filter(|stream| is_marked(home, *stream)) else { return false };
+fn leave_if_due(local: &'static LocalStation, socket: &Socket, fd: i32) -> bool {
+    let Some(stream) = local.stream_of(socket).filter(|stream| is_marked(local, *stream)) else { return false };
     if !is_one_process_s(socket) {
         return false;
     }
     let now = clock::monotonic_ns();
     if !is_empty(socket) {
-        shorten(home, socket, stream, now);
+        shorten(local, socket, stream, now);
         return false;
     }
     let unasked =
-        now < stream_words::get(&home.station, stream, stream_words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
-    if unasked || !is_open(home, stream) || shunt_rendezvous::exchange::stay_for_good() {
+        now < stream_words::get(&local.station, stream, stream_words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
+    if unasked || !is_open(local, stream) || shunt_rendezvous::exchange::stay_for_good() {
         return false;
     }
     let left = shunt_rendezvous::exchange::leave(fd, socket, || {
-        (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten()
+        (is_one_process_s(socket) && is_empty(socket)).then(|| ask(local, stream)).flatten()
     });
     if !left {
-        let short = now < stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL);
-        stream_words::set(&home.station, stream, stream_words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
+        let short = now < stream_words::get(&local.station, stream, stream_words::SHORT_UNTIL);
+        stream_words::set(&local.station, stream, stream_words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
     }
     left
 }
@@ -132,11 +134,11 @@ fn is_one_process_s(socket: &Socket) -> bool {
 }
 
 /// It goes by TCP, and the keeper knows of no end: what the keeper looks at, too, before it agrees.
-pub fn is_open(home: &Home, stream: Stream) -> bool {
+pub fn is_open(local: &LocalStation, stream: Stream) -> bool {
     use stream_flag::{ACTIVE, FIN_IN, FIN_OUT, NEAR_GONE, OVER, REFUSED, RESET_IN, RESET_OUT};
     let ends = FIN_IN | FIN_OUT | RESET_IN | RESET_OUT | NEAR_GONE | REFUSED | OVER;
-    stream_words::flags(&home.station, stream) & (ACTIVE | ends) == ACTIVE
-        && stream_words::way(&home.station, stream) == mode::TCP
+    stream_words::flags(&local.station, stream) & (ACTIVE | ends) == ACTIVE
+        && stream_words::way(&local.station, stream) == mode::TCP
 }
 
 /// Nothing stands in its rings, and no byte that was held back.
@@ -146,9 +148,9 @@ pub fn is_empty(socket: &Socket) -> bool {
 
 /// The ring in which the program sends gets no room but when it is empty, for a while. Under the sending lock, where all that a send
 /// was promised has been put.
-fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
-    if now >= stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL) {
-        return lengthen(home, stream, socket.own(), socket.peer());
+fn shorten(local: &LocalStation, socket: &Socket, stream: Stream, now: u64) {
+    if now >= stream_words::get(&local.station, stream, stream_words::SHORT_UNTIL) {
+        return lengthen(local, stream, socket.own(), socket.peer());
     }
     let Some(_held) = socket.try_lock_send() else { return };
     let limits = [&socket.own().transmit.send_buffer, &socket.peer().receive_buffer];
@@ -156,11 +158,11 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
     if now == SHORT {
         return;
     }
-    let noted = stream_words::get(&home.station, stream, stream_words::LIMITS);
+    let noted = stream_words::get(&local.station, stream, stream_words::LIMITS);
     // The program may have set one of them since they were shortened: the other is noted already.
     let before = |which: usize, noted: u32| u64::from(if now[which] == SHORT[which] { noted } else { now[which] });
     stream_words::set(
-        &home.station,
+        &local.station,
         stream,
         stream_words::LIMITS,
         before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32),
@@ -170,17 +172,17 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
         let _ = limit.compare_exchange(now[at], SHORT[at], Ordering::Release, Ordering::Relaxed);
     }
     fence(Ordering::SeqCst);
-    if stream_words::get(&home.station, stream, stream_words::SHORT_UNTIL) == 0 {
-        lengthen(home, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
+    if stream_words::get(&local.station, stream, stream_words::SHORT_UNTIL) == 0 {
+        lengthen(local, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
     }
 }
 
 /// The ring has the room that it had.
-pub fn lengthen(home: &Home, stream: Stream, near: &Side, far: &Side) {
+pub fn lengthen(local: &LocalStation, stream: Stream, near: &Side, far: &Side) {
     for (limit, short, shift) in [(&near.transmit.send_buffer, SHORT[0], 0), (&far.receive_buffer, SHORT[1], 32)] {
         // Unless the program has set another since. A thread that finds it short finds what it was, too: that is noted before.
         if limit.load(Ordering::Acquire) == short {
-            let before = (stream_words::get(&home.station, stream, stream_words::LIMITS) >> shift) as u32;
+            let before = (stream_words::get(&local.station, stream, stream_words::LIMITS) >> shift) as u32;
             let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -229,10 +231,10 @@ pub fn verdict(over: i32) -> Option<bool> {
 }
 
 /// Asks the keeper for the shadow. The caller holds both locks.
-fn ask(home: &Home, stream: Stream) -> Option<Given> {
+fn ask(local: &LocalStation, stream: Stream) -> Option<Given> {
     let mut pair = [-1; 2];
     calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).ok()?;
-    let control = home.control.load(Ordering::Relaxed);
+    let control = local.control.load(Ordering::Relaxed);
     let asked = Message::Leave(stream).send(control, &pair[1..]);
     let _ = calls::close(pair[1]);
     let mut given = Given { shadow: -1, over: pair[0] };

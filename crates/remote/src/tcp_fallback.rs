@@ -24,7 +24,7 @@
 //!
 //! Positions are the rings' own, so that a driver that was killed between a ring and a word has lost nothing.
 
-use super::home::Home;
+use super::local_station::LocalStation;
 use super::message::token_bytes;
 use super::pump::{Rings, WINDOW};
 use super::stream_life::{self, Event};
@@ -33,9 +33,9 @@ use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
-use shunt_stream::tcp_oob;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK};
 use shunt_sys::{calls, Errno, Result};
+use shunt_table::tcp_oob;
 
 /// Bytes that a server takes by TCP before BEGIN and that its program has not read: beside [`super::pump::FIRST`] they fit the rings.
 pub const BEFORE: u64 = 64 << 10;
@@ -118,9 +118,9 @@ impl Shadow {
     }
 
     /// The record of this kind; false: it cannot be written.
-    fn write(&self, home: &Home, stream: Stream, position: u64, kind: u64) -> bool {
+    fn write(&self, local: &LocalStation, stream: Stream, position: u64, kind: u64) -> bool {
         let mut record = [0u8; RECORD];
-        record[..16].copy_from_slice(&token_bytes(&home.station.token(stream)).map(|byte| !byte));
+        record[..16].copy_from_slice(&token_bytes(&local.station.token(stream)).map(|byte| !byte));
         record[16..24].copy_from_slice(&position.to_le_bytes());
         record[24..].copy_from_slice(&kind.to_le_bytes());
         let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -128,20 +128,21 @@ impl Shadow {
     }
 
     /// The stream is over, and its shadow is to be closed.
-    pub fn say_ended(&self, home: &Home, stream: Stream) {
-        let flags = stream_words::flags(&home.station, stream);
+    pub fn say_ended(&self, local: &LocalStation, stream: Stream) {
+        let flags = stream_words::flags(&local.station, stream);
         let (both, reset) = (flag::FIN_OUT | flag::FIN_IN, flag::RESET_OUT | flag::RESET_IN);
-        if stream_words::way(&home.station, stream) == mode::FAST && flags & (both | reset) == both {
-            self.write(home, stream, stream_words::get(&home.station, stream, stream_words::SENT), ENDED);
+        if stream_words::way(&local.station, stream) == mode::FAST && flags & (both | reset) == both {
+            self.write(local, stream, stream_words::get(&local.station, stream, stream_words::SENT), ENDED);
         }
     }
 
     /// The program may take it over: all that was sent and has come is on the other side of it. To be asked under the station's lock.
-    pub fn may_be_left(&self, home: &Home, stream: Stream) -> bool {
-        let far = home.far(stream);
+    pub fn may_be_left(&self, local: &LocalStation, stream: Stream) -> bool {
+        let far = local.far(stream);
         let (near_word, waiting) = far.incoming().look();
-        let open =
-            switch_to_tcp::is_open(home, stream) && near_word & (word::FIN | word::CLOSED | word::RST) == 0 && self.reset_at == 0;
+        let open = switch_to_tcp::is_open(local, stream)
+            && near_word & (word::FIN | word::CLOSED | word::RST) == 0
+            && self.reset_at == 0;
         let empty = waiting == 0 && far.outgoing().unacknowledged() == 0;
         self.fd >= 0 && open && empty
     }
@@ -152,14 +153,14 @@ impl Shadow {
     }
 
     /// Does what is to be done. True: the other end has let go of a stream whose bytes go by the engine.
-    pub fn tend(&mut self, home: &Home, driver: &mut Driver<'_>, stream: Stream, now: u64) -> bool {
-        let station = &home.station;
+    pub fn tend(&mut self, local: &LocalStation, driver: &mut Driver<'_>, stream: Stream, now: u64) -> bool {
+        let station = &local.station;
         let flags = stream_words::flags(station, stream);
         if self.fd < 0 || flags & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
             return false;
         }
         self.look_at = u64::MAX;
-        let mut tending = Tending { shadow: self, pump: Rings::of(home), driver, home, stream, now };
+        let mut tending = Tending { shadow: self, pump: Rings::of(local), driver, local, stream, now };
         let mut let_go = false;
         // Each step that changes the way is followed by one on the new way.
         for _ in 0..4 {
@@ -187,26 +188,26 @@ struct Tending<'a, 's> {
     shadow: &'a mut Shadow,
     pump: Rings<'a>,
     driver: &'a mut Driver<'s>,
-    home: &'a Home,
+    local: &'a LocalStation,
     stream: Stream,
     now: u64,
 }
 
 impl Tending<'_, '_> {
     fn set(&self, which: usize, value: u64) {
-        stream_words::set(&self.home.station, self.stream, which, value);
+        stream_words::set(&self.local.station, self.stream, which, value);
     }
 
     fn get(&self, which: usize) -> u64 {
-        stream_words::get(&self.home.station, self.stream, which)
+        stream_words::get(&self.local.station, self.stream, which)
     }
 
     fn happens(&self, event: Event) {
-        stream_life::happens(&self.home.station, self.stream, event);
+        stream_life::happens(&self.local.station, self.stream, event);
     }
 
     fn has(&self, flags: u64) -> bool {
-        stream_words::flags(&self.home.station, self.stream) & flags != 0
+        stream_words::flags(&self.local.station, self.stream) & flags != 0
     }
 
     fn receive(&self, into: &mut [u8], flags: i32) -> Result<usize> {
@@ -223,7 +224,7 @@ impl Tending<'_, '_> {
 
     /// A client before the token: its bytes go by TCP.
     fn look_for_token(&mut self) {
-        let token = token_bytes(&self.home.station.token(self.stream));
+        let token = token_bytes(&self.local.station.token(self.stream));
         let mut bytes = [0u8; 16];
         let got = if self.shadow.ready { self.receive(&mut bytes, MSG_PEEK) } else { Err(Errno(libc::EAGAIN)) };
         match got {
@@ -239,7 +240,7 @@ impl Tending<'_, '_> {
             // It may be a token's beginning; whether one is to come is the server's to say.
             Ok(got) if got > 0 && got < 16 && bytes[..got] == token[..got] => {
                 self.shadow.look_at = self.now + AGAIN;
-                match self.home.station.opening(self.stream) {
+                match self.local.station.opening(self.stream) {
                     Opening::Refused(_) => return self.by_tcp_for_good(Event::NoToken),
                     _ if self.now > self.shadow.since + AGAIN => self.driver.cancel(self.now, self.stream),
                     _ => {}
@@ -265,16 +266,16 @@ impl Tending<'_, '_> {
         }
         self.pump.begin_if_there(self.stream);
         let limit = self.get(stream_words::BEGIN_AT).checked_sub(1).unwrap_or(u64::MAX);
-        if stream_words::way(&self.home.station, self.stream) == mode::CLAIMED && self.shadow.reset_at == 0 {
+        if stream_words::way(&self.local.station, self.stream) == mode::CLAIMED && self.shadow.reset_at == 0 {
             self.carry_in(BEFORE, limit);
             self.pump.begin_if_there(self.stream);
         }
-        match stream_words::way(&self.home.station, self.stream) {
+        match stream_words::way(&self.local.station, self.stream) {
             mode::CLAIMED => {}
             mode::FAST => return self.pump.service(self.driver, self.stream),
             _ => return,
         }
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         let (near_word, waiting) = far.incoming().look();
         // What was sent before arrives before it, by the way that the client chooses.
         if waiting == 0 && self.pump.is_to_be_reset(self.stream, near_word) {
@@ -306,7 +307,7 @@ impl Tending<'_, '_> {
         }
         let mut bytes = [0u8; RECORD];
         let got = self.receive(&mut bytes, MSG_PEEK);
-        let token = token_bytes(&self.home.station.token(self.stream)).map(|byte| !byte);
+        let token = token_bytes(&self.local.station.token(self.stream)).map(|byte| !byte);
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         match got {
             Ok(RECORD) if bytes[..16] == token => Next::Record(number(16), number(24)),
@@ -362,7 +363,7 @@ impl Tending<'_, '_> {
         if !self.has(flag::BULK) || self.has(flag::NEVER_FAST) {
             self.driver.abandon(self.now, self.stream);
         }
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         if !self.has(flag::RECORD_OUT) {
             let never = self.has(flag::NEVER_FAST);
             if never {
@@ -378,7 +379,7 @@ impl Tending<'_, '_> {
             self.set(stream_words::RECEIVED, received);
             // Nothing but a token was written before, or everything was read: there is room.
             let kind = if never { NEVER_FAST } else { BY_ENGINE };
-            if !self.shadow.write(self.home, self.stream, received, kind) {
+            if !self.shadow.write(self.local, self.stream, received, kind) {
                 return self.pump.broken(self.stream);
             }
             self.happens(Event::RecordWritten);
@@ -400,7 +401,7 @@ impl Tending<'_, '_> {
     /// The other side has everything of ours, and its end is behind `position` bytes.
     fn conclude_by(&mut self, position: u64) {
         self.consume_record();
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         if position != self.get(stream_words::RECEIVED) || !self.has(flag::FIN_OUT) {
             return self.pump.broken(self.stream);
         }
@@ -413,7 +414,7 @@ impl Tending<'_, '_> {
 
     /// The other end has all bytes before `position`, and gets those behind it by TCP.
     fn go_on_from(&mut self, position: u64) {
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         let passed = far.own().receive.position.load(Ordering::Relaxed);
         let (_, waiting) = far.incoming().look();
         // What it says is bounded by what the program has sent, and what it has confirmed before.
@@ -433,7 +434,7 @@ impl Tending<'_, '_> {
         self.by_tcp_for_good(Event::Agreed);
         if self.has(flag::BULK) {
             self.shadow.short_at = 0;
-            switch_to_tcp::mark(self.home, self.stream, true);
+            switch_to_tcp::mark(self.local, self.stream, true);
         }
     }
 
@@ -451,7 +452,7 @@ impl Tending<'_, '_> {
 
     /// Unless others have the stream, too, or an end was said: then its program does not ask.
     fn begin_short(&mut self) {
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         let shared = far.peer().receive.state.load(Ordering::Acquire) & (state::SHARED | state::OWNED) != 0;
         if shared || self.has(flag::FIN_IN | flag::FIN_OUT) {
             self.shadow.short_at = self.now + switch_to_tcp::BETWEEN;
@@ -478,8 +479,8 @@ impl Tending<'_, '_> {
         self.shadow.between = (2 * self.shadow.between).min(switch_to_tcp::AT_MOST);
         self.shadow.tried = self.get(stream_words::RECEIVED).wrapping_add(self.get(stream_words::SENT));
         fence(Ordering::SeqCst); // a thread that shortens it in this moment sees that, or its store is seen here
-        let far = self.home.far(self.stream);
-        switch_to_tcp::lengthen(self.home, self.stream, far.peer(), far.own());
+        let far = self.local.far(self.stream);
+        switch_to_tcp::lengthen(self.local, self.stream, far.peer(), far.own());
         self.pump.tell(self.stream, arm::OUT);
         self.shadow.look_at = self.now;
     }
@@ -502,7 +503,7 @@ impl Tending<'_, '_> {
 
     /// From the near ring into the shadow.
     fn carry_out(&mut self) {
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         let mut bytes = [0u8; PIECE];
         for _ in 0..PIECES {
             let (near_word, waiting) = far.incoming().look();
@@ -574,7 +575,7 @@ impl Tending<'_, '_> {
 
     /// From the shadow into the near ring: as long as the program has at most `most` unread bytes, and up to the position `limit`.
     fn carry_in(&mut self, most: u64, limit: u64) {
-        let far = self.home.far(self.stream);
+        let far = self.local.far(self.stream);
         let mut bytes = [0u8; PIECE];
         for _ in 0..PIECES {
             let (received, unread) = (self.get(stream_words::RECEIVED), far.outgoing().unacknowledged());
@@ -604,7 +605,7 @@ impl Tending<'_, '_> {
                     let place = mark::VALID | far.outgoing().announced() & word::POSITION;
                     if urgent && far.own().urgent.load(Ordering::Relaxed) & (mark::VALID | word::POSITION) != place {
                         shunt_stream::urgent::mark(far);
-                        shunt_stream::waiting::wake::ring_urgent(far, self.home.far_fd(self.stream));
+                        shunt_stream::waiting::wake::ring_urgent(far, self.local.far_fd(self.stream));
                     }
                     // SAFETY: plain memory of ours; the station's lock is this side's sending lock.
                     let put = unsafe { far.outgoing().send(bytes.as_ptr(), got) };
@@ -619,7 +620,7 @@ impl Tending<'_, '_> {
                 }
                 Err(Errno(libc::EAGAIN)) => return self.shadow.ready = false,
                 Err(Errno(libc::EINTR)) => {}
-                Err(_) if stream_words::way(&self.home.station, self.stream) == mode::CLAIMED => {
+                Err(_) if stream_words::way(&self.local.station, self.stream) == mode::CLAIMED => {
                     (self.shadow.ready, self.shadow.reset_at) = (false, self.now);
                     return;
                 }

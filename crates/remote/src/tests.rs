@@ -91,11 +91,11 @@ impl Played {
     }
 
     fn has(&self, flags: u64) -> bool {
-        stream_words::flags(&self.alone.home.station, STREAM) & flags == flags
+        stream_words::flags(&self.alone.local.station, STREAM) & flags == flags
     }
 
     fn pump(&self) -> Rings<'_> {
-        Rings::of(self.alone.home)
+        Rings::of(self.alone.local)
     }
 }
 

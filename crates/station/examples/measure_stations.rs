@@ -263,11 +263,11 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
         FourTuple { client: Address { port: 40000, ..address(&pair[0]) }, server: Address { port: PORT, ..address(&pair[1]) } };
     let mut gate = pair[1].enter(|| Discovery::open(false).expect("a gate"));
     b.listen(7, &four.server).expect("room for a listener");
-    let ear = pair[1].enter(|| Station::ear(7).expect("an ear"));
+    let query = pair[1].enter(|| Station::query(7).expect("a query socket"));
     let mut inquiry = pair[0].enter(|| Inquiry::begin(&a, &four, now(), &mut at_a).expect("an inquiry"));
     let peer = loop {
         gate.serve(now(), &mut |_, _| true, &mut |_| Some(7));
-        b.lock().expect("the lock").hear(now(), ear, &mut at_b);
+        b.lock().expect("the lock").hear(now(), query, &mut at_b);
         match inquiry.step(&a, now()) {
             Answer::Pending => {}
             Answer::Peer(peer) => break peer,
@@ -290,7 +290,7 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
         a.drive(now(), &mut at_a);
         b.drive(now(), &mut at_b);
     }
-    let _ = shunt_sys::calls::close(ear);
+    let _ = shunt_sys::calls::close(query);
     [Side { station: a, stream: there, program: at_a }, Side { station: b, stream: back, program: at_b }]
 }
 

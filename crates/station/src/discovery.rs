@@ -1,7 +1,7 @@
 //! The gate of a host: which station serves a listener here?
 //!
 //! ```text
-//! asker                       gate                       ear of the listener's station
+//! asker                       gate                       query socket of the listener's station
 //!  ASK ────────────────────►   no state: a cookie of the same size
 //!  ◄──────────────── COOKIE
 //!  ASK, cookie ────────────►   sock_diag: the listener's inode
@@ -25,7 +25,7 @@ pub const GATE: u16 = 29545;
 const BATCH: usize = 32;
 /// How long a cookie is good, at least; at most twice as long.
 const SLOT: Nanoseconds = 10_000_000_000;
-/// Bytes between a gate and an ear: a datagram, and the asker's address.
+/// Bytes between a gate and a query socket: a datagram, and the asker's address.
 pub(crate) const PASSED: usize = SIZE + 20;
 
 /// The gate of a host: a UDP socket that keepers of one user share.
@@ -77,7 +77,7 @@ impl Judge {
         is_of(slot) || is_of(slot.wrapping_sub(1))
     }
 
-    /// What to do with a datagram from `asker`: the answer, or `None` if it is to be passed to the ear of the inode in `found`.
+    /// What to do with a datagram from `asker`: the answer, or `None` if it is to be passed to the query socket of the inode in `found`.
     /// Bounded work, no state. `listener` gives the inode of the listener that would get a connection.
     pub fn judge(
         &self,

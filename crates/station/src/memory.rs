@@ -39,7 +39,7 @@ pub enum Count {
     Reserved,
     /// OPENs refused.
     Refused,
-    /// Questions heard at ears.
+    /// Questions heard at query sockets.
     Heard,
     /// Questions, answers and control messages that were malformed, forged or out of place.
     Dropped,

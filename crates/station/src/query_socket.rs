@@ -18,12 +18,12 @@ const OF_ONE_HOST: usize = PEERS as usize / 4;
 const YOUNG: Nanoseconds = 1_000_000_000;
 
 impl Driver<'_> {
-    /// Answers what waits at an ear.
-    pub fn hear(&mut self, now: Nanoseconds, ear: i32, pump: &mut dyn Pump) {
+    /// Answers what waits at a query socket.
+    pub fn hear(&mut self, now: Nanoseconds, query: i32, pump: &mut dyn Pump) {
         let now = self.time(now);
         let mut bytes = [0; PASSED + 1];
         for _ in 0..BATCH {
-            let Ok((length, from)) = sockaddr::receive_unix(ear, &mut bytes) else { break };
+            let Ok((length, from)) = sockaddr::receive_unix(query, &mut bytes) else { break };
             let question = bytes.get(..length).and_then(passed).filter(|(question, _)| question.kind == Kind::Ask);
             let Some((question, asker)) = question else {
                 self.shared.count(Count::Dropped);
@@ -31,7 +31,7 @@ impl Driver<'_> {
             };
             self.shared.count(Count::Heard);
             let answer = self.answer(now, &question, &asker, pump);
-            sockaddr::send_unix(ear, &pass(&answer, &asker), &from);
+            sockaddr::send_unix(query, &pass(&answer, &asker), &from);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Sockets of UDP and of AF_UNIX, as the gate, ears and inquiries use them.
+//! Sockets of UDP and of AF_UNIX, as the gate, query sockets and inquiries use them.
 
 use shunt_endpoint::device::udp::from_sockaddr;
 use shunt_segment::address::Address;

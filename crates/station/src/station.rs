@@ -438,15 +438,15 @@ impl Station {
         self.shared().contact(&four.server, now)
     }
 
-    /// The ear of the listener with this inode: to be polled for POLLIN by the keeper, which has been told of the listener
+    /// The query socket of the listener with this inode: to be polled for POLLIN by the keeper, which has been told of the listener
     /// ([`Station::listen`]), and answered by [`Driver::hear`]; the caller closes it.
     ///
     /// # Errors
     /// EADDRINUSE: a station has it already, this one or another.
-    pub fn ear(inode: u64) -> Result<i32> {
-        let ear = sockaddr::unix(Some(&name::station(inode)))?;
-        let fd = ear.0;
-        core::mem::forget(ear);
+    pub fn query(inode: u64) -> Result<i32> {
+        let query = sockaddr::unix(Some(&name::station(inode)))?;
+        let fd = query.0;
+        core::mem::forget(query);
         Ok(fd)
     }
 

@@ -114,7 +114,7 @@ fn a_peer_that_restarts_is_noticed() {
     let [client, server] = world.connect(40000, 10_000);
     let _ = server;
     // SAFETY: the ear is this test's.
-    unsafe { libc::close(world.sides[1].ear) };
+    unsafe { libc::close(world.sides[1].query) };
     let at = world.sides[1].address;
     world.sides[1].station = world.hosts[1].enter(|| udp_station(&at, None, world.now));
     world.sides[1].program = Program::default();

@@ -11,7 +11,7 @@
 //! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
 //! transfer, splice: vectors (their pieces: in table), files and pipes         corked: bytes that wait for more
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
-//! urgent       the marked byte (mark: where it is)         tcp_oob: that of a connection of the kernel's
+//! urgent       the marked byte (mark: where it is)
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -39,7 +39,6 @@ pub mod socket;
 pub mod splice;
 pub mod stalled;
 pub mod stamp;
-pub mod tcp_oob;
 #[cfg(test)]
 mod tests;
 pub mod transfer;

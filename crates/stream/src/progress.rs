@@ -98,8 +98,8 @@ pub fn leave(socket: &Socket, fd: i32) -> bool {
 pub struct Watch<'p> {
     /// To be polled for POLLIN; -1: there are no other hosts.
     pub descriptor: i32,
-    /// The station's home; null: there are no other hosts.
-    pub home: *const (),
+    /// The local station; null: there are no other hosts.
+    pub station: *const (),
     /// The buffer of a call that waits in it.
     pub posting: Option<&'p mut Posting>,
     /// What the thread has announced to be waiting for, and on which stream.
@@ -110,7 +110,7 @@ pub struct Watch<'p> {
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Watch { descriptor: -1, home: core::ptr::null(), posting: None, armed: None, progress: None, _life: PhantomData }
+        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, progress: None, _life: PhantomData }
     }
 }
 
@@ -131,9 +131,9 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 }
 
 impl<'p> Watch<'p> {
-    /// Of the home at `home`, which is never unmapped; ended by [`Progress::unwatch`] of `progress`.
-    pub fn new(progress: &'static Progress, home: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
-        Watch { descriptor, home, posting, armed: None, progress: Some(progress), _life: PhantomData }
+    /// Of the station at `station`, which is never unmapped; ended by [`Progress::unwatch`] of `progress`.
+    pub fn new(progress: &'static Progress, station: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
+        Watch { descriptor, station, posting, armed: None, progress: Some(progress), _life: PhantomData }
     }
 
     /// To be polled for POLLIN; -1: there are no other hosts.

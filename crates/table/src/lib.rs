@@ -2,7 +2,7 @@
 //!
 //! One word a descriptor number ([`table`]), descriptors that the program does not see ([`private`]) and the limit above them ([`limits`]), the memory that
 //! objects live in ([`memory`]), options and locks of slow paths ([`global`]), what this process is and under which user ([`process`]), what the kernel says of
-//! addresses, routes, owners and processes ([`route`], [`interfaces`], [`diag`], [`procfs`]), and why a connection is not accelerated ([`process::status_page`]). It
+//! addresses, routes, owners and processes ([`route`], [`interfaces`], [`diag`], [`procfs`]), urgent bytes of its connections ([`tcp_oob`]), and why a connection is not accelerated ([`process::status_page`]). It
 //! refuses to know what a socket is: an object is an address and a kind, and what is done with it is a row of [`upcalls::operations`] that
 //! the crates above fill in.
 #![cfg_attr(not(test), no_std)]
@@ -24,4 +24,5 @@ pub mod route;
 pub mod sockaddr;
 mod status_rows;
 pub mod table;
+pub mod tcp_oob;
 pub mod upcalls;

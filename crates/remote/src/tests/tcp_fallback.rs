@@ -28,7 +28,7 @@ fn what_was_sent_before_the_token_is_where_the_engine_begins() {
     played.tend();
     played.put(&played.alone.token());
     played.tend();
-    let words = &played.alone.home.station;
+    let words = &played.alone.local.station;
     assert_eq!(stream_words::get(words, STREAM, stream_words::OUT_BASE), 5);
 }
 
@@ -250,7 +250,7 @@ fn a_record_of_the_end_stands_for_the_ends_that_were_lost() {
     played.alone.arrives(b"all");
     played.alone.send(b"mine");
     played.alone.given(4, 0);
-    crate::stream_life::happens(&played.alone.home.station, STREAM, crate::stream_life::Event::EndSaid);
+    crate::stream_life::happens(&played.alone.local.station, STREAM, crate::stream_life::Event::EndSaid);
     played.put(&played.record(3, ENDED));
     let standing = played.tend();
     assert!(standing.ended && !standing.reset);
@@ -262,7 +262,7 @@ fn a_record_of_the_end_stands_for_the_ends_that_were_lost() {
 fn a_record_of_the_end_behind_bytes_that_are_missing_is_a_reset() {
     let mut played = played(paths::FAST);
     played.alone.arrives(b"some");
-    crate::stream_life::happens(&played.alone.home.station, STREAM, crate::stream_life::Event::EndSaid);
+    crate::stream_life::happens(&played.alone.local.station, STREAM, crate::stream_life::Event::EndSaid);
     played.put(&played.record(5, ENDED));
     assert!(played.tend().reset);
 }

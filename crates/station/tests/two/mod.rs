@@ -115,7 +115,7 @@ pub struct Side {
     pub station: Station,
     pub program: Program,
     pub address: Address,
-    pub ear: i32,
+    pub query: i32,
 }
 
 /// Both, and the server's gate.
@@ -162,7 +162,7 @@ impl World {
                 station: hosts[number].enter(|| udp_station(&at, faults, now)),
                 program: Program::default(),
                 address: at,
-                ear: -1,
+                query: -1,
             }
         };
         let sides = [make(0), make(1)];
@@ -176,7 +176,7 @@ impl World {
         let bound = Address { port: PORT, ..self.sides[1].address };
         let station = &self.sides[1].station;
         station.listen(INODE, &bound).expect("room for a listener");
-        self.sides[1].ear = self.hosts[1].enter(|| Station::ear(INODE).expect("an ear"));
+        self.sides[1].query = self.hosts[1].enter(|| Station::query(INODE).expect("a query socket"));
     }
 
     pub fn four(&self, port: u16) -> FourTuple {
@@ -255,12 +255,12 @@ impl World {
                 Answer::Pending => {}
                 answer => return answer,
             }
-            let ready = waits(&[inquiry.descriptor(), self.gate.descriptor(), self.sides[1].ear], 1000);
+            let ready = waits(&[inquiry.descriptor(), self.gate.descriptor(), self.sides[1].query], 1000);
             self.now = if ready { self.now + 100 * MICROSECOND } else { self.now.max(inquiry.deadline()) };
             self.gate.serve(self.now, &mut |_, _| true, &mut |four| (four.server.port == PORT).then_some(INODE));
-            if self.sides[1].ear >= 0 {
-                let Side { station, program, ear, .. } = &mut self.sides[1];
-                station.lock().expect("the lock").hear(self.now, *ear, program);
+            if self.sides[1].query >= 0 {
+                let Side { station, program, query, .. } = &mut self.sides[1];
+                station.lock().expect("the lock").hear(self.now, *query, program);
             }
             self.gate.serve(self.now, &mut |_, _| true, &mut |_| None);
         }

@@ -4,9 +4,10 @@ use super::{to, Others, RelayedConnection, PIECE};
 use core::sync::atomic::Ordering;
 use shunt_stream as stream;
 use shunt_stream::socket::flag;
-use shunt_stream::{tcp_oob, urgent};
+use shunt_stream::urgent;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, Errno};
+use shunt_table::tcp_oob;
 
 /// Bytes on their way.
 pub(super) struct Buffer {

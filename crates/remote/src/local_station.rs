@@ -15,7 +15,7 @@ use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::table;
 
 /// A process's share in a station; a copy after fork is as good.
-pub struct Home {
+pub struct LocalStation {
     /// The station.
     pub station: Station,
     /// Its links: where they lie, and their index in this process's list.
@@ -24,12 +24,12 @@ pub struct Home {
     pub control: AtomicI32,
     /// It is this process's user's, for sure ([`super::station_owner`]).
     pub claimed: AtomicBool,
-    /// This process leaves it, or has left it ([`Home::leave_if_empty`]).
+    /// This process leaves it, or has left it ([`LocalStation::leave_if_empty`]).
     pub(super) left: AtomicBool,
     /// This process, or a thread of it, may be in another network namespace than the station.
     elsewhere: AtomicBool,
     /// The one that the process had before.
-    older: AtomicPtr<Home>,
+    older: AtomicPtr<LocalStation>,
     /// The pump's sockets, one for each stream, in this process.
     pub far: *mut Socket,
     /// Descriptors that the keeper may have.
@@ -40,102 +40,102 @@ pub struct Home {
     pub far_fds: LockedCell<[i32; STREAMS as usize]>,
 }
 
-/// The homes of this process.
-struct Homes {
+/// The stations of this process.
+struct LocalStations {
     /// That in which new streams are.
-    current: AtomicPtr<Home>,
-    /// The newest of those that it has, or had, and still has mapped ([`Home::older`]).
-    newest: AtomicPtr<Home>,
+    current: AtomicPtr<LocalStation>,
+    /// The newest of those that it has, or had, and still has mapped ([`LocalStation::older`]).
+    newest: AtomicPtr<LocalStation>,
     /// The thread that makes one at this moment.
     making: Making,
-    /// Before then no listener is moved to another home (ns).
+    /// Before then no listener is moved to another station (ns).
     move_next: AtomicU64,
 }
 
-static HOMES: Homes = Homes {
+static LOCAL: LocalStations = LocalStations {
     current: AtomicPtr::new(core::ptr::null_mut()),
     newest: AtomicPtr::new(core::ptr::null_mut()),
     making: Making::new(),
     move_next: AtomicU64::new(0),
 };
 
-/// Before then no listener is moved to another home (ns).
+/// Before then no listener is moved to another station (ns).
 pub(super) fn move_next() -> &'static AtomicU64 {
-    &HOMES.move_next
+    &LOCAL.move_next
 }
 
-/// This process's home, if it has one.
+/// This process's station, if it has one.
 #[inline(always)]
-pub fn home() -> Option<&'static Home> {
-    let home = HOMES.current.load(Ordering::Acquire);
-    // SAFETY: null, or a home that is never unmapped.
-    (!home.is_null()).then(|| unsafe { &*home })
+pub fn local() -> Option<&'static LocalStation> {
+    let local = LOCAL.current.load(Ordering::Acquire);
+    // SAFETY: null, or a station that is never unmapped.
+    (!local.is_null()).then(|| unsafe { &*local })
 }
 
-/// The process's home is this one, or none (null): streams there make progress from now on by these functions.
-pub fn be_home(home: *mut Home, by: Option<&'static Progress>) {
-    HOMES.current.store(home, Ordering::Release);
+/// The process's station is this one, or none (null): streams there make progress from now on by these functions.
+pub fn be_local(local: *mut LocalStation, by: Option<&'static Progress>) {
+    LOCAL.current.store(local, Ordering::Release);
     progress::fill(by);
 }
 
-/// A thread makes a home.
+/// A thread makes a station.
 pub fn making() -> &'static Making {
-    &HOMES.making
+    &LOCAL.making
 }
 
-/// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
+/// The process's station, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
 #[inline(always)]
-pub fn driven() -> Option<&'static Home> {
-    home().filter(|home| home.claimed.load(Ordering::Relaxed))
+pub fn driven() -> Option<&'static LocalStation> {
+    local().filter(|local| local.claimed.load(Ordering::Relaxed))
 }
 
-/// The process's home, and those that it had before.
-pub fn homes() -> impl Iterator<Item = &'static Home> {
-    // SAFETY: null, or a home that is never unmapped.
-    let at = |place: &AtomicPtr<Home>| unsafe { place.load(Ordering::Acquire).cast_const().as_ref() };
-    core::iter::successors(at(&HOMES.newest), move |home| at(&home.older))
+/// The process's station, and those that it had before.
+pub fn local_stations() -> impl Iterator<Item = &'static LocalStation> {
+    // SAFETY: null, or a station that is never unmapped.
+    let at = |place: &AtomicPtr<LocalStation>| unsafe { place.load(Ordering::Acquire).cast_const().as_ref() };
+    core::iter::successors(at(&LOCAL.newest), move |local| at(&local.older))
 }
 
 /// The process, or a thread of it, has left its network namespace, in which its stations are.
 pub fn left_namespace() {
-    homes().for_each(|home| home.elsewhere.store(true, Ordering::Relaxed));
+    local_stations().for_each(|local| local.elsewhere.store(true, Ordering::Relaxed));
 }
 
 /// The process has no part in it any more.
-pub fn part_with(home: &'static Home) {
-    let is_it = |place: &&AtomicPtr<Home>| core::ptr::eq(place.load(Ordering::Acquire), home);
-    if is_it(&&HOMES.current) {
+pub fn part_with(local: &'static LocalStation) {
+    let is_it = |place: &&AtomicPtr<LocalStation>| core::ptr::eq(place.load(Ordering::Acquire), local);
+    if is_it(&&LOCAL.current) {
         forget();
     }
-    let before = core::iter::once(&HOMES.newest).chain(homes().map(|other| &other.older)).find(is_it);
+    let before = core::iter::once(&LOCAL.newest).chain(local_stations().map(|other| &other.older)).find(is_it);
     if let Some(before) = before {
-        before.store(home.older.load(Ordering::Acquire), Ordering::Release);
+        before.store(local.older.load(Ordering::Acquire), Ordering::Release);
     }
 }
 
-pub fn note_newest(made: &'static Home) {
+pub fn note_newest(made: &'static LocalStation) {
     let made_at = core::ptr::from_ref(made).cast_mut();
     let newest = |before| {
         made.older.store(before, Ordering::Release);
         Some(made_at)
     };
-    let _ = HOMES.newest.fetch_update(Ordering::AcqRel, Ordering::Acquire, newest);
+    let _ = LOCAL.newest.fetch_update(Ordering::AcqRel, Ordering::Acquire, newest);
 }
 
 /// In the child after fork. `strange`: in a PID namespace of its own, where numbers of processes, by which the station's lock names its
 /// holder, mean others: it has no part in the family's station.
 pub fn forked(strange: bool) {
-    HOMES.making.forget();
-    homes().chain(home()).for_each(|home| home.station.forked());
+    LOCAL.making.forget();
+    local_stations().chain(local()).for_each(|local| local.station.forked());
     if strange {
         forget();
     }
 }
 
-/// This process, a copy of one that has a home, lets go of what it had there: like a program that was handed a stream, it tells the
+/// This process, a copy of one that has a station, lets go of what it had there: like a program that was handed a stream, it tells the
 /// keeper by bells on the companion.
 pub fn forget() {
-    be_home(core::ptr::null_mut(), None);
+    be_local(core::ptr::null_mut(), None);
 }
 
 /// The end of an unused station: its descriptors are closed, and their numbers are the program's again.
@@ -145,14 +145,14 @@ pub(super) fn let_go(station: Station) {
     }
 }
 
-/// Where a home lies, and the sockets and places that it has for each stream.
-const HOME_SIZE: usize = core::mem::size_of::<Home>().next_multiple_of(4096);
+/// Where a station lies, and the sockets and places that it has for each stream.
+const LOCAL_STATION_SIZE: usize = core::mem::size_of::<LocalStation>().next_multiple_of(4096);
 const FAR_SIZE: usize = STREAMS as usize * core::mem::size_of::<Socket>();
 const NEAR_SIZE: usize = STREAMS as usize * core::mem::size_of::<AtomicPtr<Socket>>();
-pub(super) const SIZE: usize = HOME_SIZE + FAR_SIZE + NEAR_SIZE;
+pub(super) const SIZE: usize = LOCAL_STATION_SIZE + FAR_SIZE + NEAR_SIZE;
 
-/// The home of a station whose keeper, if there is one, is told things over `control`.
-pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
+/// The place of a station whose keeper, if there is one, is told things over `control`.
+pub(super) fn lay(station: Station, control: i32) -> Result<&'static LocalStation> {
     let mut links = [(core::ptr::null_mut(), 0); LINKS];
     let memory = match make_links(&mut links).and_then(|()| mapping::reserve(SIZE)) {
         Ok(memory) => memory,
@@ -162,12 +162,12 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             return Err(error);
         }
     };
-    let home = memory.cast::<Home>();
-    let far = memory.wrapping_add(HOME_SIZE).cast();
-    let near = memory.wrapping_add(HOME_SIZE + FAR_SIZE).cast();
+    let local = memory.cast::<LocalStation>();
+    let far = memory.wrapping_add(LOCAL_STATION_SIZE).cast();
+    let near = memory.wrapping_add(LOCAL_STATION_SIZE + FAR_SIZE).cast();
     // SAFETY: fresh memory of the right size.
     unsafe {
-        home.write(Home {
+        local.write(LocalStation {
             station,
             links,
             control: AtomicI32::new(control),
@@ -180,7 +180,7 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             near,
             far_fds: LockedCell::new([-1; STREAMS as usize]),
         });
-        Ok(&*home)
+        Ok(&*local)
     }
 }
 
@@ -207,10 +207,10 @@ fn limit() -> u64 {
     }
 }
 
-/// Descriptors of a keeper that belong to no stream: the station's, gates, ears.
+/// Descriptors of a keeper that belong to no stream: the station's, gates, query sockets.
 const BESIDE: u64 = 96;
 
-impl Home {
+impl LocalStation {
     /// Another host is reached from `own`. If this is not the station's address, that may have been taken from the interface: nothing
     /// arrives there any more, and the station is over. Only a process of its own user says that, which sees the interfaces that there are.
     pub fn look_after_address(&self, own: &Address) {
@@ -232,7 +232,7 @@ impl Home {
 
     /// The words that belong to no stream.
     pub fn common(&self) -> &stream_words::Common {
-        // SAFETY: in the header page of the first link, which is mapped for as long as this home.
+        // SAFETY: in the header page of the first link, which is mapped for as long as this station.
         unsafe { &*self.links[0].0.add(stream_words::COMMON).cast::<stream_words::Common>() }
     }
 
@@ -295,12 +295,12 @@ impl Home {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    let apart = home().filter(|home| !homes().any(|other| core::ptr::eq(other, *home)));
-    for home in homes().chain(apart) {
-        let place = core::ptr::from_ref(home).cast_mut();
-        // SAFETY: a home that is never unmapped; descriptors are renumbered by one thread at a time, and the station keeps
+    let apart = local().filter(|local| !local_stations().any(|other| core::ptr::eq(other, *local)));
+    for local in local_stations().chain(apart) {
+        let place = core::ptr::from_ref(local).cast_mut();
+        // SAFETY: a station that is never unmapped; descriptors are renumbered by one thread at a time, and the station keeps
         // the old number open for those that use it meanwhile.
         unsafe { (*place).station.renumber(from, to) };
-        shunt_table::private::renumber(&home.control, from, to);
+        shunt_table::private::renumber(&local.control, from, to);
     }
 }
