@@ -33,3 +33,5 @@ pub mod options;
 pub mod other_hosts;
 pub mod reconnect;
 pub mod socket_cache;
+#[cfg(test)]
+mod tests;
