@@ -4,6 +4,7 @@ mod connecting;
 mod deferring;
 mod dissolving;
 mod listening;
+mod options;
 mod program;
 mod reconnecting;
 
@@ -17,4 +18,17 @@ use shunt_table::table::Kind;
 #[track_caller]
 fn error<T: core::fmt::Debug>(result: shunt_sys::Result<T>) -> i32 {
     result.expect_err("a failure").0
+}
+
+/// A socket at a port that its program chose, which it keeps when it listens no longer.
+fn at_a_chosen_port(world: World) -> Fd {
+    loop {
+        let (finder, socket) = (World::Kernel.tcp(), world.tcp());
+        finder.bind(&loopback(0)).unwrap();
+        let free = finder.name().unwrap();
+        finder.close();
+        if socket.bind(&free).is_ok() {
+            return socket;
+        }
+    }
 }

@@ -62,11 +62,8 @@ fn a_dissolved_client_that_was_bound_stays_bound() {
 #[test]
 fn a_dissolved_client_keeps_a_port_that_its_program_chose() {
     same(|world| {
-        let (listener, client, finder) = (world.listener(), world.tcp(), World::Kernel.tcp());
-        finder.bind(&loopback(0)).unwrap();
-        let chosen = finder.name().unwrap();
-        finder.close();
-        client.bind(&chosen).unwrap();
+        let (listener, client) = (world.listener(), at_a_chosen_port(world));
+        let chosen = client.name().unwrap();
         client.connect(&listener.name().unwrap()).unwrap();
         client.expect_stream();
         client.dissolve().unwrap();

@@ -237,7 +237,8 @@ fn a_listener_that_was_shut_for_sending_alone_goes_on() {
 #[test]
 fn a_listener_that_was_shut_may_listen_again() {
     same(|world| {
-        let listener = world.listener();
+        let listener = at_a_chosen_port(world);
+        listener.listen(4).unwrap();
         let there = listener.name().unwrap();
         listener.shut(libc::SHUT_RDWR).unwrap();
         listener.listen(4).unwrap();

@@ -201,7 +201,7 @@ impl Fd {
 
     /// bind(2).
     pub fn bind(&self, to: &Address) -> Result<()> {
-        let family = calls::getsockopt_int(self.number, SOL_SOCKET, libc::SO_DOMAIN)?;
+        let family = self.get(SOL_SOCKET, libc::SO_DOMAIN)?;
         let name = Encoded::new(family, to);
         self.bind_raw(name.pointer(), name.length)
     }
