@@ -24,4 +24,6 @@ pub mod route;
 pub mod sockaddr;
 mod status_rows;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod upcalls;
