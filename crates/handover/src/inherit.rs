@@ -56,7 +56,7 @@ pub fn take_up(list: &[u8]) {
                 }
             }
             Item::Rendezvous(fd) if table::get(fd).kind() == Kind::Foreign => take_up_listener(fd),
-            Item::Inbox(fd) if table::get(fd).kind() == Kind::Foreign => {
+            Item::Inbox(fd) if table::get(fd).kind() == Kind::Foreign && adopt::owner(fd).is_some() => {
                 adopt::take_up(fd, (0..=highest()).filter(|fd| table::get(*fd).kind() == Kind::Foreign));
             }
             _ => {}

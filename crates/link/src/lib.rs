@@ -25,6 +25,8 @@ mod narrow;
 pub mod patience;
 pub mod ports;
 mod retired;
+#[cfg(test)]
+mod tests;
 pub mod users;
 pub mod window;
 

@@ -134,6 +134,7 @@ mod tests {
 
     #[test]
     fn no_answer_is_believed_from_before_the_counter_began_anew() {
+        let _setup = shunt_table::global::SETUP.lock().unwrap(); // other tests connect
         let lasts = clock::ticks_for_ns(BELIEVE_NS);
         let at = |port| Address::v4([127, 0, 0, 1], port);
         let old = 1 << 50;

@@ -33,3 +33,5 @@ pub mod opening;
 pub mod options;
 pub mod reconnect;
 pub mod socket_cache;
+#[cfg(test)]
+mod tests;

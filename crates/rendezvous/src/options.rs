@@ -29,7 +29,7 @@ pub use shunt_stream::socket::stored::Stored;
 pub use tcp::{carry_over, give_back, give_to, note_get, note_given, note_six_only};
 
 use core::sync::atomic::Ordering;
-use given::as_given;
+pub(crate) use given::as_given;
 use kinds::{changed_with, defers, is_simple, read_as};
 use shunt_stream::options::effects::{apply, integer, tell_linger};
 use shunt_stream::options::option_probe::OptionProbe;

@@ -366,6 +366,32 @@ mod tests {
     }
 
     #[test]
+    fn whatever_comes_as_a_list_of_names_is_read_to_its_end() {
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u32
+        };
+        for _ in 0..20_000 {
+            let mut words: Vec<u32> = (0..random() % 40).map(|_| random()).collect();
+            // Often something like a message: its length, its kind, and an attribute's.
+            for (place, likely) in [(0, random() % 200), (1, u32::from(SOCK_DIAG_BY_FAMILY)), (8, random() % 40)] {
+                if let Some(word) = words.get_mut(place).filter(|_| random() & 3 != 0) {
+                    *word = likely;
+                }
+            }
+            let all = words.len() * 4;
+            piece(&words, &|name| {
+                assert!(name.len() < all);
+                false
+            });
+        }
+        assert!(matches!(piece(&[], &|_| true), Piece::Last));
+    }
+
+    #[test]
     fn finds_the_name_of_a_connected_socket_among_many() {
         use std::os::linux::net::SocketAddrExt;
         use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};

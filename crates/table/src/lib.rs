@@ -25,4 +25,6 @@ pub mod sockaddr;
 mod status_rows;
 pub mod table;
 pub mod tcp_oob;
+#[cfg(test)]
+mod tests;
 pub mod upcalls;

@@ -55,10 +55,10 @@ mod tests {
         names
     }
 
-    /// Tests of the test kit: functions behind `#[test]`, and those that a table runs on a host or on two.
+    /// Tests beside the code and of the test kit: functions behind `#[test]`, and those that a table runs on a host or on two.
     fn tests() -> HashSet<String> {
         let mut names = HashSet::new();
-        for text in sources("crates/testkit/tests", "rs") {
+        for text in sources("crates", "rs") {
             let mut marked = false;
             for line in text.lines() {
                 if let Some(rest) = line.trim_start().strip_prefix("fn ") {

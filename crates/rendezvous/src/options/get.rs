@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use shunt_stream::due;
 use shunt_stream::options::effects::integer;
 use shunt_stream::options::limits;
-use shunt_stream::options::option_probe::OptionProbe;
+use shunt_stream::options::option_probe::{is_mapped, OptionProbe};
 use shunt_stream::options::owners::catch_up;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
@@ -113,7 +113,7 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
 
 /// TCP_INFO: a probe's, with what is true of the stream in its place.
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
-    let family = socket.family.load(Ordering::Relaxed);
+    let family = if is_mapped(socket) { libc::AF_INET } else { socket.family.load(Ordering::Relaxed) };
     let list = &socket.stored;
     let is_usual = || !multipath::is(socket) && list.all().all(|entry| leaves_information(&entry));
     let usual = is_usual();

@@ -21,7 +21,7 @@ const SECONDS: u64 = 1 << 16;
 ///
 /// # Safety
 /// `data` may be any address that is not ours. Errors: EFAULT.
-pub(super) unsafe fn as_given(
+pub(crate) unsafe fn as_given(
     level: c_int,
     name: c_int,
     data: *const u8,

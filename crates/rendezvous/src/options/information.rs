@@ -35,7 +35,8 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
     let written = socket.outgoing().announced() & word::POSITION;
     let not_sent = shunt_stream::room::unacknowledged(socket) as u64;
     let sent = written.saturating_sub(not_sent);
-    let received = socket.peer().post.word.load(Ordering::Acquire) & word::POSITION;
+    let said = socket.peer().post.word.load(Ordering::Acquire);
+    let received = said & word::POSITION;
     let begin = socket.page().head.since.load(Ordering::Relaxed) as u64 * 1000;
     let (sent_segments, received_segments) = (sent.div_ceil(segment.max(1)), received.div_ceil(segment.max(1)));
     let client = socket.side() == 0;
@@ -46,9 +47,10 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
     narrow(info, field::LAST_DATA_SENT, idle);
     narrow(info, field::LAST_ACK_RECEIVED, idle);
     narrow(info, field::LAST_DATA_RECEIVED, socket.connected.seen_receiving.idle(received, begin) as u64);
-    // The acknowledgement of the client's SYN counts as a byte (tcp_snd_una_update).
-    wide(info, field::BYTES_ACKED, sent + client as u64);
-    wide(info, field::BYTES_RECEIVED, received);
+    // The acknowledgement of the client's SYN counts as a byte (tcp_snd_una_update), and so does an end (tcp_fin), if no reset takes its place.
+    let end = |said: u64| (said & word::FIN != 0 && (said & word::RST == 0 || said & word::LATE != 0)) as u64;
+    wide(info, field::BYTES_ACKED, sent + client as u64 + end(socket.outgoing().announced()));
+    wide(info, field::BYTES_RECEIVED, received + end(said));
     narrow(info, field::NOT_SENT, not_sent);
     wide(info, field::BYTES_SENT, sent);
     narrow(info, field::DATA_SEGMENTS_OUT, sent_segments);

@@ -7,11 +7,20 @@
 use crate::socket::stored::LONGEST;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
 use shunt_sys::libc::{self, c_int, linger, sockaddr_in, sockaddr_in6, socklen_t, SOL_SOCKET};
 use shunt_sys::{calls, Errno, Result};
 
 /// How long a probe of MPTCP may take to connect to itself, which it does at once.
 const MOST_NS: i64 = 100_000_000;
+
+/// ::1.
+const LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+/// Whether an IPv6 socket's connection is one of IPv4: its route is, and so is what is known of segments.
+pub fn is_mapped(socket: &Socket) -> bool {
+    socket.family.load(Ordering::Relaxed) == libc::AF_INET6 && socket.addresses().1.as_v4().is_some()
+}
 
 /// A TCP socket that answers what the kernel thinks of an option.
 pub struct OptionProbe(c_int);
@@ -41,7 +50,7 @@ impl OptionProbe {
         let (mut v4, mut v6): (sockaddr_in, sockaddr_in6) = unsafe { core::mem::zeroed() };
         let (address, mut length) = if family == libc::AF_INET6 {
             v6.sin6_family = family as u16;
-            v6.sin6_addr.s6_addr[15] = 1;
+            v6.sin6_addr.s6_addr = if is_mapped(socket) { Address::v4([127, 0, 0, 1], 0).ip } else { LOOPBACK };
             ((&raw mut v6).cast::<libc::sockaddr>(), size_of::<sockaddr_in6>() as socklen_t)
         } else {
             v4.sin_family = family as u16;
