@@ -7,8 +7,8 @@
 use shunt_sys::libc::{self, c_char};
 use shunt_sys::{calls, user, Errno, Result};
 
-/// A script's interpreter may be a script; the kernel follows four.
-const SCRIPTS: usize = 5;
+/// Files that are looked at: a script's interpreter may be a script, and the kernel follows five (exec_binprm).
+const FILES: usize = 6;
 /// Headers of an image that are looked at, in bytes; they lie at its beginning in all images that linkers make.
 const HEAD: usize = 4096;
 const ELF_MACHINE: u16 = 62; // EM_X86_64
@@ -52,7 +52,7 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
         calls::openat(directory, path.cast(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)
     };
     let Ok(mut file) = opened else { return Start::Plain };
-    for _ in 0..SCRIPTS {
+    for _ in 0..FILES {
         let mut head = [0u8; HEAD];
         let got = calls::pread(file, head.as_mut_ptr().cast(), HEAD, 0).unwrap_or(0);
         let head = &mut head[..got];
