@@ -52,6 +52,11 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
         calls::openat(directory, path.cast(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)
     };
     let Ok(mut file) = opened else { return Start::Plain };
+    // execvp(3) goes on behind a directory of the program's name, as behind all that is no regular file (EACCES).
+    if !calls::status_of(file).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG) {
+        let _ = calls::close(file);
+        return Start::Fails;
+    }
     for _ in 0..FILES {
         let mut head = [0u8; HEAD];
         let got = calls::pread(file, head.as_mut_ptr().cast(), HEAD, 0).unwrap_or(0);
