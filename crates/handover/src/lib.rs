@@ -25,6 +25,8 @@ pub mod inherit;
 pub mod kernel_pair;
 pub mod relay;
 pub mod rights;
+#[cfg(test)]
+mod tests;
 pub mod uring;
 pub mod waiting;
 
