@@ -17,6 +17,8 @@
 pub mod descriptor;
 pub mod process;
 mod start;
+#[cfg(test)]
+mod tests;
 pub mod wiring;
 
 pub use start::start;

@@ -17,6 +17,8 @@ mod numbers;
 
 pub(crate) use fork::register_barriers;
 pub use fork::{awaited, fork_had_failed};
+#[cfg(test)]
+pub(crate) use life::run;
 pub use numbers::moved;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};

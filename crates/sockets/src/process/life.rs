@@ -14,10 +14,10 @@ use shunt_table::process::{split_fd_tables, status_page};
 use shunt_table::{diag, route};
 
 /// What is done.
-type Step = fn();
+pub(crate) type Step = fn();
 
 /// Does all of a moment.
-pub(super) fn run(steps: &[Step]) {
+pub(crate) fn run(steps: &[Step]) {
     for step in steps {
         step();
     }

@@ -30,7 +30,7 @@ pub enum Call {
 
 impl Call {
     /// The real, effective and saved user after it, should it succeed.
-    fn outcome(&self, [real, effective, saved]: [u32; 3]) -> [u32; 3] {
+    pub(crate) fn outcome(&self, [real, effective, saved]: [u32; 3]) -> [u32; 3] {
         let or = |wanted: u32, now: u32| if wanted == u32::MAX { now } else { wanted };
         match *self {
             Call::Set(user) if effective == 0 => [user; 3],
