@@ -116,34 +116,36 @@ impl Environment {
     /// # Safety
     /// As for [`variable`]; an array or a string that cannot be read is told.
     pub unsafe fn new(given: Strings, preload: &Preload, inherit: &CStr) -> Result<Environment> {
-        let name = inherit.to_bytes().split(|byte| *byte == b'=').next().unwrap_or(&[]);
+        let replaced = inherit.to_bytes().split_inclusive(|byte| *byte == b'=').next().unwrap_or(&[]);
         // SAFETY: the array ends with null; the new one has room for two more entries and the null, and behind them for
-        // the given LD_PRELOAD and the own entry.
+        // each given LD_PRELOAD with the own entry.
         unsafe {
             let n = count(given)?;
             let array = (n + 4) * size_of::<*const c_char>();
             let own = preload.own_entry();
             let entry_of = |i: usize| CStr::from_ptr(*given.add(i)).to_bytes();
-            let other = (0..n).map(entry_of).find(|entry| entry.starts_with(PRELOAD));
-            let size = array + other.map_or(0, <[u8]>::len) + own.len() + 2;
+            // The program may have several, of which the loader takes the last.
+            let others = (0..n).map(entry_of).filter(|entry| entry.starts_with(PRELOAD));
+            let size = array + others.map(|entry| entry.len() + own.len() + 2).sum::<usize>();
             let memory = mapping::reserve(size).map_err(|_| Errno(ENOMEM))?.cast::<*const c_char>();
+            let mut target = memory.cast::<u8>().add(array);
             let mut at = 0;
             let mut preloaded = false;
             for i in 0..n {
                 let text = entry_of(i);
-                if text.starts_with(name) {
+                if text.starts_with(replaced) {
                     continue;
                 }
                 memory.add(at).write(*given.add(i));
-                if text.starts_with(PRELOAD) {
+                if let Some(value) = text.strip_prefix(PRELOAD) {
                     preloaded = true;
-                    if !own.is_empty() && !text.windows(own.len()).any(|part| part == own) {
+                    if !own.is_empty() && !entries(value).any(|entry| entry == own) {
                         // The program's own library stays the first; ours serves what it inherits.
-                        let target = memory.cast::<u8>().add(array);
-                        core::ptr::copy_nonoverlapping(text.as_ptr(), target, text.len());
-                        target.add(text.len()).write(b':');
-                        core::ptr::copy_nonoverlapping(own.as_ptr(), target.add(text.len() + 1), own.len());
-                        memory.add(at).write(target.cast());
+                        memory.add(at).write(target.cast_const().cast());
+                        for part in [text, b":", own, b"\0"] {
+                            core::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+                            target = target.add(part.len());
+                        }
                     }
                 }
                 at += 1;

@@ -120,6 +120,27 @@ fn an_empty_preload_gets_the_library_behind_a_separator() {
 }
 
 #[test]
+fn each_of_several_preloads_gets_the_library() {
+    let long = format!("LD_PRELOAD=/{}.so", "x".repeat(20_000));
+    let made = next(&["LD_PRELOAD=/a.so", &long, "A=1", "LD_PRELOAD=/b.so"], OURS);
+    let expected =
+        [format!("LD_PRELOAD=/a.so:{OURS}"), format!("{long}:{OURS}"), "A=1".into(), format!("LD_PRELOAD=/b.so:{OURS}")];
+    assert_eq!(made[..4], expected);
+}
+
+#[test]
+fn a_preload_that_only_holds_the_librarys_name_gets_it() {
+    for other in [format!("{OURS}.old"), format!("/opt{OURS}")] {
+        assert_eq!(next(&[&format!("LD_PRELOAD={other}")], OURS)[0], format!("LD_PRELOAD={other}:{OURS}"));
+    }
+}
+
+#[test]
+fn a_variable_whose_name_only_begins_so_is_passed_on() {
+    assert!(next(&["SHUNT_INHERITANCE=1"], OURS).contains(&"SHUNT_INHERITANCE=1".to_owned()));
+}
+
+#[test]
 fn a_preload_that_names_the_library_stays_as_it_is() {
     let spaced = format!("LD_PRELOAD=/lib/liba.so {OURS}");
     assert_eq!(next(&[&spaced], OURS)[0], spaced);
