@@ -137,21 +137,21 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     }
 }
 
-/// How open(2) opens for a mode of fopen(3).
-unsafe fn flags_of(mode: *const c_char) -> c_int {
+/// How open(2) opens for a mode of fopen(3). `None`: it is none.
+unsafe fn flags_of(mode: *const c_char) -> Option<c_int> {
     // SAFETY: a C string.
     modes::open_flags(unsafe { core::ffi::CStr::from_ptr(mode) }.to_bytes())
 }
 
-/// What a FILE of ours has is sent or forgotten, and its direction is that of `mode` (freopen(3)).
-unsafe fn begin_anew(stream: *mut c_void, mode: *const c_char) {
+/// What a FILE of ours has is sent or forgotten, and its direction is that of a file opened with `opens` (freopen(3)).
+unsafe fn begin_anew(stream: *mut c_void, opens: Option<c_int>) {
     // SAFETY: a FILE, whose lock is held.
     unsafe {
         fflush_unlocked(stream);
         __fpurge(stream);
         clearerr_unlocked(stream);
         let flags = stream.cast::<c_int>();
-        *flags = modes::directed(*flags, flags_of(mode));
+        *flags = opens.map_or(*flags, |opens| modes::directed(*flags, opens));
     }
 }
 
@@ -170,8 +170,9 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             }
             return real::freopen(path, mode, stream);
         };
+        let flags = flags_of(mode);
         flockfile(stream);
-        begin_anew(stream, mode);
+        begin_anew(stream, flags);
         funlockfile(stream);
         if fd < 3 && FILES.standing[fd as usize].load(Ordering::Acquire) == stream {
             let original = FILES.original[fd as usize].load(Ordering::Acquire);
@@ -182,14 +183,14 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             }
         }
         // The FILE stays one of ours, whose reads and writes go to whatever lies at its number.
-        let opened = if path.is_null() {
-            Err(Errno(libc::ENXIO)) // a socket cannot be opened again
-        } else {
-            calls::openat(libc::AT_FDCWD, path.cast(), flags_of(mode) & !libc::O_CLOEXEC, 0o666)
+        let opened = match flags {
+            None => Err(Errno(libc::EINVAL)),
+            Some(_) if path.is_null() => Err(Errno(libc::ENXIO)), // a socket cannot be opened again
+            Some(flags) => calls::openat(libc::AT_FDCWD, path.cast(), flags & !libc::O_CLOEXEC, 0o666).map(|fd| (fd, flags)),
         };
         match opened {
-            Ok(opened) => {
-                hooks::dup3(opened, fd, flags_of(mode) & libc::O_CLOEXEC);
+            Ok((opened, flags)) => {
+                hooks::dup3(opened, fd, flags & libc::O_CLOEXEC);
                 let _ = calls::close(opened);
                 stream
             }

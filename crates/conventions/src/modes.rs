@@ -3,20 +3,21 @@
 use core::ffi::c_int;
 use shunt_calls::libc;
 
-/// How open(2) opens for a mode of fopen(3).
-pub fn open_flags(mode: &[u8]) -> c_int {
-    let both = mode.contains(&b'+');
-    let kind = match mode.first() {
-        Some(b'r') => 0,
-        Some(b'w') => libc::O_CREAT | libc::O_TRUNC,
-        _ => libc::O_CREAT | libc::O_APPEND,
+/// As many letters of a mode the C library looks at (_IO_new_file_fopen).
+const LETTERS: usize = 7;
+
+/// How open(2) opens for a mode of fopen(3). `None`: it is none.
+pub fn open_flags(mode: &[u8]) -> Option<c_int> {
+    let (first, rest) = mode[..mode.len().min(LETTERS)].split_first()?;
+    let (alone, kind) = match first {
+        b'r' => (libc::O_RDONLY, 0),
+        b'w' => (libc::O_WRONLY, libc::O_CREAT | libc::O_TRUNC),
+        b'a' => (libc::O_WRONLY, libc::O_CREAT | libc::O_APPEND),
+        _ => return None,
     };
-    let access = match (both, mode.first()) {
-        (true, _) => libc::O_RDWR,
-        (false, Some(b'r')) => libc::O_RDONLY,
-        _ => libc::O_WRONLY,
-    };
-    kind | access | if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 } | if mode.contains(&b'x') { libc::O_EXCL } else { 0 }
+    let with = |letter, flag| if rest.contains(&letter) { flag } else { 0 };
+    let access = if rest.contains(&b'+') { libc::O_RDWR } else { alone };
+    Some(kind | access | with(b'e', libc::O_CLOEXEC) | with(b'x', libc::O_EXCL))
 }
 
 /// Bits of `_flags`, the first word of the C library's FILE (struct_FILE.h, libio.h): they have not changed since there were
