@@ -10,7 +10,7 @@
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
-# make deny, msrv  licences and sources of what is linked; the oldest compiler that is promised
+# make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -21,7 +21,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv test-fabric conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
@@ -82,6 +82,16 @@ MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 msrv:
 	cargo +$(MSRV) check --workspace --all-targets --target-dir target/msrv
 	cargo +$(MSRV) check --release --manifest-path preload/Cargo.toml --target-dir target/msrv
+
+# The oldest version of each dependency that a Cargo.toml names; needs the nightly toolchain, whose cargo alone can choose them. In a copy of
+# what is committed or not yet, so that Cargo.lock stays; dependencies of dependencies are the newest that fit.
+MINIMAL := target/minimal
+minimal:
+	rm -rf $(MINIMAL)/tree
+	mkdir -p $(MINIMAL)/tree
+	git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null | tar -c --files-from=- | tar -x -C $(MINIMAL)/tree
+	cd $(MINIMAL)/tree && cargo +nightly update --quiet -Z direct-minimal-versions
+	cd $(MINIMAL)/tree && cargo check --workspace --all-targets --target-dir $(abspath $(MINIMAL))/build
 
 test-fabric:
 	scripts/prepare fabric

@@ -12,7 +12,7 @@
 //! loader real memory                   symbols of mapped objects; the C library's own functions
 //! cancel masks signals raw_calls       threads that are cancelled; signals; calls by instructions of the program's own
 //! passing datagrams locals splices general    what data calls do for each kind of descriptor
-//! slots standard copies files          FILEs that are known, fork and its kin, fstat and its kin
+//! standard copies files                FILEs that are known, fork and its kin, fstat and its kin
 //! hooks                                the exported symbols of descriptors
 //! stdio end timed exec spawn shell pipes aio uring symbols    exported symbols of other topics
 //! direct trap                          calls by number, and those that the kernel tells of
@@ -46,7 +46,6 @@ mod raw_calls;
 mod real;
 mod shell;
 mod signals;
-mod slots;
 mod spawn;
 mod splices;
 mod standard;

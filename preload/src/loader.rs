@@ -1,15 +1,15 @@
 //! Objects that the loader has mapped, and the symbols in them.
 //!
 //! ```text
-//! tables      what an object exports, and where it holds what others do
+//! list        the objects that there are, in the loader's order
 //! objects     where objects lie, and which of them may enter the kernel
 //! ```
 
 use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+pub mod list;
 pub mod objects;
-pub mod tables;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -30,7 +30,7 @@ pub extern "C" fn dlsym_itself() -> *mut c_void {
     if !known.is_null() {
         return known;
     }
-    let found = tables::behind(b"dlsym").unwrap_or(missing as *const () as *mut c_void);
+    let found = list::behind(b"dlsym").unwrap_or(missing as *const () as *mut c_void);
     DLSYM.store(found, Ordering::Relaxed);
     found
 }

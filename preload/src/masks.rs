@@ -1,11 +1,9 @@
-//! Signal masks while calls are told by SIGSYS: blocked, it would end the process. So it never is, and a program that has blocked
-//! it hears that it is.
+//! Calls that change signal masks, while calls are told by SIGSYS (`shunt_conventions::veil`).
 
 use core::ffi::c_int;
 use shunt_calls::libc::{self, sigset_t, ucontext_t};
-use shunt_sys::{action, calls, dispatch, thread, user};
-
-const BIT: u64 = action::bit(libc::SIGSYS);
+use shunt_conventions::veil::{self, BIT};
+use shunt_sys::{calls, dispatch, thread, user};
 
 /// Whether the program believes SIGSYS blocked in this thread.
 pub fn veiled() -> &'static mut u32 {
@@ -15,12 +13,7 @@ pub fn veiled() -> &'static mut u32 {
 
 /// A change of the mask that succeeded.
 fn changed(how: c_int, wanted: u64) {
-    let there = (wanted & BIT != 0) as u32;
-    match how {
-        libc::SIG_BLOCK => *veiled() |= there,
-        libc::SIG_UNBLOCK => *veiled() &= !there,
-        _ => *veiled() = there,
-    }
+    *veiled() = veil::changed(*veiled(), how, wanted);
 }
 
 /// sigprocmask(3) and pthread_sigmask(3), of which `kernel` is one.
@@ -42,12 +35,13 @@ pub unsafe fn change(
         let wanted = if set.is_null() { None } else { Some(set.cast::<u64>().read()) };
         let mut without = wanted.map(|_| *set);
         if let (Some(without), Some(wanted)) = (&mut without, wanted) {
-            (without as *mut sigset_t).cast::<u64>().write(wanted & !BIT);
+            (without as *mut sigset_t).cast::<u64>().write(veil::without(wanted));
         }
         let result = kernel(how, without.as_ref().map_or(core::ptr::null(), |set| set), old);
         if result == 0 {
-            if before != 0 && !old.is_null() {
-                *old.cast::<u64>() |= BIT;
+            if !old.is_null() {
+                let told = old.cast::<u64>();
+                *told = veil::told(*told, before);
             }
             if let Some(wanted) = wanted {
                 changed(how, wanted);
@@ -69,7 +63,7 @@ pub unsafe fn by_number(how: c_int, set: usize, old: usize, size: usize) -> Opti
     unsafe {
         let before = *veiled();
         let wanted = if set == 0 { None } else { Some(user::read(set as *const u64).ok()?) };
-        let without = wanted.map(|wanted| wanted & !BIT);
+        let without = wanted.map(veil::without);
         let mut told = 0u64;
         let given = without.as_ref().map_or(core::ptr::null(), |set| set);
         if let Err(error) = calls::sigprocmask(how, given, &mut told, size) {
@@ -78,7 +72,7 @@ pub unsafe fn by_number(how: c_int, set: usize, old: usize, size: usize) -> Opti
         if let Some(wanted) = wanted {
             changed(how, wanted);
         }
-        if old != 0 && user::write(old as *mut u64, told | if before != 0 { BIT } else { 0 }).is_err() {
+        if old != 0 && user::write(old as *mut u64, veil::told(told, before)).is_err() {
             crate::errno::set_errno(libc::EFAULT);
             return Some(-1);
         }

@@ -3,11 +3,12 @@
 //! As the C library's own (libio/iopopen.c), but that it is told which FILEs those are by a list.
 
 use crate::errno::set_errno;
-use crate::spawn::FileActions;
 use crate::standard::FILES;
 use crate::{real, shell};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, ECHILD, EINVAL, ENOMEM, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD};
+use shunt_conventions::actions::FileActions;
+use shunt_conventions::modes;
 use shunt_handover::inherit::in_turn;
 use shunt_sys::{calls, process, Errno};
 use shunt_table::global;
@@ -15,12 +16,6 @@ use shunt_table::global;
 extern "C" {
     fn fflush(stream: *mut c_void) -> c_int;
     fn fwide(stream: *mut c_void, mode: c_int) -> c_int;
-}
-
-/// What a mode asks for: to read from the shell; that the descriptor is closed on exec. `None`: it is none.
-fn meaning(mode: &[u8]) -> Option<(bool, bool)> {
-    let has = |letter| mode.contains(&letter);
-    (has(b'r') != has(b'w') && mode.iter().all(|letter| b"rwe".contains(letter))).then(|| (has(b'r'), has(b'e')))
 }
 
 /// Two ends of a pipe, closed on exec: ours, and that of a shell that is to have it at `number`.
@@ -42,7 +37,7 @@ fn pipe(reads: bool, number: c_int) -> Result<(c_int, c_int), Errno> {
 /// The errno of what failed.
 unsafe fn open(command: *const c_char, mode: *const c_char) -> Result<*mut c_void, c_int> {
     // SAFETY: a C string.
-    let (reads, closed_on_exec) = meaning(unsafe { CStr::from_ptr(mode) }.to_bytes()).ok_or(EINVAL)?;
+    let (reads, closed_on_exec) = modes::of_pipe(unsafe { CStr::from_ptr(mode) }.to_bytes()).ok_or(EINVAL)?;
     // Where the shell has its end: standard output or input.
     let number = reads as c_int;
     let (ours, theirs) = pipe(reads, number).map_err(|error| error.0)?;

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! code         whether code that is loaded could make such calls
-//! known        objects that could, and never do so on connections
 //! threads      the kernel tells of new threads' calls, too
 //! filters      the program's own filters of calls
 //! ```
@@ -17,7 +16,6 @@ use shunt_table::{global, table};
 
 pub mod code;
 pub mod filters;
-mod known;
 pub mod threads;
 
 /// Has calls from outside of `range` told, in the calling thread and those that it makes. No such call may be made by another one

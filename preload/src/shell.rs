@@ -4,10 +4,12 @@
 //! nothing of this process changes while a shell is started, and threads may start several.
 
 use crate::exec::{self, Strings};
-use crate::spawn::{Attributes, Request};
+use crate::spawn::Request;
 use crate::{real, signals};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, SIG_BLOCK, SIG_SETMASK};
+use shunt_conventions::actions::Attributes;
+use shunt_conventions::shells;
 use shunt_handover::image;
 use shunt_sys::action::bit;
 use shunt_sys::{calls, process, sleeping, Errno};
@@ -76,12 +78,10 @@ fn signals_end(mask: u64) {
     let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
 }
 
-/// Since 2.38 the C library's shells take a command that begins with a minus sign for a command.
+/// Whether `--` stands before a command.
 fn marks_end_of_options() -> bool {
     // SAFETY: a C string that lives as long as the process.
-    let version = unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_bytes();
-    let minor = version.strip_prefix(b"2.").unwrap_or(b"99");
-    minor.iter().take_while(|byte| byte.is_ascii_digit()).fold(0, |sum, byte| sum * 10 + u32::from(byte - b'0')) >= 38
+    shells::marks_end_of_options(unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_bytes())
 }
 
 /// Starts `sh -c command`; the errno of what failed.

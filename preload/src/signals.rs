@@ -13,7 +13,9 @@ use crate::{masks, real};
 use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
+use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
+pub use shunt_conventions::styles::Style;
+use shunt_conventions::styles::{self, SA_RESTORER};
 use shunt_stream::waiting::owner;
 use shunt_stream::waiting::signals::changing;
 use shunt_sys::action::Action;
@@ -246,24 +248,16 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
                 let taken = new.sa_sigaction > SIG_IGN || (is_kept(number) && global_ready());
                 if taken {
                     copy.sa_sigaction = entry();
-                    // Resetting is ours to do: it must not remove our entry.
-                    copy.sa_flags = (new.sa_flags | SA_SIGINFO) & !SA_RESETHAND;
-                    if new.sa_sigaction <= SIG_IGN {
-                        // No handler of the program's: nothing but our own look at a fault.
-                        copy.sa_flags = SA_SIGINFO | SA_RESTART | libc::SA_ONSTACK | SA_NODEFER;
-                    }
-                    if number == libc::SIGSYS && is_kept(number) {
-                        // A call of the program's is done in it, on the program's stack and with its mask.
-                        copy.sa_flags = SA_SIGINFO | SA_NODEFER;
+                    let tells_calls = number == libc::SIGSYS && is_kept(number);
+                    copy.sa_flags = styles::of_entry(new.sa_flags, new.sa_sigaction, tells_calls);
+                    if tells_calls {
                         (&raw mut copy.sa_mask).cast::<u64>().write(0);
                     }
                 }
                 let result = real::sigaction(number, (&raw const copy).cast(), (&raw mut before).cast());
                 if result == 0 {
                     tell(disposition, &mut before);
-                    // The C library always gives a restorer.
-                    let flags = new.sa_flags as u32 & KNOWN_FLAGS | SA_RESTORER as u32;
-                    disposition.flags.store(flags, Ordering::Relaxed);
+                    disposition.flags.store(styles::told(new.sa_flags), Ordering::Relaxed);
                     disposition.mask.store((&raw const new.sa_mask).cast::<u64>().read(), Ordering::Relaxed);
                     disposition.handler.store(new.sa_sigaction, Ordering::Release);
                     disposition.ours.store(taken as u32, Ordering::Release);
@@ -283,20 +277,6 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
     }
 }
 
-/// Flags that the kernel knows, and tells again (UAPI_SA_FLAGS of linux/signal_types.h, sigaction(2)).
-const KNOWN_FLAGS: u32 = 0xdc00_0807;
-
-/// The rules by which a plain handler is installed.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Style {
-    /// signal(3): the handler stays, its signal is blocked meanwhile, calls are restarted.
-    Bsd,
-    /// sysv_signal(3): one shot.
-    SystemV,
-    /// sigset(3).
-    Plain,
-}
-
 /// signal(3) and its relatives: the handler before, or SIG_ERR.
 pub fn set(number: c_int, handler: usize, style: Style) -> usize {
     if handler == libc::SIG_ERR || !(1..COUNT as c_int).contains(&number) {
@@ -309,15 +289,9 @@ pub fn set(number: c_int, handler: usize, style: Style) -> usize {
         let mut old = core::mem::zeroed::<libc::sigaction>();
         new.sa_sigaction = handler;
         let bit = action::bit(number);
-        match style {
-            Style::Bsd => {
-                (&raw mut new.sa_mask).cast::<u64>().write(bit);
-                let restarts = SIGNALS.interrupting.load(Ordering::Relaxed) & bit == 0;
-                new.sa_flags = if restarts { SA_RESTART } else { 0 };
-            }
-            Style::SystemV => new.sa_flags = SA_RESETHAND | SA_NODEFER | SA_INTERRUPT,
-            Style::Plain => {}
-        }
+        let (flags, mask) = style.action(bit, SIGNALS.interrupting.load(Ordering::Relaxed));
+        new.sa_flags = flags;
+        (&raw mut new.sa_mask).cast::<u64>().write(mask);
         if install(number, (&raw const new).cast(), (&raw mut old).cast()) != 0 {
             return libc::SIG_ERR;
         }
@@ -325,8 +299,6 @@ pub fn set(number: c_int, handler: usize, style: Style) -> usize {
     }
 }
 
-/// A flag of Linux that says what is so without it.
-const SA_INTERRUPT: c_int = 0x2000_0000;
 const SIG_HOLD: usize = 2;
 
 /// sigset(3): SIG_HOLD blocks the signal, anything else installs a handler and unblocks it. The disposition before, or
@@ -381,9 +353,6 @@ pub fn interrupts(number: c_int, interrupts: bool) -> c_int {
         install(number, (&raw const action).cast(), core::ptr::null_mut())
     }
 }
-
-/// Set in the flags when a restorer is given.
-const SA_RESTORER: u64 = 0x0400_0000;
 
 /// rt_sigaction(2), called by number. `None`: the kernel shall say what is wrong, or has signals that no program has.
 ///

@@ -6,14 +6,16 @@
 
 use crate::exec::Strings;
 use crate::{copies, exec, hooks, real};
-use core::ffi::{c_char, c_int, c_short, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
+use shunt_conventions::actions::{self, Action, Attributes, FileActions};
+use shunt_conventions::actions::{CHDIR, CLOSE, CLOSEFROM, DUP2, FCHDIR, OPEN, TERMINAL};
 use shunt_handover::inherit::{kept_over_exec, Text};
 use shunt_sockets::process;
 use shunt_sys as sys;
 use shunt_sys::action::{bit, current, exchange, Action as Disposition};
-use shunt_sys::{calls, mapping, syscall};
+use shunt_sys::{calls, syscall};
 use shunt_table::table::Kind;
 use shunt_table::{private, table};
 
@@ -33,70 +35,6 @@ pub struct Request {
     pub arguments: Strings,
 }
 
-/// glibc's posix_spawnattr_t (spawn.h): part of its ABI.
-#[repr(C)]
-#[derive(Default)]
-pub struct Attributes {
-    flags: c_short,
-    group: c_int,
-    defaults: [u64; 16],
-    mask: [u64; 16],
-    parameters: c_int,
-    policy: c_int,
-    _room: [c_int; 16],
-}
-
-impl Attributes {
-    /// A child that has the signals `defaults` at their default action, and blocks those in `mask`.
-    pub fn of_signals(defaults: u64, mask: u64) -> Attributes {
-        let flags = (libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK) as c_short;
-        let mut attributes = Attributes { flags, ..Attributes::default() };
-        (attributes.defaults[0], attributes.mask[0]) = (defaults, mask);
-        attributes
-    }
-}
-
-/// glibc's posix_spawn_file_actions_t.
-#[repr(C)]
-struct Actions {
-    _allocated: c_int,
-    used: c_int,
-    list: *const Action,
-}
-
-/// An entry of it (spawn_int.h, whose tags have only ever been added to).
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Action {
-    tag: c_int,
-    words: Words,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-union Words {
-    numbers: [c_int; 2],
-    text: *const c_char,
-    open: Open,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Open {
-    fd: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: u32,
-}
-
-const CLOSE: c_int = 0;
-const DUP2: c_int = 1;
-const OPEN: c_int = 2;
-const CHDIR: c_int = 3;
-const FCHDIR: c_int = 4;
-const CLOSEFROM: c_int = 5;
-const TERMINAL: c_int = 6;
-
 const ALL_SIGNALS: u64 = u64::MAX;
 
 impl Request {
@@ -104,29 +42,7 @@ impl Request {
     /// The caller's file actions, as in posix_spawn(3).
     unsafe fn actions(&self) -> &[Action] {
         // SAFETY: promised by the caller.
-        unsafe {
-            match self.actions.cast::<Actions>().as_ref() {
-                Some(actions) if actions.used > 0 => core::slice::from_raw_parts(actions.list, actions.used as usize),
-                _ => &[],
-            }
-        }
-    }
-
-    /// Which of this process's descriptors the child has at `number`.
-    unsafe fn source(&self, number: c_int) -> Option<c_int> {
-        let (mut number, mut duplicated) = (number, false);
-        // SAFETY: the caller's actions; each has its words.
-        for action in unsafe { self.actions() }.iter().rev() {
-            // SAFETY: as above.
-            let [first, second] = unsafe { action.words.numbers };
-            match action.tag {
-                CLOSE | OPEN if first == number => return None,
-                CLOSEFROM if first <= number => return None,
-                DUP2 if second == number => (number, duplicated) = (first, true),
-                _ => {}
-            }
-        }
-        (duplicated || kept_over_exec(number)).then_some(number)
+        unsafe { actions::list(self.actions) }
     }
 
     /// Whether the child has what this process has at `fd`.
@@ -135,10 +51,7 @@ impl Request {
     /// As posix_spawn(3).
     pub unsafe fn keeps(&self, fd: c_int) -> bool {
         // SAFETY: the caller's actions.
-        unsafe {
-            self.source(fd) == Some(fd)
-                || self.actions().iter().any(|action| action.tag == DUP2 && self.source(action.words.numbers[1]) == Some(fd))
-        }
+        unsafe { actions::keeps(self.actions(), fd, kept_over_exec) }
     }
 
     /// Whether file actions take away numbers that are ours, which the program needs for the descriptors that it inherits.
@@ -147,16 +60,7 @@ impl Request {
     /// As posix_spawn(3).
     pub unsafe fn disturbs(&self) -> bool {
         // SAFETY: the caller's actions.
-        unsafe { self.actions() }.iter().any(|action| {
-            // SAFETY: as above.
-            let [first, second] = unsafe { action.words.numbers };
-            match action.tag {
-                CLOSE | OPEN => table::get(first).kind() == Kind::Private,
-                DUP2 => table::get(second).kind() == Kind::Private,
-                CLOSEFROM => true,
-                _ => false,
-            }
-        })
+        actions::disturb(unsafe { self.actions() }, |fd| table::get(fd).kind() == Kind::Private)
     }
 
     /// The file actions, and behind them what makes the child keep the descriptors that `text` names. In this process they
@@ -166,54 +70,7 @@ impl Request {
     /// As posix_spawn(3).
     pub unsafe fn letting_through(&self, text: &Text) -> Option<FileActions> {
         // SAFETY: the caller's actions.
-        let given = unsafe { self.actions() };
-        let named = text.descriptors();
-        // A duplicate that is its own source only loses FD_CLOEXEC (POSIX, Austin Group defect 411).
-        let ours = named.map(|fd| Action { tag: DUP2, words: Words { numbers: [fd, fd] } });
-        FileActions::new(given.len() + text.descriptors().count(), given.iter().copied().chain(ours))
-    }
-}
-
-/// File actions in memory of their own.
-#[repr(C)]
-pub struct FileActions {
-    actions: Actions,
-    /// glibc's structure has this much more, unused.
-    _room: [c_int; 16],
-    size: usize,
-}
-
-impl FileActions {
-    /// At most `most` of them, and at least one. `None`: no memory.
-    fn new(most: usize, list: impl Iterator<Item = Action>) -> Option<FileActions> {
-        let size = most * core::mem::size_of::<Action>();
-        let memory = mapping::reserve(size).ok()?.cast::<Action>();
-        let mut used = 0;
-        for action in list.take(most) {
-            // SAFETY: within the reserved memory.
-            unsafe { memory.add(used).write(action) };
-            used += 1;
-        }
-        let actions = Actions { _allocated: used as c_int, used: used as c_int, list: memory };
-        Some(FileActions { actions, _room: [0; 16], size })
-    }
-
-    /// `from` comes to `to`, and `closed` go. `None`: no memory.
-    pub fn putting(from: c_int, to: c_int, closed: impl Iterator<Item = c_int> + Clone) -> Option<FileActions> {
-        let first = Action { tag: DUP2, words: Words { numbers: [from, to] } };
-        let close = |fd| Action { tag: CLOSE, words: Words { numbers: [fd, 0] } };
-        FileActions::new(1 + closed.clone().count(), core::iter::once(first).chain(closed.map(close)))
-    }
-
-    /// As posix_spawn(3) takes them.
-    pub fn address(&self) -> *const c_void {
-        (&raw const self.actions).cast()
-    }
-}
-
-impl Drop for FileActions {
-    fn drop(&mut self) {
-        let _ = calls::munmap(self.actions.list.cast_mut().cast(), self.size);
+        FileActions::letting_through(unsafe { self.actions() }, text.descriptors())
     }
 }
 
@@ -328,9 +185,9 @@ unsafe fn apply(attributes: &Attributes) -> Result<(), c_int> {
 
 /// One file action; false: errno tells.
 unsafe fn act(action: &Action) -> bool {
+    let [first, second] = action.numbers();
     // SAFETY: the tag tells which words count.
     unsafe {
-        let [first, second] = action.words.numbers;
         match action.tag {
             CLOSE => {
                 // glibc: closing what is not open is no error, if the number could be one.
@@ -343,7 +200,7 @@ unsafe fn act(action: &Action) -> bool {
             }
             DUP2 => hooks::dup2(first, second) >= 0,
             OPEN => {
-                let open = action.words.open;
+                let open = action.open();
                 hooks::close(open.fd);
                 match calls::openat(libc::AT_FDCWD, open.path.cast(), open.flags, open.mode) {
                     Ok(fd) if fd == open.fd => true,
@@ -358,7 +215,7 @@ unsafe fn act(action: &Action) -> bool {
                     }
                 }
             }
-            CHDIR => kernel(syscall!(libc::SYS_chdir, action.words.text)),
+            CHDIR => kernel(syscall!(libc::SYS_chdir, action.text())),
             FCHDIR => kernel(syscall!(libc::SYS_fchdir, first)),
             CLOSEFROM => {
                 hooks::closefrom(first);

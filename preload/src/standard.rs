@@ -1,8 +1,8 @@
 //! FILEs that this library knows: those that it opened, those of popen(3), and those that stand for stdin, stdout and stderr.
 
-use crate::slots::{List, Slot};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use shunt_conventions::files::{List, Slot};
 use shunt_table::table;
 use shunt_table::table::Kind;
 

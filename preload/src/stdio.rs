@@ -1,12 +1,13 @@
 //! stdio on streams. The C library's FILE reads and writes its descriptor by itself, past the exported symbols; on an
 //! accelerated socket it gets a FILE whose reads and writes are ours (fopencookie), and fileno still tells the number.
 
-use crate::slots::Slot;
 use crate::standard::{follow, number, ours, FILES};
 use crate::{hooks, loader, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc;
+use shunt_conventions::files::Slot;
+use shunt_conventions::modes;
 use shunt_sys::{calls, check, syscall, Errno};
 use shunt_table::table;
 use shunt_table::table::Kind;
@@ -136,46 +137,21 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     }
 }
 
-/// How open(2) opens for a mode of fopen(3).
-unsafe fn flags_of(mode: *const c_char) -> c_int {
+/// How open(2) opens for a mode of fopen(3). `None`: it is none.
+unsafe fn flags_of(mode: *const c_char) -> Option<c_int> {
     // SAFETY: a C string.
-    let mode = unsafe { core::ffi::CStr::from_ptr(mode) }.to_bytes();
-    let both = mode.contains(&b'+');
-    let kind = match mode.first() {
-        Some(b'r') => 0,
-        Some(b'w') => libc::O_CREAT | libc::O_TRUNC,
-        _ => libc::O_CREAT | libc::O_APPEND,
-    };
-    let access = match (both, mode.first()) {
-        (true, _) => libc::O_RDWR,
-        (false, Some(b'r')) => libc::O_RDONLY,
-        _ => libc::O_WRONLY,
-    };
-    kind | access | if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 } | if mode.contains(&b'x') { libc::O_EXCL } else { 0 }
+    modes::open_flags(unsafe { core::ffi::CStr::from_ptr(mode) }.to_bytes())
 }
 
-/// Bits of `_flags`, the first word of the C library's FILE (struct_FILE.h, libio.h): they have not changed since there were
-/// inline functions that looked at them.
-const NO_READS: c_int = 0x4;
-const NO_WRITES: c_int = 0x8;
-const IS_APPENDING: c_int = 0x1000;
-
-/// What a FILE of ours has is sent or forgotten, and its direction is that of `mode` (freopen(3)).
-unsafe fn begin_anew(stream: *mut c_void, mode: *const c_char) {
+/// What a FILE of ours has is sent or forgotten, and its direction is that of a file opened with `opens` (freopen(3)).
+unsafe fn begin_anew(stream: *mut c_void, opens: Option<c_int>) {
     // SAFETY: a FILE, whose lock is held.
     unsafe {
         fflush_unlocked(stream);
         __fpurge(stream);
         clearerr_unlocked(stream);
-        let opens = flags_of(mode);
-        let forbids = match opens & libc::O_ACCMODE {
-            libc::O_RDONLY => NO_WRITES,
-            libc::O_WRONLY => NO_READS,
-            _ => 0,
-        };
-        let appends = if opens & libc::O_APPEND != 0 { IS_APPENDING } else { 0 };
         let flags = stream.cast::<c_int>();
-        *flags = *flags & !(NO_READS | NO_WRITES | IS_APPENDING) | forbids | appends;
+        *flags = opens.map_or(*flags, |opens| modes::directed(*flags, opens));
     }
 }
 
@@ -194,8 +170,9 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             }
             return real::freopen(path, mode, stream);
         };
+        let flags = flags_of(mode);
         flockfile(stream);
-        begin_anew(stream, mode);
+        begin_anew(stream, flags);
         funlockfile(stream);
         if fd < 3 && FILES.standing[fd as usize].load(Ordering::Acquire) == stream {
             let original = FILES.original[fd as usize].load(Ordering::Acquire);
@@ -206,14 +183,14 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             }
         }
         // The FILE stays one of ours, whose reads and writes go to whatever lies at its number.
-        let opened = if path.is_null() {
-            Err(Errno(libc::ENXIO)) // a socket cannot be opened again
-        } else {
-            calls::openat(libc::AT_FDCWD, path.cast(), flags_of(mode) & !libc::O_CLOEXEC, 0o666)
+        let opened = match flags {
+            None => Err(Errno(libc::EINVAL)),
+            Some(_) if path.is_null() => Err(Errno(libc::ENXIO)), // a socket cannot be opened again
+            Some(flags) => calls::openat(libc::AT_FDCWD, path.cast(), flags & !libc::O_CLOEXEC, 0o666).map(|fd| (fd, flags)),
         };
         match opened {
-            Ok(opened) => {
-                hooks::dup3(opened, fd, flags_of(mode) & libc::O_CLOEXEC);
+            Ok((opened, flags)) => {
+                hooks::dup3(opened, fd, flags & libc::O_CLOEXEC);
                 let _ = calls::close(opened);
                 stream
             }

@@ -8,20 +8,18 @@
 //! loading     what is loaded later
 //! ```
 
-use crate::loader::tables::{self, Table};
-use crate::loader::{dlsym_itself, look_up, missing, objects, RTLD_NEXT};
+use crate::loader::{dlsym_itself, list, look_up, missing, objects, RTLD_NEXT};
 use crate::{raw_calls, real};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_void, CStr};
-use shunt_calls::CALLS;
+use shunt_conventions::holder::Holder;
+use shunt_conventions::segments;
+use shunt_conventions::tables::Table;
 
 mod deep;
 mod loading;
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
-
-/// Beginnings of the names of files for whose functions this library's stand. Parts of the C library up to 2.33 are among them.
-const STOOD_FOR: [&[u8]; 6] = [b"libc.so", b"libpthread.so", b"librt.so", b"libutil.so", b"libdl.so", b"liburing.so"];
 
 fn dlvsym_itself() -> *mut c_void {
     let found = real::dlvsym_itself();
@@ -40,10 +38,10 @@ unsafe extern "C" fn by_version(handle: isize, name: *const c_char, version: *co
     unsafe {
         let function: Dlvsym = core::mem::transmute(itself);
         let following = function(RTLD_NEXT, name, version);
-        if following.is_null() || tables::own().find(CStr::from_ptr(name).to_bytes()).is_none() {
+        if following.is_null() || list::own().find(CStr::from_ptr(name).to_bytes()).is_none() {
             return itself;
         }
-        let before = || Holder::of(caller).is_some_and(|holder| !holder.behind);
+        let before = || holder_of(caller).is_some_and(|holder| !holder.behind);
         if is_stood_for(following as usize) && (handle == RTLD_DEFAULT || before()) {
             dlsym_itself()
         } else {
@@ -143,54 +141,25 @@ unsafe fn ours(name: *const c_char, found: *mut c_void, caller: usize) -> *mut c
     }
     // SAFETY: promised by the caller.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let Some(own) = tables::own().find(name) else { return found };
-    if is_stood_for(found as usize) && !Holder::of(caller).is_some_and(|holder| holder.asks_for_itself(name)) {
+    let Some(own) = list::own().find(name) else { return found };
+    if is_stood_for(found as usize) && !holder_of(caller).is_some_and(|holder| holder.asks_for_itself(name)) {
         own
     } else {
         found
     }
 }
 
-/// Groups of [`shunt_calls::CALLS`] that are about descriptors: past this library they would do wrong.
-const ABOUT_DESCRIPTORS: [&str; 8] = ["sockets", "receive", "send", "wait", "descriptors", "stdio", "aio", "io_uring"];
-
 /// Whether an address is a function's for which this library's stand.
 fn is_stood_for(address: usize) -> bool {
-    Holder::of(address).is_some_and(|holder| holder.is_stood_for())
+    holder_of(address).is_some_and(|holder| holder.is_stood_for())
 }
 
-/// The object that an address lies in.
-struct Holder {
-    file: &'static [u8],
-    table: Table,
-    /// It was loaded behind this library.
-    behind: bool,
-}
-
-impl Holder {
-    /// Whether it is a library that wraps calls, as this one does, and means the C library's own function. One behind this library is
-    /// called by it, so it would call itself. And tools (profilers) so begin processes that are not to be watched.
-    fn asks_for_itself(&self, name: &[u8]) -> bool {
-        let defines = |name: &[u8]| self.table.find(name).is_some();
-        let about_descriptors =
-            || CALLS.iter().any(|call| call.symbol.as_bytes() == name && ABOUT_DESCRIPTORS.contains(&call.group));
-        let is_program = self.file.is_empty();
-        !is_program
-            && (self.behind && defines(name) || !about_descriptors() && CALLS.iter().any(|call| defines(call.symbol.as_bytes())))
-    }
-
-    /// Whether this library's functions stand for its own.
-    fn is_stood_for(&self) -> bool {
-        STOOD_FOR.iter().any(|file| self.file.starts_with(file))
-    }
-
-    /// `None`: it lies in none of the namespace that this library is in.
-    fn of(address: usize) -> Option<Holder> {
-        // SAFETY: the loader's description of an object.
-        objects::with(address, |object| unsafe {
-            let dynamic = objects::dynamic(object)?;
-            let table = Table::new(object.dlpi_addr as usize, dynamic);
-            Some(Holder { file: objects::file_name(object.dlpi_name), table, behind: !tables::is_before(dynamic) })
-        })?
-    }
+/// The object that an address lies in. `None`: it is none of the namespace that this library is in.
+fn holder_of(address: usize) -> Option<Holder<'static>> {
+    // SAFETY: the loader's description of an object.
+    objects::with(address, |object| unsafe {
+        let dynamic = segments::dynamic(object)?;
+        let table = Table::new(object.dlpi_addr as usize, dynamic);
+        Some(Holder { file: segments::file_name(object.dlpi_name), table, behind: !list::is_before(dynamic) })
+    })?
 }

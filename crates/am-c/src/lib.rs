@@ -3,6 +3,17 @@
 //! This crate owns the border: raw pointers become slices and references here, once, and nothing below it knows of them.
 //! The caller's side of each `unsafe` is what the header says: pointers are valid for the lengths beside them, a port is
 //! used by one thread at a time and not after `shunt_am_close`.
+//!
+//! ```text
+//! static void add(void *context, const shunt_am_message *message, shunt_am_replier *replier) {
+//!     uint64_t sum = message->words[0] + message->words[1];
+//!     shunt_am_reply(replier, 2, &sum, 1, NULL, 0);
+//! }
+//! shunt_am_set_request(there, 1, add, NULL);
+//! shunt_am_request(here, peer, 1, (uint64_t[]){20, 22}, 2, NULL, 0);
+//! ```
+//!
+//! The whole program, which tests compile and run, is `examples/messages.c`.
 #![allow(clippy::missing_safety_doc)] // the contract above is each function's
 
 mod connections;

@@ -2,6 +2,15 @@
 //!
 //! This crate owns the border: raw pointers become references here, once. Every function takes pointers that a constructor gave, not
 //! freed, and pointers to as much memory as the header says: that is each one's safety contract.
+//!
+//! ```text
+//! shunt_port *port = shunt_port_accept(fd, &result);
+//! shunt_receive_reference(port, &picture);
+//! consume(shunt_message_data(picture), shunt_message_length(picture));
+//! shunt_give_back(port, picture);
+//! ```
+//!
+//! Both sides of it, which tests compile and run, are `examples/regions.c`.
 #![allow(clippy::missing_safety_doc)]
 
 mod results;

@@ -4,6 +4,16 @@
 //! library's own functions, the check that the preload library calls none of them by accident, and the coverage table
 //! in the documentation ([`CALLS`]). A row is: group, symbol, arguments, result, and the name of the handler, which
 //! variants of one call share.
+//!
+//! ```
+//! use shunt_calls::CALLS;
+//! assert!(CALLS.iter().any(|call| call.symbol == "recvmsg" && call.group == "receive"));
+//! // Whatever is to follow from the rows is a macro that takes them.
+//! macro_rules! count {
+//!     ($($group:literal $symbol:ident ( $($argument:ident : $type:ty),* ) -> $result:ty;)*) => { [$($group),*].len() };
+//! }
+//! assert_eq!(shunt_calls::for_each_call!(count), CALLS.len());
+//! ```
 #![no_std]
 
 pub use libc;

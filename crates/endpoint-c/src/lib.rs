@@ -2,6 +2,16 @@
 //!
 //! Every function takes the pointer that a constructor gave, not NULL and not freed, and pointers to as much memory as the
 //! header says: that is each one's safety contract.
+//!
+//! ```text
+//! shunt_endpoint_join(a, b, &there, &back);
+//! shunt_endpoint_send(a, there, "hello", 5);
+//! while (!shunt_endpoint_receive(b, &arrival)) shunt_endpoint_flush(a);
+//! printf("%.*s\n", (int)arrival.length, arrival.head);
+//! shunt_endpoint_release(b, &arrival);
+//! ```
+//!
+//! The whole program, which tests compile and run, is `examples/endpoint.c`.
 #![allow(clippy::missing_safety_doc)]
 
 use shunt_endpoint::device::shm::{Options as ShmOptions, Shm};

@@ -5,6 +5,12 @@
 //!
 //! A body panics where a promise is broken: a length out of bounds, a descriptor too many. What is outside the memory that
 //! a peer shares is not mapped, or is watched by the fuzzer's sanitizer.
+//!
+//! ```
+//! // What libFuzzer finds is run again by the target's name; a body that returns has kept its promises.
+//! shunt_fuzzing::run("hello_name", b"shunt1-client-nonsense");
+//! shunt_fuzzing::run("inherit_list", b"L902,R901,Q1,E1.2.3");
+//! ```
 
 mod frames;
 mod gate;

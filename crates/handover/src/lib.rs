@@ -14,6 +14,14 @@
 //! convert_to_kernel  a stream of this process that becomes the kernel's; uring: io_uring, which needs that
 //! waiting            clients of a listener that becomes the kernel's
 //! ```
+//!
+//! ```
+//! use shunt_handover::image::{judge, Start};
+//! // SAFETY: C strings.
+//! let start = |path: &core::ffi::CStr| unsafe { judge(-100 /* AT_FDCWD */, path.as_ptr()) };
+//! assert_eq!(start(c"/bin/sh"), Start::Shunt);
+//! assert_eq!(start(c"/no/such/program"), Start::Fails);
+//! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

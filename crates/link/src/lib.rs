@@ -3,6 +3,19 @@
 //! A link's address range is never unmapped while the process lives: a dropped link is replaced by blank memory and its
 //! range serves the next one, so a thread that races with a close reads zeros, not a fault. All functions are called
 //! under the set-up lock.
+//!
+//! ```
+//! use shunt_segment::CHANNELS;
+//! use shunt_table::global::SETUP;
+//!
+//! let listener = 4026; // the inode of a listening socket, as sock_diag(7) tells it
+//! let _setup = SETUP.lock().unwrap();
+//! // The first connection makes a link; the next one gets another channel of it.
+//! let (first, second) = (shunt_link::offer(listener).unwrap(), shunt_link::offer(listener).unwrap());
+//! assert_eq!(first.index, second.index);
+//! assert_ne!(first.channel, second.channel);
+//! assert!(first.channel < CHANNELS && shunt_link::is_segment(shunt_link::descriptor(first.index)));
+//! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

@@ -24,6 +24,32 @@
 //! [`claim`] says which connection of a channel is taken. All are checked with loom (`tests/loom_*`), as is the ring;
 //! `tests/hostile` and `fuzz/` play the peer that writes whatever it likes.
 //!
+//! ```
+//! use core::sync::atomic::Ordering::Relaxed;
+//! use shunt_ring::{Pipe, Window};
+//! use shunt_segment::area::{window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE};
+//! use shunt_segment::channel::ChannelPage;
+//!
+//! // Two processes map a link's file; here both sides of its channel 0 are in one.
+//! let link = shunt_sys::mapping::reserve(LINK_SIZE).unwrap();
+//! let window = Window::new();
+//! // SAFETY: both lie in the link, which is zeroed, and of which nothing else makes use.
+//! let sides = unsafe {
+//!     window.set(link.add(window_offset(0, 0)));
+//!     &(*link.add(CHANNEL_PAGES).cast::<ChannelPage>()).sides
+//! };
+//! sides[0].transmit.class_limit.store(CLASSES as u32 - 1, Relaxed);
+//! let client = Pipe { own: &sides[0], peer: &sides[1], link, channel: 0, sender: 0, window: &window };
+//! let server = Pipe { own: &sides[1], peer: &sides[0], ..client };
+//! let mut received = [0; 16];
+//! // SAFETY: both buffers are as long as is said, and each end has one thread.
+//! unsafe {
+//!     assert_eq!(client.send(b"hello".as_ptr(), 5), 5);
+//!     assert_eq!(server.receive(received.as_mut_ptr(), received.len()), Ok(5));
+//! }
+//! assert_eq!(&received[..5], b"hello");
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, loom)), no_std)]
 

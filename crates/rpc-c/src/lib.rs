@@ -3,6 +3,18 @@
 //! This crate owns the border: raw pointers become slices and references here, once. The caller's side of each `unsafe` is what the
 //! header says: pointers are valid for the lengths beside them, a client is used by one thread at a time and not after it is closed, and
 //! what belongs to a client is ended before it.
+//!
+//! ```text
+//! static void append(void *state, shunt_rpc_request *request, const append_1_arguments *arguments, append_1_result *result) {
+//!     if (count == 100) {
+//!         shunt_rpc_answer_fault(request, 28, "the log is full");
+//!         return;
+//!     }
+//!     result->value.records = ++count;
+//! }
+//! ```
+//!
+//! The service and a caller of it, over what `shunt-rpcgen` makes of `examples/log.x`, are `examples/log.c`.
 #![allow(clippy::missing_safety_doc)] // the contract above is each function's
 
 mod callers;

@@ -4,6 +4,19 @@
 //! servers of them, in Rust and in C, which stand on what is here: a [`Client`], a [`Server`], [`xdr`], and what both say to each
 //! other ([`wire`]).
 //!
+//! ```
+//! use shunt_rpc::xdr::{Decoder, Encoder};
+//! let mut room = [0; 16];
+//! let mut encoder = Encoder::new(&mut room);
+//! encoder.unsigned(7);
+//! encoder.variable(b"hello");
+//! assert_eq!((encoder.needed(), encoder.fits()), (16, true));
+//! let mut decoder = Decoder::new(&room);
+//! assert_eq!(decoder.unsigned(), Ok(7));
+//! // More than the definition allows is an error with a place.
+//! assert_eq!(decoder.variable(4).unwrap_err().at, 4);
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 
 mod address;

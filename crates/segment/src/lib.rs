@@ -13,6 +13,14 @@
 //!          4 KiB    CHANNELS channel pages: addresses, two Sides, the two smallest rings
 //!          then     for each larger ring class: CHANNELS x 2 rings, sparse
 //! ```
+//!
+//! ```
+//! use shunt_segment::name;
+//! // Where a listener of this inode has its rendezvous: an abstract name of AF_UNIX.
+//! assert_eq!(name::listener(4026).as_slice(), b"shunt1-listen-0000000000000fba");
+//! // Whatever another process has bound is no hello unless it is one.
+//! assert!(name::Hello::decode(b"shunt1-client-nonsense").is_none());
+//! ```
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod address;

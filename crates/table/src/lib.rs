@@ -5,6 +5,16 @@
 //! addresses, routes, owners and processes ([`route`], [`interfaces`], [`diag`], [`procfs`]), urgent bytes of its connections ([`tcp_oob`]), and why a connection is not accelerated ([`process::status_page`]). It
 //! refuses to know what a socket is: an object is an address and a kind, and what is done with it is a row of [`upcalls::operations`] that
 //! the crates above fill in.
+//!
+//! ```
+//! use shunt_table::table::{self, Kind};
+//! assert_eq!(table::get(903).kind(), Kind::Foreign);
+//! // A descriptor that the library keeps for itself: the program hears EBADF.
+//! table::set_private(903);
+//! assert_eq!(table::get(903).kind(), Kind::Private);
+//! table::take(903);
+//! assert_eq!(table::get(903).kind(), Kind::Foreign);
+//! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

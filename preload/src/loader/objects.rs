@@ -1,47 +1,18 @@
 //! What is loaded, and which of it may enter the kernel.
 
-use super::tables::{self, LinkMap};
+use super::list::{self, LinkMap};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
-use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use shunt_calls::libc::{self, dl_phdr_info, Elf64_Ehdr, Elf64_Phdr};
+use shunt_calls::libc::{self, dl_phdr_info, Elf64_Ehdr};
+use shunt_conventions::places::{around, Places, NONE};
+use shunt_conventions::segments::{holds, segments};
 use shunt_handover::image;
-
-/// Where executable parts of the loaded objects lie.
-pub struct Objects {
-    program: Range<usize>,
-    libc: Range<usize>,
-    own: Range<usize>,
-    loader: Range<usize>,
-    /// The kernel's own object (vdso(7)).
-    kernel: Range<usize>,
-    /// One of them is Go's, whose stacks have no room for a signal's frame.
-    go: bool,
-    /// Addresses of which one lies in each: C library, this one, loader, kernel.
-    marks: [usize; 4],
-}
-
-const NONE: Range<usize> = 0..0;
-
-/// The smallest range around both.
-fn around(left: &Range<usize>, right: &Range<usize>) -> Range<usize> {
-    match (left.is_empty(), right.is_empty()) {
-        (true, _) => right.clone(),
-        (_, true) => left.clone(),
-        _ => left.start.min(right.start)..left.end.max(right.end),
-    }
-}
-
-/// Whether they have an address in common.
-pub fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
-    left.start < right.end && right.start < left.end
-}
 
 pub type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
 
 /// What [`resolve`] looks up. Null, or 0: the C library does not have it.
 struct Resolved {
-    /// [`Objects::marks`].
+    /// What [`Places::new`] takes..
     marks: [AtomicUsize; 4],
     /// dl_iterate_phdr(3).
     iterate: AtomicPtr<c_void>,
@@ -57,29 +28,6 @@ static RESOLVED: Resolved = Resolved {
     find_object: AtomicPtr::new(core::ptr::null_mut()),
     information: AtomicPtr::new(core::ptr::null_mut()),
 };
-
-/// Whether an object has an address.
-pub unsafe fn holds(object: &dl_phdr_info, address: usize) -> bool {
-    // SAFETY: promised by the caller.
-    unsafe { segments(object) }.any(|(segment, place)| segment.p_type == libc::PT_LOAD && place.contains(&address))
-}
-
-/// An object's dynamic section.
-pub unsafe fn dynamic<T>(object: &dl_phdr_info) -> Option<*const T> {
-    // SAFETY: promised by the caller.
-    let section = unsafe { segments(object) }.find(|(segment, _)| segment.p_type == libc::PT_DYNAMIC);
-    section.map(|(_, place)| place.start as *const T)
-}
-
-/// A file's name without directories. The program's own is empty.
-pub unsafe fn file_name<'a>(name: *const core::ffi::c_char) -> &'a [u8] {
-    if name.is_null() {
-        return b"";
-    }
-    // SAFETY: promised by the caller.
-    let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
-    name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
-}
 
 /// Looks up, once, what is needed later, when another thread may have the loader's lock that dlsym(3) takes, and wait for one of ours in a
 /// constructor of a library that it loads.
@@ -99,7 +47,7 @@ pub fn resolve() {
             [libc as usize, look as *const () as usize, value(libc::AT_BASE) as usize, value(libc::AT_SYSINFO_EHDR) as usize];
         RESOLVED.marks.iter().zip(marks).for_each(|(place, mark)| place.store(mark, Ordering::Relaxed));
         // Not by dlsym(3), which would leave the program an error (dlerror(3)) where there is none.
-        RESOLVED.find_object.store(tables::behind(b"_dl_find_object").unwrap_or(core::ptr::null_mut()), Ordering::Relaxed);
+        RESOLVED.find_object.store(list::behind(b"_dl_find_object").unwrap_or(core::ptr::null_mut()), Ordering::Relaxed);
         RESOLVED.information.store(super::find(b"dlinfo\0"), Ordering::Relaxed);
         RESOLVED.iterate.store(super::find(b"dl_iterate_phdr\0"), Ordering::Relaxed);
     }
@@ -194,14 +142,14 @@ unsafe extern "C" fn visit(object: *mut dl_phdr_info, _size: usize, search: *mut
 }
 
 /// Looks. `None`: the C library does not tell.
-pub fn look() -> Option<Objects> {
+pub fn look() -> Option<Places> {
     let marks = [0, 1, 2, 3].map(|i: usize| RESOLVED.marks[i].load(Ordering::Relaxed));
     if marks[0] == 0 {
         return None;
     }
     // SAFETY: the object outlives the call.
     unsafe {
-        let mut objects = Objects { program: NONE, libc: NONE, own: NONE, loader: NONE, kernel: NONE, go: false, marks };
+        let mut objects = Places::new(marks);
         each(add, (&raw mut objects).cast())?;
         Some(objects)
     }
@@ -227,16 +175,6 @@ pub fn is_go(address: usize) -> bool {
     with(address, |object| unsafe { notes(object).any(image::is_go) }) == Some(true)
 }
 
-/// An object's segments, and where they lie.
-pub unsafe fn segments(object: &dl_phdr_info) -> impl Iterator<Item = (&Elf64_Phdr, Range<usize>)> {
-    (0..object.dlpi_phnum as usize).map(|i| {
-        // SAFETY: promised by the caller: the loader's headers of what it has mapped.
-        let segment = unsafe { &*object.dlpi_phdr.add(i) };
-        let start = (object.dlpi_addr as usize).wrapping_add(segment.p_vaddr as usize);
-        (segment, start..start + segment.p_memsz as usize)
-    })
-}
-
 /// What an object's notes say.
 unsafe fn notes(object: &dl_phdr_info) -> impl Iterator<Item = &[u8]> {
     // SAFETY: promised by the caller.
@@ -249,7 +187,7 @@ unsafe fn notes(object: &dl_phdr_info) -> impl Iterator<Item = &[u8]> {
 unsafe extern "C" fn add(object: *mut dl_phdr_info, _size: usize, objects: *mut c_void) -> c_int {
     // SAFETY: what dl_iterate_phdr(3) and `look` give.
     unsafe {
-        let (object, objects) = (&*object, &mut *objects.cast::<Objects>());
+        let (object, objects) = (&*object, &mut *objects.cast::<Places>());
         let (mut whole, mut text) = (NONE, NONE);
         for (segment, part) in segments(object).filter(|(segment, _)| segment.p_type == libc::PT_LOAD) {
             whole = around(&whole, &part);
@@ -257,43 +195,7 @@ unsafe extern "C" fn add(object: *mut dl_phdr_info, _size: usize, objects: *mut 
                 text = around(&text, &part);
             }
         }
-        objects.go |= notes(object).any(image::is_go);
-        if objects.program.is_empty() {
-            objects.program = text;
-            return 0;
-        }
-        let places = [&mut objects.libc, &mut objects.own, &mut objects.loader, &mut objects.kernel];
-        for (place, mark) in places.into_iter().zip(objects.marks) {
-            if whole.contains(&mark) {
-                *place = text.clone();
-            }
-        }
+        objects.add(&whole, &text, notes(object).any(image::is_go));
         0
-    }
-}
-
-impl Objects {
-    /// Whether an object that lies so is one of those that enter the kernel for all others.
-    pub fn is_known(&self, text: &Range<usize>) -> bool {
-        [&self.libc, &self.own, &self.loader, &self.kernel].into_iter().any(|known| overlap(known, text))
-    }
-
-    /// The one range of addresses that enter the kernel untold. `None`: the program lies in it, or must not be told of.
-    ///
-    /// Libraries that lie between, and they often do, enter kernel_only as well.
-    pub fn range(&self) -> Option<Range<usize>> {
-        let least = around(&self.libc, &self.own);
-        if self.go || self.libc.is_empty() || self.own.is_empty() || overlap(&least, &self.program) {
-            return None;
-        }
-        // What lies on the program's other side is told of, which costs a signal for each call.
-        Some([&self.loader, &self.kernel].into_iter().fold(least, |range, further| {
-            let wider = around(&range, further);
-            if overlap(&wider, &self.program) {
-                range
-            } else {
-                wider
-            }
-        }))
     }
 }

@@ -3,13 +3,15 @@
 //! That is asked when the program has its first socket, or is about to have a second thread, which the kernel must be asked about
 //! when it begins; so a program that has neither pays nothing. It is asked again about what was loaded meanwhile.
 
-use super::known;
-use crate::loader::objects::{self, Objects};
+use crate::loader::objects;
 use core::ffi::{c_int, c_void};
 use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, dl_phdr_info};
 use shunt_config::Raw;
+use shunt_conventions::places::{overlap, Places};
+use shunt_conventions::seen::Seen;
+use shunt_conventions::{harmless, segments};
 use shunt_instructions::survey::{survey, Room};
 use shunt_instructions::{Memory, Object};
 use shunt_segment::process::found;
@@ -23,31 +25,6 @@ use shunt_table::{global, table};
 struct Work {
     room: Room,
     seen: Seen,
-}
-
-/// As many objects are remembered as looked at; of a program that has more the rest is looked at each time.
-const SEEN: usize = 512;
-
-/// Objects that were looked at.
-struct Seen {
-    /// How many objects were loaded, and unloaded, so far.
-    changes: (u64, u64),
-    marks: [u64; SEEN],
-    count: usize,
-}
-
-impl Seen {
-    /// Whether the object of this mark is new.
-    fn enter(&mut self, mark: u64) -> bool {
-        if self.marks[..self.count].contains(&mark) {
-            return false;
-        }
-        if let Some(place) = self.marks.get_mut(self.count) {
-            *place = mark;
-            self.count += 1;
-        }
-        true
-    }
 }
 
 /// What this file keeps.
@@ -70,7 +47,7 @@ static LOOKS: Looks = Looks {
     loads: AtomicBool::new(false),
     threaded: AtomicBool::new(false),
     looking: Mutex::new(),
-    work: LockedCell::new(Work { room: Room::new(), seen: Seen { changes: (0, 0), marks: [0; SEEN], count: 0 } }),
+    work: LockedCell::new(Work { room: Room::new(), seen: Seen::new() }),
     rings: [const { AtomicUsize::new(0) }; 2],
 };
 
@@ -144,15 +121,11 @@ fn look_now() {
     let mut changes = (0, 0);
     // SAFETY: the callback's data outlive the call.
     unsafe { objects::each(first, (&raw mut changes).cast()) };
-    if changes == work.seen.changes && work.seen.count < SEEN && changes != (0, 0) {
+    if work.seen.are_all(changes) {
         return;
     }
     let Some(objects) = objects::look() else { return };
-    if changes.1 != work.seen.changes.1 {
-        // What was unloaded may have been followed by another at its place.
-        work.seen.count = 0;
-    }
-    work.seen.changes = changes;
+    work.seen.begin(changes);
     let begun = dispatch::begun();
     // Where calls are not told of, and will not be, all objects enter kernel_only.
     let possible = begun || (global::options().raw == Raw::Auto && !dispatch::frozen());
@@ -167,7 +140,7 @@ fn look_now() {
             }
         } else {
             look.range = None;
-            look.work.seen.count = 0;
+            look.work.seen.forget();
             // SAFETY: as above.
             unsafe { objects::each(each, (&raw mut look).cast()) };
         }
@@ -183,7 +156,7 @@ fn look_now() {
 
 /// What one look is about.
 struct Look<'a> {
-    objects: &'a Objects,
+    objects: &'a Places,
     range: Option<&'a Range<usize>>,
     work: &'a mut Work,
     /// Calls were found that the kernel would tell of.
@@ -229,7 +202,7 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
     let mut texts = [const { 0..0 }; TEXTS];
     let (mut count, mut unwind) = (0, 0..0);
     // SAFETY: promised by the caller.
-    for (segment, place) in unsafe { objects::segments(object) } {
+    for (segment, place) in unsafe { segments::segments(object) } {
         let place64 = place.start as u64..place.end as u64;
         if segment.p_type == libc::PT_GNU_EH_FRAME {
             unwind = place64;
@@ -251,17 +224,16 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
         return;
     }
     // SAFETY: the loader's name of the object, null or a string.
-    let name = unsafe { objects::file_name(object.dlpi_name) };
+    let name = unsafe { segments::file_name(object.dlpi_name) };
     if name.starts_with(b"liburing.so") {
         LOOKS.rings[0].store(first.start as usize, Ordering::Relaxed);
         LOOKS.rings[1].store(first.end as usize, Ordering::Relaxed);
         return;
     }
-    let outside =
-        |text: &Range<u64>| look.range.is_some_and(|range| !objects::overlap(range, &(text.start as usize..text.end as usize)));
+    let outside = |text: &Range<u64>| look.range.is_some_and(|range| !overlap(range, &(text.start as usize..text.end as usize)));
     let told = text.iter().all(outside);
     // One is enough for the trap to begin.
-    if if told { look.told } else { known::is_harmless(name) } {
+    if if told { look.told } else { harmless::is_harmless(name) } {
         return;
     }
     let (mut concerns, mut call) = (false, None);

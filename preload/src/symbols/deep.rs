@@ -1,10 +1,12 @@
 //! Libraries that are loaded with RTLD_DEEPBIND (PHP's extensions are): the loader looks for what they need in the libraries that they
 //! name before it looks in this one, so it binds them to the C library's functions. They are bound anew when they are loaded.
 
-use crate::loader::objects;
-use crate::loader::tables::{self, Table};
+use crate::loader::{list, objects};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, dl_phdr_info};
+use shunt_conventions::deep;
+use shunt_conventions::segments::{dynamic, is_read_only, PAGE};
+use shunt_conventions::tables::Table;
 use shunt_sys::{check, syscall};
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -15,12 +17,9 @@ type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 /// # Safety
 /// `name` is null or a string.
 pub unsafe fn concerns(name: *const c_char, flags: c_int) -> bool {
-    if flags & libc::RTLD_DEEPBIND == 0 || flags & libc::RTLD_NOLOAD != 0 || name.is_null() {
-        return false;
-    }
     // SAFETY: promised by the caller.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    name.contains(&b'/') && !name.contains(&b'$')
+    let name = unsafe { name.as_ref().map(|name| CStr::from_ptr(name).to_bytes()) };
+    deep::concerns(name, flags)
 }
 
 /// dlopen(3), by `function`, of a library that [`concerns`].
@@ -35,7 +34,7 @@ pub unsafe fn open(function: *mut c_void, name: *const c_char, flags: c_int) -> 
         let mut count = 0usize;
         objects::each(one_more, (&raw mut count).cast());
         // What is bound at its first use would be so past this.
-        let opened = function(name, flags & !libc::RTLD_LAZY | libc::RTLD_NOW);
+        let opened = function(name, deep::at_once(flags));
         if opened.is_null() {
             return function(name, flags);
         }
@@ -69,8 +68,8 @@ unsafe extern "C" fn behind(object: *mut dl_phdr_info, _size: usize, left: *mut 
 unsafe fn bind(object: &dl_phdr_info) {
     // SAFETY: promised by the caller; the tables are those of a loaded object.
     unsafe {
-        let Some(dynamic) = objects::dynamic(object) else { return };
-        let own = tables::own();
+        let Some(dynamic) = dynamic(object) else { return };
+        let own = list::own();
         Table::new(object.dlpi_addr as usize, dynamic).each_binding(|place, name| {
             if let Some(function) = own.find(name).filter(|_| super::is_stood_for(place.read())) {
                 write(object, place, function as usize);
@@ -94,15 +93,3 @@ unsafe fn write(object: &dl_phdr_info, place: *mut usize, value: usize) {
         }
     }
 }
-
-/// Whether the loader has made a page read-only when it had bound the object (PT_GNU_RELRO): whole pages, from the one in which that part
-/// begins; where it ends in the middle of one, that is left to be written.
-unsafe fn is_read_only(object: &dl_phdr_info, page: usize) -> bool {
-    // SAFETY: passed on.
-    let mut segments = unsafe { objects::segments(object) };
-    segments.any(|(segment, at)| {
-        segment.p_type == libc::PT_GNU_RELRO && (at.start & !(PAGE - 1)..at.end & !(PAGE - 1)).contains(&page)
-    })
-}
-
-const PAGE: usize = 4096;

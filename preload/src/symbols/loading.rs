@@ -4,12 +4,13 @@
 //! They jump to the C library's functions, which look for libraries on behalf of their caller, by the address of the return.
 
 use super::deep;
-use crate::loader::{missing, objects};
+use crate::loader::missing;
 use crate::raw_calls::code;
 use crate::real;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_config::Raw;
+use shunt_conventions::segments;
 use shunt_segment::process::found;
 use shunt_table::global;
 use shunt_table::process::{kernel_only, status_page};
@@ -80,7 +81,7 @@ unsafe extern "C" fn before_in_space(space: c_long, name: *const c_char, _flags:
     code::loading();
     if space != BASE && global::ready() && global::options().raw != Raw::Off && !kernel_only::keeps() {
         // SAFETY: the program's argument, null or a string.
-        status_page::found(unsafe { objects::file_name(name) }, None, found::UNTOLD);
+        status_page::found(unsafe { segments::file_name(name) }, None, found::UNTOLD);
         kernel_only::keep();
         kernel_only::carry();
     }

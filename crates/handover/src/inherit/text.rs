@@ -38,7 +38,7 @@ impl Text {
     }
 
     /// The descriptors that are named, which the next program must find open.
-    pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+    pub fn descriptors(&self) -> impl Iterator<Item = i32> + Clone + '_ {
         items(self.value()).filter_map(|item| match item {
             Item::Link(fd) | Item::Rendezvous(fd) | Item::Inbox(fd) => Some(fd),
             Item::Ends(_) => None,
@@ -101,7 +101,7 @@ pub(super) enum Item {
 }
 
 /// What a value of the variable names. Whatever is not well formed is left out.
-pub(super) fn items(value: &[u8]) -> impl Iterator<Item = Item> + '_ {
+pub(super) fn items(value: &[u8]) -> impl Iterator<Item = Item> + Clone + '_ {
     value.split(|byte| *byte == b',').filter_map(|item| {
         let (letter, rest) = item.split_first()?;
         match letter {

@@ -119,3 +119,13 @@ impl List {
         self.entered().find(|slot| slot.stream() == stream)
     }
 }
+
+impl Default for List {
+    fn default() -> List {
+        List::new()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/files.rs"]
+mod tests;

@@ -25,3 +25,25 @@ const HARMLESS: [&[u8]; 10] = [
 pub fn is_harmless(file: &[u8]) -> bool {
     HARMLESS.iter().any(|known| file.starts_with(known))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_times_of_sanitizers_are_harmless_in_any_version() {
+        assert!(is_harmless(b"libasan.so.8.0.0"));
+        assert!(is_harmless(b"libtcmalloc_minimal.so.4"));
+    }
+
+    #[test]
+    fn a_library_that_is_not_listed_is_not_harmless() {
+        assert!(!is_harmless(b"liburing.so.2"));
+        assert!(!is_harmless(b"librt-extra.so"));
+    }
+
+    #[test]
+    fn the_program_itself_is_not_harmless() {
+        assert!(!is_harmless(b""));
+    }
+}
