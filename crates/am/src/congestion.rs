@@ -18,7 +18,7 @@ const LEAST: u64 = 2 * ONE;
 const PACED_FROM: Nanoseconds = MILLISECOND;
 /// Packets that may leave back to back in a paced flow. A sender that does not have its processor all the time looks seldom: with
 /// 10 it had 17 % of a link beside TCP where it has 29 % with this, and on queues of 8 to 83 packets both fill the link as before
-/// (docs/PERFORMANCE.md).
+/// (docs/decisions/0057-a-link-shared-with-tcp.md).
 const BURST: u64 = 20;
 
 /// State of the controller.

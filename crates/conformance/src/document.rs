@@ -1,4 +1,4 @@
-//! `docs/CONFORMANCE.md` and `docs/PROGRAMS.md`, from the suites' descriptions and what the last runs left.
+//! `docs/reference/CONFORMANCE.md` and `docs/reference/PROGRAMS.md`, from the suites' descriptions and what the last runs left.
 
 use crate::compare::{Difference, Opened, Outcome};
 use crate::record::{self, Record};
@@ -28,7 +28,7 @@ pub fn write(suites: &[Suite]) -> Result<(), String> {
 }
 
 fn put(name: &str, text: &str) -> Result<(), String> {
-    let path = paths::workspace().join("docs").join(name);
+    let path = paths::workspace().join("docs/reference").join(name);
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 

@@ -11,13 +11,13 @@
 //! - [`compare`]: both sides, and again where they differ, to tell a difference from a test that is unsteady.
 //! - [`schedule`]: several runs at once.
 //! - [`record`]: what the last run of each part said, in `results/`.
-//! - [`document`]: `docs/CONFORMANCE.md`, from the records.
+//! - [`document`]: `docs/reference/CONFORMANCE.md`, from the records.
 //!
 //! ```text
 //! scripts/conformance                 all suites; an hour and more
 //! scripts/conformance --quick         what `make test` runs; some minutes
 //! scripts/conformance cpython/test_socket redis
-//! scripts/conformance --document      docs/CONFORMANCE.md anew
+//! scripts/conformance --document      docs/reference/CONFORMANCE.md anew
 //! ```
 
 pub mod compare;

@@ -4,7 +4,7 @@
 //! shunt-conformance [--quick] [SUITE | SUITE/PART]...   run, compare, keep the results
 //! shunt-conformance --list                              what there is
 //! shunt-conformance --needs                             what has to be installed, for scripts/prepare
-//! shunt-conformance --document                          docs/CONFORMANCE.md and PROGRAMS.md, from the results kept
+//! shunt-conformance --document                          docs/reference/CONFORMANCE.md and PROGRAMS.md, from the results kept
 //! ```
 
 use shunt_conformance::compare::{Compared, Difference, Outcome};

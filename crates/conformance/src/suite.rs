@@ -62,7 +62,7 @@ pub struct Part {
     pub each: Vec<String>,
     /// Seconds after which a run counts as hung.
     pub limit: u64,
-    /// What is done there, for `docs/PROGRAMS.md`: parts that say it are told there and not with the suites.
+    /// What is done there, for `docs/reference/PROGRAMS.md`: parts that say it are told there and not with the suites.
     #[serde(default)]
     pub about: String,
     /// Debian packages whose versions that document tells.

@@ -2,7 +2,7 @@
 //!
 //! Every duet does: its two processes need nothing in common but the harness, which gives them addresses. Those that cannot are
 //! named with the reason, and a short list is what `make test` runs; `make soak` runs all, and `matrix --across` writes
-//! docs/SEMANTICS-HOSTS.md ([`crate::page`]).
+//! docs/reference/SEMANTICS-HOSTS.md ([`crate::page`]).
 
 use crate::arrangement::Arrangement;
 use crate::catalogue::Scenario;
@@ -69,7 +69,7 @@ impl Across {
         self.arrangements.iter().filter_map(|name| Arrangement::named(name)).collect()
     }
 
-    /// Those of which docs/SEMANTICS-HOSTS.md tells.
+    /// Those of which docs/reference/SEMANTICS-HOSTS.md tells.
     pub fn told(&self) -> Vec<Arrangement> {
         self.all().into_iter().filter(|arrangement| arrangement.accelerates()).collect()
     }

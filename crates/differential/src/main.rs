@@ -14,7 +14,7 @@
 //! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
 //! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
 //! shunt-differential matrix                     all of it, into target/semantics-matrix.md
-//! shunt-differential matrix --across [ARRANGEMENT...] [FILE.c...]  between hosts, into docs/SEMANTICS-HOSTS.md: everything, or these files anew
+//! shunt-differential matrix --across [ARRANGEMENT...] [FILE.c...]  between hosts, into docs/reference/SEMANTICS-HOSTS.md: everything, or these files anew
 //! ```
 
 mod commands;

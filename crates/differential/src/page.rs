@@ -1,4 +1,4 @@
-//! docs/SEMANTICS-HOSTS.md: a row for each file of scenarios, a column for each arrangement of two hosts.
+//! docs/reference/SEMANTICS-HOSTS.md: a row for each file of scenarios, a column for each arrangement of two hosts.
 //!
 //! A whole run takes long, so the page is also read: a run of some files leaves what it says about the others.
 

@@ -2,7 +2,7 @@
 //!
 //! What the kernel's UDP costs for each byte is several times what TCP costs where it hands large pieces to the device; what it
 //! costs for a message there and back is half of that. So 64 KiB of a stream by TCP save about as much time as one round trip by UDP
-//! ([figures](../../../../docs/PERFORMANCE.md#other-hosts)), and the two are counted against each other:
+//! ([figures](../../../../docs/decisions/0050-streams-that-send-much-are-left-to-tcp.md)), and the two are counted against each other:
 //!
 //! ```text
 //! score   + bytes that the peer took while more than 64 KiB waited in the ring behind them

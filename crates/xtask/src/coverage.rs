@@ -1,4 +1,4 @@
-//! `docs/COVERAGE.md`: every intercepted symbol, by group, with the call that it is a variant of.
+//! `docs/reference/COVERAGE.md`: every intercepted symbol, by group, with the call that it is a variant of.
 
 use shunt_calls::{Call, CALLS, VARIADIC};
 use std::fmt::Write;
@@ -13,7 +13,7 @@ accelerated goes on to the C library's own function. Variants (fortified, intern
 call. `syscall` looks at the number: those of the calls below are answered in the same way.
 
 A program that enters the kernel by its own instruction, and the C library where it calls itself, use none of these
-symbols; `SEMANTICS.md` says what follows.
+symbols; `docs/SEMANTICS.md` says what follows.
 ";
 
 /// Every row: those with prototypes, then those with variable arguments.

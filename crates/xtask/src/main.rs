@@ -4,7 +4,7 @@
 //! cargo run -p shunt-xtask              writes those that are stale
 //! cargo run -p shunt-xtask -- --check   only says which are, with exit status 1
 //! cargo run -p shunt-xtask -- --figures target/demo/demo.txt
-//!                                       puts the table of a measured run into docs/MEASURED.md; so does
+//!                                       puts the table of a measured run into docs/reference/MEASURED.md; so does
 //!                                       target/applications/applications.txt
 //! cargo run -p shunt-xtask -- layers    which room of a crate takes names from which other, see `layers`
 //! ```
@@ -28,11 +28,11 @@ use std::process::ExitCode;
 
 fn documents() -> Vec<Document> {
     vec![
-        Document::whole("docs/COVERAGE.md", coverage::render()),
-        Document::whole("docs/OPTIONS.md", options::render()),
+        Document::whole("docs/reference/COVERAGE.md", coverage::render()),
+        Document::whole("docs/reference/OPTIONS.md", options::render()),
         Document::whole("crates/shmem/include/shmem.h", shmem::header()),
-        Document::part("docs/REASONS.md", "reasons", reasons::render()),
-        Document::part("docs/REASONS.md", "limits", reasons::limits()),
+        Document::part("docs/reference/REASONS.md", "reasons", reasons::render()),
+        Document::part("docs/reference/REASONS.md", "limits", reasons::limits()),
     ]
 }
 
@@ -66,7 +66,7 @@ fn bring_up_to_date(check: bool) -> ExitCode {
     status
 }
 
-/// Puts the table that `shunt bench demo` or `shunt bench applications` wrote into docs/MEASURED.md. It is measured, so no test can say
+/// Puts the table that `shunt bench demo` or `shunt bench applications` wrote into docs/reference/MEASURED.md. It is measured, so no test can say
 /// that it is stale.
 fn figures(table: &str) -> ExitCode {
     let text = match std::fs::read_to_string(table) {
@@ -78,7 +78,7 @@ fn figures(table: &str) -> ExitCode {
     };
     let of_applications = std::path::Path::new(table).file_stem().is_some_and(|stem| stem == "applications");
     let part = if of_applications { "applications" } else { "figures" };
-    let document = Document::part("docs/MEASURED.md", part, format!("```text\n{}\n```\n", text.trim_end()));
+    let document = Document::part("docs/reference/MEASURED.md", part, format!("```text\n{}\n```\n", text.trim_end()));
     let mut status = ExitCode::SUCCESS;
     let outcome = document.write();
     tell(&document, outcome, &mut status);

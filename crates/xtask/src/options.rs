@@ -1,4 +1,4 @@
-//! `docs/OPTIONS.md`: the table of options.
+//! `docs/reference/OPTIONS.md`: the table of options.
 
 use shunt_config::Markdown;
 

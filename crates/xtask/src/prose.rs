@@ -1,5 +1,5 @@
-//! What the documents promise of themselves: rows of docs/SEMANTICS.md name tests that exist, paragraphs and pages have bounds, and the
-//! subject of a sentence, in comments of the sources too, is a thing of the design.
+//! What the documents promise of themselves: rows of docs/SEMANTICS.md name tests that exist, paragraphs and pages have bounds, the
+//! subject of a sentence, in comments of the sources too, is a thing of the design, and links lead somewhere.
 
 #[cfg(test)]
 mod tests {
@@ -111,7 +111,7 @@ mod tests {
 
     /// The documents that are written by hand.
     fn documents() -> Vec<PathBuf> {
-        let mut found = vec![root().join("preload/README.md")];
+        let mut found = vec![root().join("preload/README.md"), root().join("docs/reference/README.md")];
         for directory in ["", "docs", "docs/decisions"] {
             let entries = fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path());
             found.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
@@ -229,5 +229,65 @@ mod tests {
         assert!(words("docs/ARCHITECTURE.md") <= 10_000, "docs/ARCHITECTURE.md");
         let rows = read("docs/GLOSSARY.md").lines().filter(|line| line.starts_with('|')).count();
         assert!(rows <= 30 + 2, "docs/GLOSSARY.md has {rows} rows with its head");
+    }
+
+    /// All documents of the repository, those that a command writes among them.
+    fn all_documents() -> Vec<PathBuf> {
+        let (mut found, mut open) = (Vec::new(), vec![root()]);
+        while let Some(directory) = open.pop() {
+            for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+                let name = path.file_name().unwrap().to_string_lossy();
+                if path.is_symlink() || ["target", ".git"].contains(&&*name) {
+                    continue;
+                }
+                if path.is_dir() {
+                    open.push(path);
+                } else if name.ends_with(".md") && !name.starts_with("preface") {
+                    found.push(path); // a preface's links are those of the page that it begins
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The anchor that a heading gets: lower case, words joined by hyphens, punctuation left out.
+    fn anchor(heading: &str) -> String {
+        let kept = heading.trim().to_lowercase().replace('`', "");
+        kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
+    }
+
+    /// Whether `target`, as a link of `document` has it, is no file or no heading.
+    fn leads_nowhere(document: &Path, target: &str) -> bool {
+        let (file, part) = target.split_once('#').map_or((target, None), |(file, part)| (file, Some(part)));
+        let path = if file.is_empty() { document.to_owned() } else { document.parent().unwrap().join(file) };
+        match part {
+            _ if !path.exists() => true,
+            Some(part) if path.extension().is_some_and(|e| e == "md") => {
+                let of = fs::read_to_string(&path).unwrap();
+                !of.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == part)
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn every_link_between_documents_leads_somewhere() {
+        let (mut links, mut broken) = (0, Vec::new());
+        for document in all_documents() {
+            let text = fs::read_to_string(&document).unwrap();
+            for (at, _) in text.match_indices("](") {
+                let target = text[at + 2..].split([')', ' ']).next().unwrap_or("");
+                if target.contains("://") || target.is_empty() || target.starts_with("mailto:") {
+                    continue;
+                }
+                links += 1;
+                if leads_nowhere(&document, target) {
+                    broken.push(format!("{}: {target}", document.strip_prefix(root()).unwrap().display()));
+                }
+            }
+        }
+        assert!(links > 100, "only {links} links");
+        assert!(broken.is_empty(), "{}", broken.join("\n"));
     }
 }

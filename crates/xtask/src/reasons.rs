@@ -1,4 +1,4 @@
-//! The table of fall-backs, docs/REASONS.md.
+//! The table of fall-backs, docs/reference/REASONS.md.
 
 use shunt_region::Limit;
 use shunt_segment::reason::Reason;

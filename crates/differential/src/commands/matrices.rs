@@ -1,4 +1,4 @@
-//! The documents that tell what is the same: target/semantics-matrix.md and docs/SEMANTICS-HOSTS.md.
+//! The documents that tell what is the same: target/semantics-matrix.md and docs/reference/SEMANTICS-HOSTS.md.
 
 use super::compare::{expected, is_known};
 use super::jobs::{arrangements_of, each};
@@ -12,14 +12,14 @@ use shunt_differential::site::Site;
 use shunt_differential::{catalogue, programs, Arrangement, Scenario};
 use std::sync::Mutex;
 
-/// Everything between hosts, or what the files named say of it, into docs/SEMANTICS-HOSTS.md.
+/// Everything between hosts, or what the files named say of it, into docs/reference/SEMANTICS-HOSTS.md.
 pub fn write_matrix_across(words: &[&str]) -> Result<bool, String> {
     let across = Across::load()?;
     let (mut arrangements, files) = arrangements_of(words, &across.told());
     let shunt = programs::shunt()?;
     let deviations = Deviations::load()?;
     let judge = Judge::new(&shunt, &deviations);
-    let path = programs::workspace().join("docs/SEMANTICS-HOSTS.md");
+    let path = programs::workspace().join("docs/reference/SEMANTICS-HOSTS.md");
     let all = across.among(catalogue::all());
     let mut page = match files {
         [] => Page::default(),

@@ -19,7 +19,7 @@ impl Pipe<'_> {
     /// [`Pipe::hold`].
     ///
     /// A ring of the window in which hardly anything waits is left for the largest one of the base: the source's stores go
-    /// through the caches, which rings of megabytes leave (docs/PERFORMANCE.md).
+    /// through the caches, which rings of megabytes leave (docs/decisions/0030-files-are-read-straight-into-the-ring.md).
     ///
     /// # Safety
     /// The caller holds the side's sending lock. `source` writes nowhere but into the pieces.
