@@ -14,3 +14,5 @@
 
 pub mod datagram;
 pub mod local;
+#[cfg(test)]
+mod tests;

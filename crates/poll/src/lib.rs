@@ -15,3 +15,5 @@ pub mod epoll;
 pub mod fast_path;
 pub mod poll;
 pub mod select;
+#[cfg(test)]
+mod tests;

@@ -446,7 +446,7 @@ fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
 }
 
 /// Whether `fd` is an inbox that cannot fault us; gives the size of its ring.
-pub(super) fn check(fd: i32) -> Result<usize> {
+pub(crate) fn check(fd: i32) -> Result<usize> {
     let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
     let status = calls::status_of(fd)?;
     let size = (status.st_size as usize).wrapping_sub(RING);

@@ -103,10 +103,14 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
 }
 
 /// Changes what the kernel's set holds for an entry: what holds is an edge then. EPOLLEXCLUSIVE forbids changes: such an entry
-/// leaves the set, and joins it again.
+/// leaves the set, and joins it again; not by another number than the one that was added, which may be closed beside a duplicate: it would
+/// join a second time, and the program's own registration of that number would be refused.
 pub(super) fn change(epfd: i32, entry: &Entry, fd: i32, mut event: epoll_event) {
     let mut operation = libc::EPOLL_CTL_MOD;
     if event.events & EXCLUSIVE != 0 && entry.datagram().is_none() {
+        if entry.fd.load(Ordering::Relaxed) != fd {
+            return;
+        }
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
         operation = libc::EPOLL_CTL_ADD;
     }

@@ -38,8 +38,10 @@ fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
     let peer = socket.peer();
     let mut ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
     let (mut word, waiting) = socket.incoming().look();
+    // Behind its end the peer's close is no news: TCP has sent the segment that tells of both (tcp_close_state).
+    word &= !word::CLOSED;
     if !readiness::end_shows(socket, word, ends, waiting) {
-        word &= !(word::FIN | word::CLOSED);
+        word &= !word::FIN;
         ends &= !state::PEER_GONE;
     }
     if word & word::RST != 0 {
@@ -49,7 +51,7 @@ fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
     let enough = if wanted & ARRIVALS != 0 { socket.connected.enough.load(Ordering::Relaxed) << ENDS } else { 0 };
     let own = (ends as u64 | enough as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let news = match wanted & ARRIVALS {
-        0 => word & (word::FIN | word::CLOSED | word::RST),
+        0 => word & (word::FIN | word::RST),
         _ => word.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ peer.urgent.load(Ordering::Acquire).wrapping_mul(0xff51_afd7_ed55_8ccd),
     };
     (news ^ own, news)
