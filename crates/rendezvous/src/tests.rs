@@ -3,6 +3,7 @@
 mod connecting;
 mod deferring;
 mod dissolving;
+mod hostile;
 mod listening;
 mod options;
 mod program;

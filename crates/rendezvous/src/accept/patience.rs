@@ -38,3 +38,25 @@ impl Patience {
         self.offended.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_that_was_waited_for_in_vain_gets_no_patience_and_others_keep_theirs() {
+        let (patience, [offender, other]) = (Patience::new(), [4_000_000_001, 4_000_000_002]);
+        assert_eq!([offender, other].map(|user| patience.of(user)), [200_000_000; 2]);
+        patience.failed(offender);
+        assert_eq!([offender, other].map(|user| patience.of(user)), [0, 200_000_000]);
+    }
+
+    #[test]
+    fn the_own_user_and_root_could_stop_the_process_anyway() {
+        let patience = Patience::new();
+        for user in [0, calls::geteuid()] {
+            patience.failed(user);
+            assert_eq!(patience.of(user), 1_000_000_000);
+        }
+    }
+}

@@ -215,3 +215,24 @@ pub fn moved(from: i32, to: i32) {
         private::renumber(place, from, to);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_tells_whether_the_other_side_lives_or_a_listener_went_out_of_sight() {
+        let mut pair = [-1; 2];
+        calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
+        assert!(look(pair[0]) == Side::Lives);
+        calls::send_byte(pair[1], 1, 0).unwrap();
+        assert!(look(pair[0]) == Side::Told && look(pair[0]) == Side::Told, "the byte stays for all relatives");
+        calls::close(pair[1]).unwrap();
+        assert!(look(pair[0]) == Side::Told, "an end does not take back what was told");
+        calls::close(pair[0]).unwrap();
+        calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
+        calls::close(pair[1]).unwrap();
+        assert!(look(pair[0]) == Side::Gone);
+        calls::close(pair[0]).unwrap();
+    }
+}
