@@ -72,6 +72,7 @@ pub unsafe fn receive(
             if let Some(result) = unsafe { deliver(fd, socket, &inbox, &front, message, flags) } {
                 return Answer::Done(result.map(|got| got as isize));
             }
+            inbox.straighten(&front);
             continue;
         }
         if socket.nonblocking(fd, flags) {

@@ -174,3 +174,15 @@ fn an_inbox_is_somebodys_by_its_first_words() {
     calls::munmap(base.cast(), size).unwrap();
     calls::close(fd).unwrap();
 }
+
+#[test]
+fn a_head_that_was_garbled_does_not_keep_a_call_from_returning() {
+    let world = &World::new(true);
+    let (near, far) = world.two();
+    for flags in [0, MSG_PEEK] {
+        world.send_to(near, b"x", far).unwrap();
+        let head = &world.inbox(far).unwrap().header().head;
+        head.fetch_or(0xffff << 48, Ordering::Relaxed);
+        assert_eq!(world.text(far, 8, flags | MSG_DONTWAIT), Ok("x".into()));
+    }
+}

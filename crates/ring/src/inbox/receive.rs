@@ -54,6 +54,17 @@ impl Inbox {
         self.header().head.load(Ordering::SeqCst) == front.position
     }
 
+    /// Nobody could take `front`: another receiver was quicker, as a rule. But where the head holds more than a position, which a sender
+    /// alone can have written that garbles what it shares, nobody ever could, and a receiver of datagrams would try for ever.
+    #[cold]
+    pub fn straighten(&self, front: &Front) {
+        let head = &self.header().head;
+        let now = head.load(Ordering::SeqCst);
+        if now != front.position && now & POSITION == front.position {
+            let _ = head.compare_exchange(now, front.position, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the kernel's queue may have its turn before `front`: no sender went there while older records lay here.
     pub fn may_yield(&self, front: &Front) -> bool {
         front.position >= self.header().barrier.load(Ordering::SeqCst)
