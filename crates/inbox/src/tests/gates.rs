@@ -1,4 +1,4 @@
-//! The gate: whoever sleeps, or needs the kernel to see each datagram, shuts it, and it opens when none does any more.
+//! The gate: a receiver that sleeps, or needs the kernel to see each datagram, shuts it, and it opens when none does any more.
 
 use super::*;
 use crate::datagram::{self, pin, Sleeper};

@@ -1,4 +1,4 @@
-//! Waits that sleep: what comes wakes them, whoever does it, and nothing is slept through.
+//! Waits that sleep: what comes wakes them, whichever thread makes it come, and nothing is slept through.
 
 use super::*;
 use shunt_sys::libc::{POLLIN, POLLRDHUP, SHUT_RD, SHUT_WR};
