@@ -48,6 +48,30 @@ class Ports(unittest.TestCase):
         self.assertTrue(here.completed(ticket))
         self.assertEqual(here.lent, 0)
 
+    def test_a_connection_that_is_there_becomes_a_port(self):
+        for copying in (False, True):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                left = socket.create_connection(server.getsockname())
+                right = server.accept()[0]
+            ends = []
+            other = threading.Thread(target=lambda: ends.append(sb.Port.over(right)))
+            other.start()
+            here = sb.Port.over(left, copying=copying)
+            other.join()
+            there = ends[0]
+            self.assertEqual((here.shares, there.shares), (not copying, not copying))
+            pool = sb.Pool(8 << 20)
+            here.offer(pool)
+            region = pool.allocate(BIG)
+            region.view[:5] = b"hello"
+            sender = threading.Thread(target=here.move, args=(region,))
+            sender.start()
+            message = there.reference()
+            sender.join()
+            self.assertEqual((message.in_place, len(message), bytes(message.view[:5])), (not copying, BIG, b"hello"))
+            self.assertEqual(here.copied("region-apart"), copying)
+            del message
+
     def test_a_view_outlives_its_port_and_its_peer(self):
         here, there, pool = pair()
         region = pool.allocate(BIG)

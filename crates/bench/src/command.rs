@@ -69,8 +69,8 @@ pub enum Action {
         /// "Effects of Buffering Semantics on I/O Performance" instead: its tables 6 to 8 and figures 3 to 7
         #[arg(long)]
         genie: bool,
-        /// With --genie: over what [default: shm and udp]
-        #[arg(long, value_name = "CARRIER", value_delimiter = ',', requires = "genie", value_parser = ["shm", "udp"])]
+        /// With --genie: over what [default: shm, udp and, for root, xdp]
+        #[arg(long, value_name = "CARRIER", value_delimiter = ',', requires = "genie", value_parser = ["shm", "udp", "xdp"])]
         over: Vec<String>,
         /// With --genie: genie.json of other machines, for table 8
         #[arg(long, value_name = "FILE", requires = "genie")]
@@ -294,8 +294,10 @@ impl Bench {
                     let _ = crate::machine::go_first();
                 }
                 let named = |carrier: &genie::Carrier| over.is_empty() || over.iter().any(|word| word == carrier.word());
-                let carriers: Vec<_> = [genie::Carrier::Shm, genie::Carrier::Udp].into_iter().filter(named).collect();
-                let done = genie::reproduce(&carriers, *quick, against, output.as_deref());
+                let carriers: Vec<_> = genie::Carrier::ALL.into_iter().filter(named).collect();
+                let shunt = options.shunt.clone().or_else(crate::contenders::shunt_beside_us);
+                let plan = genie::Plan { carriers: &carriers, quick: *quick, against, shunt: shunt.as_deref() };
+                let done = genie::reproduce(&plan, output.as_deref());
                 done.inspect_err(|error| eprintln!("shunt bench papers: {error}"))
                     .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
             }

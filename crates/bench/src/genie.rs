@@ -4,6 +4,7 @@
 //! Two processes walk the paper's tables for all eight semantics and every way of input, over a carrier; each operation is timed where it
 //! happens, and the breakdown model made from those times is held against what was measured.
 
+mod carrier;
 mod memory;
 mod model;
 mod pictures;
@@ -21,9 +22,9 @@ use shunt_buffers::Semantics;
 
 use crate::machine::Machine;
 use crate::output::say;
+pub use carrier::Carrier;
 use model::{Measured, Way};
 use report::{Document, Findings};
-pub use rig::Carrier;
 use rig::{Case, Rig, Stage};
 
 const PAGE: usize = memory::PAGE;
@@ -149,18 +150,38 @@ fn without_swaps(rig: &mut Rig, rounds: usize) -> io::Result<[f64; 2]> {
     Ok(times.map(|mut times| median(&mut times[WARM..])))
 }
 
+/// What to measure.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    pub carriers: &'a [Carrier],
+    /// A quarter of the messages.
+    pub quick: bool,
+    /// `genie.json` of other machines.
+    pub against: &'a [PathBuf],
+    /// The shunt command, which is the agent of two hosts.
+    pub shunt: Option<&'a Path>,
+}
+
 /// Measures, prints, and stores `genie.json`, `genie.txt` and a picture for each figure and carrier.
 ///
 /// # Errors
-/// A carrier cannot be had, or the directory cannot be written.
-pub fn reproduce(carriers: &[Carrier], quick: bool, against: &[PathBuf], output: Option<&Path>) -> io::Result<()> {
+/// A carrier fails, or the directory cannot be written. A carrier that this machine does not have is named in the report.
+pub fn reproduce(plan: &Plan<'_>, output: Option<&Path>) -> io::Result<()> {
+    let Plan { carriers, quick, against, shunt } = *plan;
     let machine = Machine::here();
     let rounds = if quick { 5 } else { ROUNDS };
     let others: Vec<Document> = against.iter().map(|path| Document::read(path)).collect::<io::Result<_>>()?;
     let mut findings = Vec::new();
     let mut drawn = Vec::new();
+    let mut missing = Vec::new();
     for carrier in carriers {
-        let mut rig = Rig::new(*carrier, (machine.client_core, machine.server_core))?;
+        let mut rig = match Rig::new(*carrier, (machine.client_core, machine.server_core), shunt) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                missing.push(format!("Not over {}: {error}.", carrier.word()));
+                continue;
+            }
+            made => made?,
+        };
         let all = measure(&mut rig, *carrier, rounds)?;
         let halves = halves(&mut rig, rounds)?;
         let swaps = without_swaps(&mut rig, rounds)?;
@@ -170,7 +191,7 @@ pub fn reproduce(carriers: &[Carrier], quick: bool, against: &[PathBuf], output:
     }
     let document =
         Document { machine: machine.describe(), command: std::env::args().collect::<Vec<_>>().join(" "), carriers: findings };
-    let text = report::text(&document, &others);
+    let text = report::text(&document, &others) + &missing.iter().map(|line| format!("\n{line}\n")).collect::<String>();
     say(&text);
     if let Some(directory) = output {
         std::fs::create_dir_all(directory)?;

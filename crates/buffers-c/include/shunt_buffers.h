@@ -2,7 +2,7 @@
  * Buffering Semantics on I/O Performance" (OSDI '96). Link with libshunt_buffers_c.a, -lpthread -ldl -lm, or -lshunt_buffers_c.
  *
  * A pool is memory of this process's that a peer can map; a region is a part of it that the program has. A port joins two processes,
- * over an AF_UNIX stream that one connects and the other accepts. A port, and a region, is used by one thread at a time; a pool
+ * over an AF_UNIX stream that one connects and the other accepts, or over any stream between them (shunt_port_over). A port, and a region, is used by one thread at a time; a pool
  * by any. After fork(2) all of them stay the parent's: the child only frees its copies.
  *
  * Calls return SHUNT_OK, or a negative result that shunt_result_text says in words. Those that make something give NULL instead,
@@ -75,6 +75,14 @@ size_t shunt_region_size(const shunt_region *region);
 /* Both ends of an AF_UNIX stream: one connects, the other accepts. The descriptor is the port's from then on, also if this fails. */
 shunt_port *shunt_port_connect(int fd, int *error);
 shunt_port *shunt_port_accept(int fd, int *error);
+/* Both ends of a connected stream that the programs have anyway, AF_UNIX or TCP, accelerated or not: each calls this, when neither has
+ * bytes under way, and waits for the other. Where both processes are on one host (in one network namespace) shunt_port_shares says 1, and
+ * messages go by reference as over any port. Elsewhere it says 0: every call works, and all is copied through the connection
+ * (`region-apart`). The descriptor is the port's from then on, also if this fails. */
+shunt_port *shunt_port_over(int fd, int *error);
+/* The same, but no memory is shared, wherever the peer is: it is enough that one end says so. */
+shunt_port *shunt_port_over_copying(int fd, int *error);
+int shunt_port_shares(const shunt_port *port);
 /* Messages that were received by reference are not to be looked at afterwards. */
 void shunt_port_close(shunt_port *port);
 /* Its socket, for poll(2); it stays the port's. */

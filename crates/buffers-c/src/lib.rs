@@ -174,6 +174,27 @@ pub unsafe extern "C" fn shunt_port_accept(fd: c_int, error: *mut c_int) -> *mut
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn shunt_port_over(fd: c_int, error: *mut c_int) -> *mut Port {
+    // SAFETY: the contract above.
+    unsafe { made(Port::over(fd), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_over_copying(fd: c_int, error: *mut c_int) -> *mut Port {
+    // SAFETY: the contract above.
+    unsafe { made(Port::over_copying(fd), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_port_shares(port: *const Port) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*port).shares().into() }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn shunt_port_close(port: *mut Port) {
     // SAFETY: the contract above.
     unsafe { free(port) }

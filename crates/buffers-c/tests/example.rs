@@ -57,6 +57,25 @@ fn all_of_the_header_works() {
     std::fs::remove_file(&program).unwrap();
 }
 
+/// A connection that two programs have anyway, of the kernel's and under shunt: by reference where nobody asks for copies.
+#[test]
+fn a_connection_becomes_a_port() {
+    let program = compiled("tests/over.c");
+    assert_eq!(said(&program, "0"), "the kernel's, by reference\n");
+    assert_eq!(said(&program, "1"), "the kernel's, copied\n");
+    let shunt = program.parent().unwrap().join("shunt");
+    if shunt.is_file() && shunt.with_file_name("libshunt.so").is_file() {
+        for (argument, expected) in [("0", "accelerated, by reference\n"), ("1", "accelerated, copied\n")] {
+            let ran = Command::new(&shunt).args(["run", "--"]).arg(&program).arg(argument).output().unwrap();
+            assert!(ran.status.success(), "{ran:?}");
+            assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{ran:?}");
+        }
+    } else {
+        println!("not under shunt: no command in {} (scripts/build makes it)", shunt.parent().unwrap().display());
+    }
+    std::fs::remove_file(&program).unwrap();
+}
+
 /// Nothing else is included before it; the functions have the names of C in C++, too.
 #[test]
 fn the_header_stands_alone_in_c_and_cplusplus() {

@@ -7,11 +7,16 @@
 //! link, last page   one pull each way
 //! ```
 //!
+//! Or there is no link, and records and bytes go by a connection that both have, of which all is copied ([`Port::over`]).
+//!
 //! One thread uses a port at a time. `send` waits for room in the ring, `receive` for a message.
 
 mod forward;
+mod link;
+mod over;
 mod pulling;
 mod setup;
+mod stream;
 
 use crate::calibrate;
 use crate::costs::Costs;
@@ -24,7 +29,8 @@ use crate::policy::{Policy, Realisation};
 use crate::record::{Kind, Record};
 use crate::semantics::{Allocation, Integrity, Semantics};
 use crate::tables::Architecture;
-use setup::{Foreign, Link};
+use link::Link;
+use setup::Foreign;
 use shunt_region::{Account, Limit, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
 
@@ -90,6 +96,8 @@ pub const AT_ONCE: Ticket = Ticket(u64::MAX);
 /// One process's end.
 pub struct Port {
     link: Link,
+    /// The connection over which the link was agreed on, kept for its end.
+    beside: Option<stream::Stream>,
     account: Account,
     id: u64,
     hosts: Vec<Host>,
@@ -174,12 +182,19 @@ impl Port {
     /// Nothing that this process could ask the kernel proves that: what it can find out is whether *it* may change the peer, and the
     /// peer's word would be a stranger's. So it is the program's to say.
     pub fn trust(&mut self) {
-        self.link.trusts = true;
+        if let Ok(link) = self.link.shared() {
+            link.trusts = true;
+        }
     }
 
     /// The most bytes of a message that [`Port::receive_reference`] copies ([`LARGEST`]).
     pub fn set_largest(&mut self, bytes: usize) {
         self.largest = bytes;
+    }
+
+    /// Whether messages can go by reference: there is memory that both processes have. Else all is copied.
+    pub fn shares(&self) -> bool {
+        self.link.is_shared()
     }
 
     /// From now on regions of `pool` can be sent here. The peer sees all of the pool.
@@ -188,9 +203,11 @@ impl Port {
     /// [`Limit::OtherPeer`]: it sees it alone, and that is another. [`Limit::Untrusted`]: the pool is for trusted peers,
     /// and the program has not said that this one is ([`Port::trust`]).
     pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
-        self.account.room(pool, 0)?;
+        if self.link.is_shared() {
+            self.account.room(pool, 0)?;
+        }
         self.link.pass_pool(pool)?;
-        if self.costs.is_none() {
+        if self.costs.is_none() && self.link.is_shared() {
             self.set_costs(*calibrate::once());
         }
         self.hosts.push(Host::new(pool.clone()));
@@ -272,8 +289,7 @@ impl Port {
 
     fn send_bytes(&mut self, bytes: &[u8], semantics: Semantics) -> Result<(), Error> {
         let reference = Reference { offset: 0, length: bytes.len() as u64, generation: 0, pool: 0, ticket: 0 };
-        self.link.put(0, &Record { kind: Kind::Bytes, semantics, serial: 0, reference, source: 0 }.to_bytes())?;
-        self.link.put(0, bytes)
+        self.link.message(&Record { kind: Kind::Bytes, semantics, serial: 0, reference, source: 0 }.to_bytes(), bytes)
     }
 
     /// Sends the first `length` bytes of a region that stays the program's: share semantics. They are not to be changed before the
@@ -320,6 +336,7 @@ impl Port {
     /// Prepares an output, lends what is to be read, and says so. `weak`: readers in place are the program's business.
     fn begin(&mut self, number: usize, work: Work, semantics: Semantics, weak: bool) -> Result<Ticket, Error> {
         let _ = weak;
+        self.link.shared()?;
         if semantics == Semantics::EMULATED_COPY {
             fault::ensure()?;
         }
@@ -400,7 +417,7 @@ impl Port {
             return Ok(record);
         }
         let mut bytes = [0; Record::SIZE];
-        self.link.take(0, &mut bytes)?;
+        self.link.take(&mut bytes)?;
         let record = Record::from_bytes(&bytes)?;
         if record.kind != Kind::Bytes {
             self.attach(record.reference.pool)?;
@@ -445,7 +462,7 @@ impl Port {
         let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
         let target = buffer.get_mut(..length).ok_or(Error::Length(length))?;
         match record.kind {
-            Kind::Bytes => self.link.take(0, target)?,
+            Kind::Bytes => self.link.take(target)?,
             Kind::Region => {
                 self.span(&record.reference)?.copy_to(0, target);
                 self.link.put(1, &record.reference.ticket.to_le_bytes())?;

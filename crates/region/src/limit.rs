@@ -57,6 +57,7 @@ limits! {
     Unaligned = "region-unaligned", "The buffer is not aligned to the pages that came.";
     Pulling = "region-pulling", "As many messages are being pulled as can be at a time.";
     Private = "region-private", "The buffer does not lie in a region.";
+    Apart = "region-apart", "The processes share no memory: another host, another network namespace, or a program that asked for copies.";
 }
 
 impl Limit {

@@ -183,7 +183,8 @@ class _Core:
 
 
 class Port:
-    """One process's end. `connect` and `accept` take the two ends of an AF_UNIX stream, sockets or descriptors, for good."""
+    """One process's end. `connect` and `accept` take the two ends of an AF_UNIX stream, sockets or descriptors, for good; `over` takes
+    those of any connected stream."""
 
     def __init__(self, make, socket):
         descriptor = socket if isinstance(socket, int) else socket.detach()
@@ -200,6 +201,18 @@ class Port:
     def accept(cls, socket):
         """The other one; waits for the first."""
         return cls(_c.port_accept, socket)
+
+    @classmethod
+    def over(cls, socket, *, copying=False):
+        """Either end of a connected stream, AF_UNIX or TCP; waits for the other. Where both are on one host messages go by reference
+        (`shares`), elsewhere they are copied through it, or if one end says `copying`."""
+        return cls(_c.port_over_copying if copying else _c.port_over, socket)
+
+    @property
+    def shares(self):
+        """Whether messages can go by reference."""
+        with self._core as port:
+            return bool(_c.port_shares(port))
 
     def fileno(self):
         """Its socket, to hear of the peer's end by poll."""

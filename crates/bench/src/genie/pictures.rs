@@ -4,9 +4,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use shunt_buffers::Semantics;
 
+use super::carrier::Carrier;
 use super::model::{Measured, Way};
 use super::published;
-use super::rig::Carrier;
 use super::LONG;
 use crate::drawing::{line, picture, write, write_middle, Area, Drawn, GRID, INK, QUIET};
 

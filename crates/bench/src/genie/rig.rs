@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::{fork, ForkResult, Pid};
-use serde::Serialize;
 use shunt_buffers::input::Input;
 use shunt_buffers::linux::Host;
 use shunt_buffers::output::Output;
@@ -20,6 +20,7 @@ use shunt_buffers::region::{Attached, Audience, Limit, Reference, Region};
 use shunt_buffers::tables::Architecture;
 use shunt_buffers::{fault, Allocation, Semantics, Work};
 
+use super::carrier::{Carrier, Kept, Link};
 use super::memory::{now, Booked, Machine};
 
 /// The longest message.
@@ -29,33 +30,6 @@ const POOL: usize = 8 << 20;
 /// Where an application's buffer lies that is not aligned to the system's pages.
 const UNALIGNED: usize = 1024;
 const MOST_BOOKED: usize = 48;
-
-/// How bytes go from one to the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Carrier {
-    /// The receiver copies out of the sender's region.
-    Shm,
-    /// The kernel's UDP over loopback.
-    Udp,
-}
-
-impl Carrier {
-    pub fn word(self) -> &'static str {
-        match self {
-            Carrier::Shm => "shm",
-            Carrier::Udp => "udp",
-        }
-    }
-
-    /// The longest message that it carries.
-    pub fn longest(self) -> usize {
-        match self {
-            Carrier::Shm => LONGEST,
-            Carrier::Udp => 60 << 10,
-        }
-    }
-}
 
 /// One kind of message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,26 +94,18 @@ pub struct Rig {
     mail: &'static Mail,
     machine: Machine,
     child: Pid,
-    socket: Option<std::net::UdpSocket>,
+    link: Link,
+    _kept: Kept,
     turn: u64,
     empty: u64,
 }
 
 impl Rig {
-    /// Starts the receiver on the second core.
-    pub fn new(carrier: Carrier, cores: (usize, usize)) -> io::Result<Rig> {
+    /// Starts the receiver on the second core. `shunt` is the agent of two hosts.
+    pub fn new(carrier: Carrier, cores: (usize, usize), shunt: Option<&Path>) -> io::Result<Rig> {
+        let (link, theirs, kept) = carrier.ends(shunt)?;
         let mail = shared()?;
         let machine = Machine::new(POOL).map_err(other)?;
-        let sockets = match carrier {
-            Carrier::Shm => None,
-            Carrier::Udp => {
-                let (one, two) = (std::net::UdpSocket::bind("127.0.0.1:0")?, std::net::UdpSocket::bind("127.0.0.1:0")?);
-                one.connect(two.local_addr()?)?;
-                two.connect(one.local_addr()?)?;
-                two.set_nonblocking(true)?;
-                Some((one, two))
-            }
-        };
         let fd = machine.host.pool().descriptor();
         let parent = std::process::id();
         // SAFETY: the child goes on alone, and ends here.
@@ -150,8 +116,7 @@ impl Rig {
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 if std::os::unix::process::parent_id() == parent {
                     super::pin(cores.1);
-                    let socket = sockets.map(|sockets| sockets.1);
-                    if let Err(error) = Receiver::new(mail, fd, socket).and_then(|mut receiver| receiver.run()) {
+                    if let Err(error) = Receiver::new(mail, fd, theirs).and_then(|mut receiver| receiver.run()) {
                         eprintln!("shunt bench: the receiver: {error}");
                     }
                 }
@@ -163,7 +128,7 @@ impl Rig {
         fault::ensure().map_err(other)?;
         let mut times: Vec<u64> = (0..101).map(|_| (now(), now())).map(|(from, to)| to - from).collect();
         times.sort_unstable();
-        Ok(Rig { mail, machine, child, socket: sockets.map(|sockets| sockets.0), turn: 0, empty: times[50] })
+        Ok(Rig { mail, machine, child, link, _kept: kept, turn: 0, empty: times[50] })
     }
 
     fn wait(&self, word: &AtomicU64) -> io::Result<()> {
@@ -219,16 +184,13 @@ impl Rig {
         let read = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
         let offset = read.ok_or_else(|| other(Limit::Private))?.offset;
         let prepared = self.machine.booked.len();
-        match &self.socket {
-            Some(socket) if case.architecture != Architecture::Outboard => {
-                // SAFETY: the pool's bytes.
-                let bytes = unsafe { std::slice::from_raw_parts(self.machine.device(offset, case.length), case.length) };
-                socket.send(bytes)?;
-            }
-            _ => {
-                mail.offset.store(offset as u64, SeqCst);
-                mail.sent.store(self.turn, SeqCst);
-            }
+        if self.link.carries() && case.architecture != Architecture::Outboard {
+            // SAFETY: the pool's bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(self.machine.device(offset, case.length), case.length) };
+            self.link.send(bytes)?;
+        } else {
+            mail.offset.store(offset as u64, SeqCst);
+            mail.sent.store(self.turn, SeqCst);
         }
         self.wait(&mail.done)?;
         output.complete(&mut self.machine);
@@ -261,16 +223,16 @@ struct Receiver {
     mail: &'static Mail,
     machine: Machine,
     sender: Attached,
-    socket: Option<std::net::UdpSocket>,
+    link: Link,
     /// For each length the regions that were kept of it: an application has its sizes.
     hosts: BTreeMap<usize, Host>,
 }
 
 impl Receiver {
-    fn new(mail: &'static Mail, fd: i32, socket: Option<std::net::UdpSocket>) -> io::Result<Receiver> {
+    fn new(mail: &'static Mail, fd: i32, link: Link) -> io::Result<Receiver> {
         let machine = Machine::new(POOL).map_err(other)?;
         let sender = Attached::map(fd, Audience::Trusted).map_err(other)?;
-        Ok(Receiver { mail, machine, sender, socket, hosts: BTreeMap::new() })
+        Ok(Receiver { mail, machine, sender, link, hosts: BTreeMap::new() })
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -291,11 +253,11 @@ impl Receiver {
             let passed = self.one(turn, semantics, architecture, flags & 1 != 0, length);
             self.hosts.insert(length, std::mem::replace(&mut self.machine.host, other_sizes));
             if let Err(error) = passed {
-                let limit = error.downcast::<Limit>().unwrap_or(Limit::State);
+                let limit = error.get_ref().and_then(|inner| inner.downcast_ref()).copied().unwrap_or(Limit::State);
                 self.mail.failed.store(limit as u64 + 1, SeqCst);
                 self.mail.armed.store(turn, SeqCst);
                 self.mail.done.store(turn, SeqCst);
-                return Err(io::Error::other(limit));
+                return Err(error);
             }
         }
     }
@@ -328,13 +290,11 @@ impl Receiver {
         self.machine.booked.clear();
         mail.armed.store(turn, SeqCst);
 
-        let mut outside = [0u8; 1];
-        match &self.socket {
-            Some(socket) if architecture != Architecture::Outboard => while socket.peek(&mut outside).is_err() {},
-            _ => {
-                while mail.sent.load(SeqCst) != turn {
-                    std::hint::spin_loop();
-                }
+        if self.link.carries() && architecture != Architecture::Outboard {
+            self.link.wait()?;
+        } else {
+            while mail.sent.load(SeqCst) != turn {
+                std::hint::spin_loop();
             }
         }
         let offset = mail.offset.load(SeqCst);
@@ -347,11 +307,12 @@ impl Receiver {
         let ready = if early { 0 } else { self.machine.booked.len() };
         if architecture != Architecture::Outboard {
             let target = self.machine.target(&input.work);
-            match &self.socket {
+            if self.link.carries() {
                 // SAFETY: the pool's own bytes, which no other thread uses before the input is complete.
-                Some(socket) => drop(socket.recv(unsafe { std::slice::from_raw_parts_mut(target, length) })?),
+                self.link.take(unsafe { std::slice::from_raw_parts_mut(target, length) })?;
+            } else {
                 // SAFETY: as many bytes of the sender's region, which stays as it is until this is done.
-                None => unsafe { std::ptr::copy_nonoverlapping(source, target, length) },
+                unsafe { std::ptr::copy_nonoverlapping(source, target, length) };
             }
         }
         let done = input.complete(&mut self.machine).map_err(other)?;
@@ -396,9 +357,18 @@ mod tests {
     #[test]
     fn every_kind_of_message_passes() {
         let machine = crate::machine::Machine::here();
-        for carrier in [Carrier::Shm, Carrier::Udp] {
-            let mut rig = Rig::new(carrier, (machine.client_core, machine.server_core)).unwrap();
-            for length in [1, 100, 4096, 9000, 60 << 10] {
+        let tests = std::env::current_exe().unwrap();
+        let shunt = tests.ancestors().nth(2).unwrap().join("shunt");
+        for carrier in Carrier::ALL {
+            let mut rig = match Rig::new(carrier, (machine.client_core, machine.server_core), Some(&shunt)) {
+                // Two hosts are not to be had everywhere: the sentence says why.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    eprintln!("skipped: {error}");
+                    continue;
+                }
+                made => made.unwrap(),
+            };
+            for length in [1, 100, 1480, 4096, 9000, 60 << 10] {
                 for way in Way::ALL.into_iter().filter(|way| carrier == Carrier::Shm || *way != Way::Outboard) {
                     for semantics in Semantics::ALL {
                         let case = way.case(semantics, length);

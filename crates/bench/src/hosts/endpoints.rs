@@ -1,5 +1,6 @@
 //! Bare endpoints: messages without any protocol above.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -63,9 +64,9 @@ pub struct Endpoints {
     pub carrier: Carrier,
 }
 
-fn agent(host: &Host, plan: &Plan<'_>, carrier: Carrier) -> Result<Agent, String> {
+fn agent(host: &Host, shunt: &Path, carrier: Carrier) -> Result<Agent, String> {
     let lend = if carrier == Carrier::Own { "0" } else { "none" };
-    Agent::start(host, plan.shunt, &["--lend", lend])
+    Agent::start(host, shunt, &["--lend", lend])
 }
 
 /// Both ends and the channel between them.
@@ -76,24 +77,33 @@ pub struct Joined {
 
 /// An agent on either host, where the device wants one.
 pub fn agents(carrier: Carrier, hosts: [&Host; 2], plan: &Plan<'_>) -> Result<Vec<Agent>, String> {
+    agents_of(carrier, hosts, plan.shunt)
+}
+
+fn agents_of(carrier: Carrier, hosts: [&Host; 2], shunt: &Path) -> Result<Vec<Agent>, String> {
     match carrier {
-        Carrier::Own | Carrier::Multiplexed => hosts.into_iter().map(|host| agent(host, plan, carrier)).collect(),
+        Carrier::Own | Carrier::Multiplexed => hosts.into_iter().map(|host| agent(host, shunt, carrier)).collect(),
         _ => Ok(Vec::new()),
     }
 }
 
+/// Endpoints of a device on two hosts, with a channel between them; `shunt` is the agent.
+pub fn join(carrier: Carrier, hosts: [&Host; 2], shunt: &Path) -> Result<Joined, String> {
+    let agents = agents_of(carrier, hosts, shunt)?;
+    let mut a = end(carrier, hosts[0])?;
+    let mut b = end(carrier, hosts[1])?;
+    post(&mut a);
+    post(&mut b);
+    let wrong = |what: &dyn std::fmt::Debug| format!("{what:?}");
+    let (for_a, for_b) = (a.new_tag().map_err(|error| wrong(&error))?, b.new_tag().map_err(|error| wrong(&error))?);
+    let to_b = a.open(&b.address(), Tags { receive: for_a, send: for_b }).map_err(|error| wrong(&error))?;
+    let to_a = b.open(&a.address(), Tags { receive: for_b, send: for_a }).map_err(|error| wrong(&error))?;
+    Ok(Joined { ends: [(a, to_b), (b, to_a)], agents })
+}
+
 impl Endpoints {
     pub fn join(&self, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<Joined, String> {
-        let agents = agents(self.carrier, hosts.each_ref(), plan)?;
-        let mut a = end(self.carrier, &hosts[0])?;
-        let mut b = end(self.carrier, &hosts[1])?;
-        post(&mut a);
-        post(&mut b);
-        let wrong = |what: &dyn std::fmt::Debug| format!("{what:?}");
-        let (for_a, for_b) = (a.new_tag().map_err(|error| wrong(&error))?, b.new_tag().map_err(|error| wrong(&error))?);
-        let to_b = a.open(&b.address(), Tags { receive: for_a, send: for_b }).map_err(|error| wrong(&error))?;
-        let to_a = b.open(&a.address(), Tags { receive: for_b, send: for_a }).map_err(|error| wrong(&error))?;
-        Ok(Joined { ends: [(a, to_b), (b, to_a)], agents })
+        join(self.carrier, hosts.each_ref(), plan.shunt)
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod aims;
 pub(crate) mod contender;
-mod endpoints;
+pub(crate) mod endpoints;
 mod kernel;
 mod messages;
 mod papers;

@@ -23,6 +23,9 @@ fn chunk(number: u16, length: usize) -> core::ops::Range<usize> {
 impl Port {
     /// Sends a buffer that lies in a region; when this returns no process reads it any more. `Some`: it cannot, for this reason.
     pub(super) fn send_waiting(&mut self, number: usize, work: &Work) -> Result<Option<Limit>, Error> {
+        if !self.link.is_shared() {
+            return Ok(Some(Limit::Apart));
+        }
         let (pool, length) = (self.hosts[number].pool().clone(), work.length);
         let chunks = length.div_ceil(CHUNK);
         let Ok(chunks) = u16::try_from(chunks).map(|chunks| chunks.min(pull::MOST)) else { return Ok(Some(Limit::Outside)) };
@@ -43,7 +46,8 @@ impl Port {
         drop(system);
         (self.serial, self.pulls[slot]) = (serial, reference.ticket);
         let source = (work.region.ok_or(Limit::Private)?.offset) as u64;
-        let (word, ready) = self.link.pull(self.link.side, serial);
+        let link = self.link.shared()?;
+        let (word, ready) = link.pull(link.side, serial);
         word.begin(serial, chunks);
         let record = Record { kind: Kind::Pull, semantics: Semantics::EMULATED_COPY, serial, reference, source };
         self.link.put(0, &record.to_bytes())?;
@@ -81,7 +85,8 @@ impl Port {
     /// Receives what is being pulled.
     pub(super) fn pull(&mut self, record: &Record, target: &mut [u8]) -> Result<(), Error> {
         let source = Reference { offset: record.source, ..record.reference };
-        let (word, ready) = self.link.pull(1 - self.link.side, record.serial);
+        let link = self.link.shared()?;
+        let (word, ready) = link.pull(1 - link.side, record.serial);
         let (from, system) = (self.span(&source)?, self.span(&record.reference)?);
         let length = target.len();
         while let Some(number) = word.claim(record.serial) {

@@ -1,5 +1,7 @@
-//! The link of a port: its memory, its socket, and how a side waits.
+//! The link of a port in shared memory: its memory, its socket, and how a side waits.
 
+use super::link::Link;
+use super::stream::Stream;
 use super::{Error, Port, QUOTA};
 use crate::costs::Costs;
 use crate::policy::Policy;
@@ -35,7 +37,16 @@ pub(super) struct Foreign {
 }
 
 /// Closed when it is dropped.
-struct Descriptor(i32);
+pub(super) struct Descriptor(pub(super) i32);
+
+impl Descriptor {
+    /// Its number; it is somebody else's to close.
+    pub(super) fn release(self) -> i32 {
+        let fd = self.0;
+        core::mem::forget(self);
+        fd
+    }
+}
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
@@ -43,8 +54,8 @@ impl Drop for Descriptor {
     }
 }
 
-pub(super) struct Link {
-    fd: i32,
+pub(super) struct Shared {
+    pub(super) fd: i32,
     base: *mut u8,
     pub(super) side: usize,
     windows: [Window; 4],
@@ -58,7 +69,7 @@ pub(super) struct Link {
 }
 
 // SAFETY: memory of its own, and shared memory reached through atomics and pipes.
-unsafe impl Send for Link {}
+unsafe impl Send for Shared {}
 
 #[repr(C, align(8))]
 struct Control {
@@ -100,12 +111,13 @@ impl Port {
     /// # Errors
     /// [`Error::System`], [`Error::Limit`].
     pub fn connect(fd: i32) -> Result<Port, Error> {
+        let socket = Descriptor(fd);
         let memory = calls::memfd_create(b"shunt-port\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
         let made = calls::ftruncate(memory, SIZE as i64)
             .and_then(|()| calls::fcntl(memory, libc::F_ADD_SEALS, SEALS as usize))
             .and_then(|_| mapping::shared(memory, SIZE));
         let sent = made.and_then(|base| {
-            let link = Link::at(fd, base, 0);
+            let link = Shared::at(socket.release(), base, 0);
             for channel in 0..2 {
                 for side in &link.page(channel).sides {
                     side.transmit.class_limit.store(CLASSES as u32 - 1, Ordering::Relaxed);
@@ -114,7 +126,7 @@ impl Port {
             pass(fd, LINK, memory).map(|()| link)
         });
         let _ = calls::close(memory);
-        Port::of(sent?)
+        Port::of(Link::Shared(sent?))
     }
 
     /// The other end of [`Port::connect`].
@@ -122,8 +134,10 @@ impl Port {
     /// # Errors
     /// [`Error::System`], [`Error::Gone`], [`Error::Violation`], [`Error::Limit`].
     pub fn accept(fd: i32) -> Result<Port, Error> {
+        let socket = Descriptor(fd);
         let (byte, memory) = get(fd, 0)?.ok_or(Error::Gone)?;
         if byte != LINK || memory < 0 {
+            let _ = calls::close(memory);
             return Err(Violation::Record.into());
         }
         // SAFETY: plain integers.
@@ -132,7 +146,8 @@ impl Port {
         let sound = sealed && calls::fstat(memory, &mut status).is_ok() && status.st_size == SIZE as i64;
         let base = if sound { mapping::shared(memory, SIZE).map_err(Limit::of) } else { Err(Limit::Unsealed) };
         let _ = calls::close(memory);
-        Port::of(Link::at(fd, base?, 1))
+        let base = base?;
+        Port::of(Link::Shared(Shared::at(socket.release(), base, 1)))
     }
 
     /// Two ports of this process, joined.
@@ -145,10 +160,16 @@ impl Port {
         Ok((Port::connect(fds[0])?, Port::accept(fds[1])?))
     }
 
+    /// A port that copies through a connection.
+    pub(super) fn copying(stream: Stream) -> Result<Port, Error> {
+        Port::of(Link::Stream(stream))
+    }
+
     fn of(link: Link) -> Result<Port, Error> {
         hear_of_forks();
         Ok(Port {
             link,
+            beside: None,
             account: Account::new(QUOTA)?,
             id: PORTS.fetch_add(1, Ordering::Relaxed),
             hosts: Vec::new(),
@@ -171,7 +192,7 @@ impl Port {
 
     /// Its socket: for a set of poll, to hear of the peer's end, and by which tests play a peer.
     pub fn descriptor(&self) -> i32 {
-        self.link.fd
+        self.link.fd()
     }
 }
 
@@ -202,29 +223,31 @@ fn hear_of_forks() {
 #[doc(hidden)]
 impl Port {
     pub fn put_raw(&mut self, channel: usize, bytes: &[u8]) -> Result<(), Error> {
-        self.link.put(channel & 1, bytes)
+        match self.link.is_shared() {
+            true => self.link.put(channel & 1, bytes),
+            false => self.link.message(bytes, &[]),
+        }
     }
 
     pub fn scribble(&mut self, at: usize, value: u64) {
+        let Ok(link) = self.link.shared() else { return };
         // SAFETY: a word of the link, rings and positions included.
-        unsafe {
-            (*self.link.base.add(at % SIZE / 8 * 8).cast::<core::sync::atomic::AtomicU64>()).store(value, Ordering::SeqCst)
-        };
+        unsafe { (*link.base.add(at % SIZE / 8 * 8).cast::<core::sync::atomic::AtomicU64>()).store(value, Ordering::SeqCst) };
     }
 
     pub fn pass_raw(&mut self, byte: u8, descriptor: i32) -> Result<(), Error> {
-        Ok(pass(self.link.fd, byte, descriptor)?)
+        Ok(pass(self.link.fd(), byte, descriptor)?)
     }
 }
 
-impl Link {
-    fn at(fd: i32, base: *mut u8, side: usize) -> Link {
+impl Shared {
+    fn at(fd: i32, base: *mut u8, side: usize) -> Shared {
         let windows = [const { Window::new() }; 4];
         for (number, window) in windows.iter().enumerate() {
             // SAFETY: the windows lie in the link.
             window.set(unsafe { base.add(window_offset(number / 2, number % 2)) });
         }
-        Link { fd, base, side, windows, pools: VecDeque::new(), came: 0, gone: false, trusts: false, part: ([0; 8], 0) }
+        Shared { fd, base, side, windows, pools: VecDeque::new(), came: 0, gone: false, trusts: false, part: ([0; 8], 0) }
     }
 
     fn page(&self, channel: usize) -> &ChannelPage {
@@ -410,7 +433,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for Shared {
     fn drop(&mut self) {
         for (fd, _) in &self.pools {
             let _ = calls::close(*fd);
