@@ -24,7 +24,7 @@ mod write;
 pub use c::{generate as c, C};
 pub use check::breaks;
 pub use parse::{parse, Error};
-pub use rust::generate as rust;
+pub use rust::{definition, generate as rust};
 pub use write::write;
 
 use std::path::Path;

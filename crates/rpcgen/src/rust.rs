@@ -72,7 +72,8 @@ pub(crate) fn written(declaration: &Declaration) -> String {
 }
 
 /// A procedure as a line of the language.
-pub(crate) fn definition(procedure: &Procedure) -> String {
+#[must_use]
+pub fn definition(procedure: &Procedure) -> String {
     let parameter = |parameter: &Parameter| {
         let way = match parameter.way {
             Way::Value => "",
