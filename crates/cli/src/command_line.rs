@@ -17,6 +17,7 @@ pub fn command() -> Command {
         .subcommand(why())
         .subcommand(doctor())
         .subcommand(agent())
+        .subcommand(crate::rpc::command())
         .subcommand(shunt_bench::Bench::command().name("bench"))
         .subcommand(man())
 }

@@ -15,6 +15,7 @@ mod failure;
 mod inspect;
 mod man;
 mod output;
+mod rpc;
 mod run;
 mod spmd;
 mod ss;
@@ -66,6 +67,7 @@ fn dispatch() -> Result<u8, Failure> {
             },
         },
         Some(("agent", matches)) => agent::agent(matches),
+        Some(("rpc", matches)) => rpc::rpc(matches),
         Some(("bench", matches)) => bench(matches),
         Some(("man", matches)) => man::print(matches.get_flag("options")),
         _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),

@@ -329,6 +329,7 @@ typedef struct shunt_rpc_interface {
     const char *name;
     const shunt_rpc_procedure *procedures;
     size_t count;
+    const char *definition; /* all of the .x file, for tools; or NULL */
 } shunt_rpc_interface;
 
 /* Runs a procedure: results by shunt_rpc_answer, or a fault; then SHUNT_RPC_OK; or SHUNT_RPC_NO_PROCEDURE or

@@ -24,6 +24,7 @@ pub struct Table {
     name: *const c_char,
     procedures: *const Method,
     count: usize,
+    definition: *const c_char,
 }
 
 /// `shunt_rpc_server`.
@@ -123,7 +124,8 @@ pub unsafe extern "C" fn shunt_rpc_serve(
             // Once for each server of the program: it serves until it ends.
             let procedures: &'static [Procedure] = Vec::leak(methods.iter().map(procedure).collect());
             // SAFETY: as above.
-            Interface { program: table.program, version: table.version, name: unsafe { text(table.name) }, procedures }
+            let (name, text) = unsafe { (text(table.name), text(table.definition)) };
+            Interface { program: table.program, version: table.version, name, procedures, text }
         })
         .collect();
     let state = state as usize;

@@ -9,7 +9,7 @@ struct Null;
 
 impl Service for Null {
     fn interfaces(&self) -> Vec<Interface> {
-        vec![Interface { program: 1, version: 1, name: "NULL", procedures: &[] }]
+        vec![Interface { program: 1, version: 1, name: "NULL", procedures: &[], text: "" }]
     }
 
     #[inline]

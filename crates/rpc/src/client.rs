@@ -161,7 +161,7 @@ fn receive_record(socket: &mut Socket, until: Instant) -> io::Result<[u8; RECORD
 }
 
 /// Sleeps until one of the descriptors is readable, or for so long. True: one is.
-fn readable(descriptors: &[BorrowedFd<'_>], limit: Duration) -> bool {
+pub(crate) fn readable(descriptors: &[BorrowedFd<'_>], limit: Duration) -> bool {
     let mut polls = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 2];
     for (poll, descriptor) in polls.iter_mut().zip(descriptors) {
         poll.fd = descriptor.as_raw_fd();
@@ -260,32 +260,84 @@ fn attempt(
     Ok((socket, Some((end, window)), welcome))
 }
 
+/// A server, as tools see it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its process and user, on one host.
+    pub process: Option<Process>,
+    /// What it has.
+    pub interfaces: Vec<crate::service::Listed>,
+}
+
 /// What a server has: the interfaces, as it tells them.
 ///
 /// # Errors
 /// As [`Client::connect`].
 pub fn list(address: &Address, options: &Options) -> Result<Vec<crate::service::Listed>, Error> {
-    let (mut socket, _, welcome) = rendezvous(address, options, Purpose::List, 0, &(0..=0))?;
+    look(address, options).map(|seen| seen.interfaces)
+}
+
+/// The same, and who it is.
+///
+/// # Errors
+/// As [`Client::connect`].
+pub fn look(address: &Address, options: &Options) -> Result<Seen, Error> {
+    let (process, list) = ask(address, options, Purpose::List, 0, 0)?;
+    let interfaces = crate::xdr::from_bytes::<crate::xdr::List<crate::service::Listed, 4096>>(&list)
+        .map_err(|error| Error::new(Kind::Protocol, Side::Server, Ran::No, address, error))?;
+    Ok(Seen { process, interfaces: interfaces.0 })
+}
+
+/// The definition of a version of a program that a server has, in the language: what its stubs were made of. Empty where it was made
+/// by hand.
+///
+/// # Errors
+/// As [`Client::connect`].
+pub fn describe(address: &Address, options: &Options, program: u32, version: u32) -> Result<String, Error> {
+    let (_, text) = ask(address, options, Purpose::Describe, program, version)?;
+    String::from_utf8(text).map_err(|error| Error::new(Kind::Protocol, Side::Server, Ran::No, address, error))
+}
+
+/// Watches the calls of a server of this host: [`crate::trace::CALLS`], [`crate::trace::SUMS`], or both.
+///
+/// # Errors
+/// As [`Client::connect`]; `Denied` where the server is another user's.
+pub fn watch(address: &Address, options: &Options, what: u32) -> Result<crate::trace::Watch, Error> {
+    let (socket, _, welcome) = rendezvous(address, options, Purpose::Watch, 0, &(what..=what))?;
+    match welcome {
+        Welcome::Watching => Ok(crate::trace::Watch::new(socket)),
+        other => Err(refusal(address, 0, &(0..=0), other)),
+    }
+}
+
+/// Asks for something that is told in one piece.
+fn ask(
+    address: &Address,
+    options: &Options,
+    purpose: Purpose,
+    program: u32,
+    version: u32,
+) -> Result<(Option<Process>, Vec<u8>), Error> {
+    let versions = version..=version;
+    let (mut socket, _, welcome) = rendezvous(address, options, purpose, program, &versions)?;
     let fail = |detail: &dyn fmt::Display| Error::new(Kind::Protocol, Side::Server, Ran::No, address, detail);
-    let Welcome::List { bytes } = welcome else { return Err(refusal(address, 0, &(0..=0), welcome)) };
+    let Welcome::List { bytes } = welcome else { return Err(refusal(address, program, &versions, welcome)) };
     if bytes > 1 << 20 {
-        return Err(fail(&"its list is too long"));
+        return Err(fail(&"what it tells is too long"));
     }
     let mut list = vec![0; bytes as usize];
     let mut filled = 0;
     while filled < list.len() {
         if !readable(&[socket.as_fd()], options.patience) {
-            return Err(fail(&"its list does not come"));
+            return Err(fail(&"what it tells does not come"));
         }
         match socket.receive(&mut list[filled..], &mut None) {
-            Ok(0) => return Err(fail(&"its list ends too early")),
+            Ok(0) => return Err(fail(&"what it tells ends too early")),
             Ok(count) => filled += count,
             Err(error) => return Err(fail(&error)),
         }
     }
-    crate::xdr::from_bytes::<crate::xdr::List<crate::service::Listed, 4096>>(&list)
-        .map(|list| list.0)
-        .map_err(|error| fail(&error))
+    Ok((socket.process(), list))
 }
 
 /// What a server answered instead of binding.
@@ -303,7 +355,9 @@ fn refusal(address: &Address, program: u32, versions: &RangeInclusive<u32>, welc
         Welcome::Denied => fail(Kind::Denied, "this user may not call it".into()),
         Welcome::Full => fail(Kind::Busy, "it takes no more callers".into()),
         Welcome::Protocol { version } => fail(Kind::Protocol, format!("it speaks version {version}, we {PROTOCOL}")),
-        Welcome::Bound { .. } | Welcome::List { .. } => fail(Kind::Protocol, "an answer to another question".into()),
+        Welcome::Bound { .. } | Welcome::List { .. } | Welcome::Watching => {
+            fail(Kind::Protocol, "an answer to another question".into())
+        }
     }
 }
 

@@ -28,12 +28,13 @@ mod raw;
 mod rendezvous;
 mod server;
 mod service;
+pub mod trace;
 mod window;
 pub mod wire;
 pub mod xdr;
 
 pub use address::{Address, AddressError};
-pub use client::{list, Buffer, Client, How, Lent, Options, Pending, Reference, Scalar, Shared};
+pub use client::{describe, list, look, watch, Buffer, Client, How, Lent, Options, Pending, Reference, Scalar, Seen, Shared};
 pub use error::{Error, Fault, Kind, Ran, Side};
 pub use raw::Raw;
 pub use rendezvous::{names, Process};

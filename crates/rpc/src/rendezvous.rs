@@ -150,6 +150,14 @@ impl Socket {
         }
     }
 
+    /// Sends as much as there is room for.
+    pub fn send_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the bytes lie there.
+        let sent = unsafe { libc::send(self.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
     /// Takes bytes, and a descriptor if one came with them.
     pub fn receive(&mut self, into: &mut [u8], descriptor: &mut Option<OwnedFd>) -> io::Result<usize> {
         match self {

@@ -10,6 +10,7 @@ use crate::device::{End, PEER};
 use crate::error::Fault;
 use crate::rendezvous::{Listener, Process, Socket};
 use crate::service::{Answer, Context, Interface, Listed, Place, Refusal, Service};
+use crate::trace::{Journal, Outcome, Subject, Watchers};
 use crate::window::Window;
 use crate::wire::{flag, handler, status, Call, Head, Hello, Name, Purpose, Welcome, LINE, PROTOCOL, RECORD_BYTES};
 use crate::xdr::{self, Bytes, Decoder, List};
@@ -130,19 +131,20 @@ impl Server {
         let count = self.options.threads.max(1);
         let shared: Vec<Shared> = (0..count).map(|_| Shared::new()).collect::<io::Result<_>>()?;
         let (doors, inlets): (Vec<Sender<_>>, Vec<Receiver<_>>) = (0..count).map(|_| channel()).unzip();
+        let watchers = Watchers::default();
         let mut inlets = inlets.into_iter();
         let first = inlets.next().expect("one thread at least");
         std::thread::scope(|scope| {
             for (number, inlet) in inlets.enumerate() {
-                let (shared, options, stop, make) = (&shared, &self.options, &self.stop.0, &make);
+                let (shared, options, stop, make, watchers) = (&shared, &self.options, &self.stop.0, &make, &watchers);
                 scope.spawn(move || {
-                    if let Ok(mut worker) = Worker::new(number + 1, options, stop, shared, inlet, make()) {
+                    if let Ok(mut worker) = Worker::new(number + 1, options, stop, (shared, watchers), inlet, make()) {
                         worker.run(None);
                     }
                 });
             }
-            let mut worker = Worker::new(0, &self.options, &self.stop.0, &shared, first, make())?;
-            worker.run(Some(Hall { listener: &self.listener, doors, greetings: HashMap::new() }));
+            let mut worker = Worker::new(0, &self.options, &self.stop.0, (&shared, &watchers), first, make())?;
+            worker.run(Some(Hall { listener: &self.listener, doors, greetings: HashMap::new(), tellings: HashMap::new() }));
             Ok(())
         })
     }
@@ -216,6 +218,14 @@ struct Hall<'a> {
     listener: &'a Listener,
     doors: Vec<Sender<Guest>>,
     greetings: HashMap<u64, Greeting>,
+    tellings: HashMap<u64, Telling>,
+}
+
+/// Somebody who asked, and is being told.
+struct Telling {
+    socket: Socket,
+    bytes: Vec<u8>,
+    since: u64,
 }
 
 /// A caller, as its thread sees it.
@@ -235,6 +245,8 @@ struct CallerState {
     process: Option<Process>,
     window: Window,
     direct: bool,
+    /// Usual calls go the short way: memory is shared, and nobody watches.
+    straight: bool,
     scratch: Vec<u8>,
     copied: Vec<u8>,
     over: bool,
@@ -248,6 +260,8 @@ mod token {
     pub const GREETING: u64 = 4 << 56;
     pub const SOCKET: u64 = 5 << 56;
     pub const END: u64 = 6 << 56;
+    pub const TELLING: u64 = 7 << 56;
+    pub const WATCHER: u64 = 8 << 56;
     pub const KIND: u64 = 0xff << 56;
 }
 
@@ -259,6 +273,8 @@ struct Worker<'a, S> {
     inlet: Receiver<Guest>,
     service: S,
     interfaces: Vec<Interface>,
+    watchers: &'a Watchers,
+    journal: Journal<'a>,
     epoll: OwnedFd,
     /// Boxed: they go to and fro between the two, and are some kilobytes.
     #[allow(clippy::vec_box)]
@@ -268,13 +284,14 @@ struct Worker<'a, S> {
 }
 
 /// Runs the calls of one caller.
-struct Serving<'a, S> {
+struct Serving<'a, 'w, S> {
     service: &'a mut S,
     interfaces: &'a [Interface],
     caller: &'a mut CallerState,
+    journal: &'a mut Journal<'w>,
 }
 
-impl<S: Service> Dispatch for Serving<'_, S> {
+impl<S: Service> Dispatch for Serving<'_, '_, S> {
     #[inline(always)]
     fn request(&mut self, message: Message<'_>, replier: Replier<'_>) {
         if message.handler == handler::CALL {
@@ -302,7 +319,7 @@ impl<S: Service> Dispatch for Serving<'_, S> {
     }
 }
 
-impl<S: Service> Serving<'_, S> {
+impl<S: Service> Serving<'_, '_, S> {
     #[inline(never)]
     fn other(&mut self, message: Message<'_>, replier: Replier<'_>) {
         match (message.handler, message.words) {
@@ -321,7 +338,7 @@ impl<S: Service> Serving<'_, S> {
         let head = Head::from_word(message.words.first().copied().unwrap_or(u64::from(flag::ONE_WAY) << 48));
         let words = message.words.get(1..).unwrap_or(&[]);
         let half = usize::from(head.flags) * 4;
-        let usual = head.flags & !flag::HALF == 0 && message.data.is_empty() && self.caller.direct && words.len() * 8 >= half;
+        let usual = head.flags & !flag::HALF == 0 && message.data.is_empty() && self.caller.straight && words.len() * 8 >= half;
         if !usual || self.caller.window.is_cancelled(head.name.slot, head.name.generation) {
             return self.call_in_general(message, replier);
         }
@@ -345,34 +362,75 @@ impl<S: Service> Serving<'_, S> {
 
     #[inline(never)]
     fn call_in_general(&mut self, message: Message<'_>, replier: Replier<'_>) {
-        let Some(call) = Call::parse(message.words, message.data) else { return refuse_words(&message, replier) };
+        if self.journal.wants == 0 {
+            self.serve_in_general(message, replier);
+            return;
+        }
+        let begun = now();
+        let head = Head::from_word(message.words.first().copied().unwrap_or(0));
+        let bytes = crate::wire::judge(message.words, message.data).map_or(0, |(_, _, bytes)| bytes);
+        let (outcome, results) = self.serve_in_general(message, replier);
+        let interface = &self.interfaces[self.caller.interface];
+        let (program, version) = (interface.program, interface.version);
+        let subject = Subject { program, version, procedure: head.code, outcome: Outcome(outcome) };
+        let caller = self.caller.process.map_or(0, |process| process.pid);
+        self.journal.note(subject, begun, now() - begun, caller, bytes, results);
+    }
+
+    /// Gives the status of the answer, and the bytes of its results.
+    #[inline(always)]
+    fn serve_in_general(&mut self, message: Message<'_>, replier: Replier<'_>) -> (u16, usize) {
+        let Some(call) = Call::parse(message.words, message.data) else {
+            refuse_words(&message, replier);
+            return (status::PROTOCOL, 0);
+        };
         let name = call.head.name;
         let deadline = match call.deadline {
             Some(time) if !self.caller.direct => Some(now().saturating_add(time)),
             other => other,
         };
         if self.caller.window.is_cancelled(name.slot, name.generation) {
-            return answer_status(replier, &call, status::CANCELLED, "");
+            answer_status(replier, &call, status::CANCELLED, "");
+            return (status::CANCELLED, 0);
         }
         if deadline.is_some_and(|deadline| now() >= deadline) {
-            return answer_status(replier, &call, status::DEADLINE, "");
+            answer_status(replier, &call, status::DEADLINE, "");
+            return (status::DEADLINE, 0);
         }
         let CallerState { window, scratch, copied, process, interface, .. } = &mut *self.caller;
         let arguments = match call.large {
             None => call.inline,
             // Judged as a private copy.
             Some(piece) if window.copy_out(piece, copied) => &copied[..],
-            Some(_) => return answer_status(replier, &call, status::BAD_ARGUMENTS, "they do not lie in the window"),
+            Some(_) => {
+                answer_status(replier, &call, status::BAD_ARGUMENTS, "they do not lie in the window");
+                return (status::BAD_ARGUMENTS, 0);
+            }
         };
         let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline };
         let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line };
         let service = &mut *self.service;
         let result =
             catch_unwind(AssertUnwindSafe(|| service.call(&context, call.head.code, Decoder::new(arguments), &mut answer)));
-        if call.head.flags & flag::ONE_WAY != 0 {
-            return;
+        let told = (outcome(&result, answer.place), if matches!(result, Ok(Ok(()))) { answer.length } else { 0 });
+        if call.head.flags & flag::ONE_WAY == 0 {
+            answer_in_general(replier, &call, result, &answer);
         }
-        answer_in_general(replier, &call, result, &answer);
+        told
+    }
+}
+
+type Outcomes = Result<Result<(), Refusal>, Box<dyn std::any::Any + Send>>;
+
+/// The status of an answer.
+fn outcome(result: &Outcomes, place: Place) -> u16 {
+    match (result, place) {
+        (Ok(Ok(())), Place::Line | Place::Scratch | Place::Window(_)) => status::OK,
+        (Ok(Ok(())), Place::TooLong(_) | Place::Over) => status::TOO_LONG,
+        (Ok(Err(Refusal::NoProcedure)), _) => status::NO_PROCEDURE,
+        (Ok(Err(Refusal::BadArguments(_))), _) => status::BAD_ARGUMENTS,
+        (Ok(Err(Refusal::Fault(_))), _) => status::APPLICATION,
+        (Err(_), _) => status::PANICKED,
     }
 }
 
@@ -427,12 +485,7 @@ fn cut(text: &str) -> Vec<u8> {
 }
 
 #[inline(never)]
-fn answer_in_general(
-    replier: Replier<'_>,
-    call: &Call<'_>,
-    result: Result<Result<(), Refusal>, Box<dyn std::any::Any + Send>>,
-    answer: &Answer<'_>,
-) {
+fn answer_in_general(replier: Replier<'_>, call: &Call<'_>, result: Outcomes, answer: &Answer<'_>) {
     match (result, answer.place) {
         (Ok(Ok(())), Place::Scratch | Place::Line) => {
             let line = bytemuck::cast_slice(&answer.line);
@@ -470,7 +523,7 @@ impl<'a, S: Service> Worker<'a, S> {
         number: usize,
         options: &'a Options,
         stop: &'a Stop,
-        shared: &'a [Shared],
+        (shared, watchers): (&'a [Shared], &'a Watchers),
         inlet: Receiver<Guest>,
         service: S,
     ) -> io::Result<Self> {
@@ -483,7 +536,22 @@ impl<'a, S: Service> Worker<'a, S> {
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let interfaces = service.interfaces();
         let (active, sleeping) = (vec![], HashMap::new());
-        let worker = Self { number, options, stop, shared, inlet, service, interfaces, epoll, active, sleeping, serial: 0 };
+        let journal = Journal::new(watchers, number);
+        let worker = Self {
+            number,
+            options,
+            stop,
+            shared,
+            inlet,
+            service,
+            interfaces,
+            watchers,
+            journal,
+            epoll,
+            active,
+            sleeping,
+            serial: 0,
+        };
         worker.watch(stop.bell.as_raw_fd(), token::STOP, libc::EPOLLIN)?;
         worker.watch(shared[number].bell.as_raw_fd(), token::BELL, libc::EPOLLIN)?;
         Ok(worker)
@@ -511,6 +579,7 @@ impl<'a, S: Service> Worker<'a, S> {
         let mut glanced = 0;
         while !self.stop.stopped.load(Ordering::Relaxed) {
             if self.active.is_empty() {
+                self.journal.tell(now());
                 let pause = self.pause(hall.as_ref());
                 self.events(&mut hall, pause);
                 continue;
@@ -522,6 +591,7 @@ impl<'a, S: Service> Worker<'a, S> {
             let time = now();
             if time >= glanced + GLANCE {
                 glanced = time;
+                self.journal.tell(time);
                 self.events(&mut hall, Some(Duration::ZERO));
                 self.put_to_sleep(time);
             }
@@ -531,6 +601,8 @@ impl<'a, S: Service> Worker<'a, S> {
     /// Looks at the busy callers until a glance at the clock is due.
     #[inline(always)]
     fn looks(&mut self) {
+        let watched = self.journal.wants != 0;
+        self.active.iter_mut().for_each(|caller| caller.state.straight = caller.state.direct && !watched);
         let mut rounds = 0;
         while rounds < LOOKS * CROWD {
             rounds += if self.look() { 1 } else { CROWD };
@@ -543,7 +615,8 @@ impl<'a, S: Service> Worker<'a, S> {
         let mut came = false;
         for at in 0..self.active.len() {
             let caller = &mut self.active[at];
-            let mut serving = Serving { service: &mut self.service, interfaces: &self.interfaces, caller: &mut caller.state };
+            let (service, interfaces, journal) = (&mut self.service, &self.interfaces, &mut self.journal);
+            let mut serving = Serving { service, interfaces, caller: &mut caller.state, journal };
             if caller.end.poll(&mut serving) > 0 {
                 caller.busy = 0;
                 came = true;
@@ -603,7 +676,8 @@ impl<'a, S: Service> Worker<'a, S> {
     fn pause(&self, hall: Option<&Hall<'_>>) -> Option<Duration> {
         let timers = self.sleeping.values().map(|caller| caller.wake_at).filter(|&at| at != u64::MAX);
         let greetings = hall.into_iter().flat_map(|hall| hall.greetings.values()).map(|greeting| greeting.since + GREETING);
-        let first = timers.chain(greetings).min()?;
+        let tellings = hall.into_iter().flat_map(|hall| hall.tellings.values()).map(|telling| telling.since + GREETING);
+        let first = timers.chain(greetings).chain(tellings).chain(self.journal.due()).min()?;
         Some(Duration::from_nanos(first.saturating_sub(now())))
     }
 
@@ -620,14 +694,18 @@ impl<'a, S: Service> Worker<'a, S> {
                 token::BELL => self.take_guests(),
                 token::END => self.wake(serial),
                 token::SOCKET => self.look_after(serial),
+                token::TELLING => self.go_on_telling(hall, serial),
+                token::WATCHER => self.watchers.look_after(),
                 _ => {}
             }
         }
-        let time = if pause != 0 || hall.as_ref().is_some_and(|hall| !hall.greetings.is_empty()) { now() } else { return };
+        let timed = |hall: &Hall<'_>| !hall.greetings.is_empty() || !hall.tellings.is_empty();
+        let time = if pause != 0 || hall.as_ref().is_some_and(timed) { now() } else { return };
         let due: Vec<u64> = self.sleeping.values().filter(|one| one.wake_at <= time).map(|one| one.serial).collect();
         due.into_iter().for_each(|serial| self.wake(serial));
         if let Some(hall) = hall {
             hall.greetings.retain(|_, greeting| greeting.since + GREETING > time);
+            hall.tellings.retain(|_, telling| telling.since + GREETING > time);
         }
     }
 
@@ -695,8 +773,20 @@ impl<'a, S: Service> Worker<'a, S> {
             let _ = greeting.socket.send(&Welcome::Protocol { version: PROTOCOL }.emit(), None);
             return;
         };
-        if hello.purpose == Purpose::List {
-            return self.tell(greeting.socket);
+        match hello.purpose {
+            Purpose::Call => {}
+            Purpose::List => {
+                let list = List::<Listed, 4096>(self.interfaces.iter().map(Listed::from).collect());
+                return self.tell(hall, greeting.socket, xdr::to_bytes(&list));
+            }
+            Purpose::Describe => {
+                match self.choose(&hello) {
+                    Ok(number) => self.tell(hall, greeting.socket, self.interfaces[number].text.into()),
+                    Err(welcome) => drop(greeting.socket.send(&welcome.emit(), None)),
+                }
+                return;
+            }
+            Purpose::Watch => return self.be_watched(greeting.socket, hello.lowest),
         }
         let load = |shared: &Shared| shared.callers.load(Ordering::Relaxed);
         if self.shared.iter().map(load).sum::<usize>() >= self.options.callers {
@@ -714,11 +804,43 @@ impl<'a, S: Service> Worker<'a, S> {
         }
     }
 
-    /// What there is, for tools.
-    fn tell(&self, mut socket: Socket) {
-        let list = xdr::to_bytes(&List::<Listed, 4096>(self.interfaces.iter().map(Listed::from).collect()));
-        let _ = socket.send(&Welcome::List { bytes: list.len() as u32 }.emit(), None);
-        let _ = socket.send(&list, None);
+    /// Tells a tool what it asked for, as fast as it takes it.
+    fn tell(&mut self, hall: &mut Hall<'_>, socket: Socket, told: Vec<u8>) {
+        let mut bytes = Welcome::List { bytes: told.len() as u32 }.emit().to_vec();
+        bytes.extend(told);
+        self.serial += 1;
+        let serial = self.serial;
+        if hall.tellings.len() < GREETINGS && self.watch(socket.as_raw_fd(), token::TELLING | serial, libc::EPOLLOUT).is_ok() {
+            hall.tellings.insert(serial, Telling { socket, bytes, since: now() });
+        }
+    }
+
+    fn go_on_telling(&mut self, hall: &mut Option<Hall<'_>>, serial: u64) {
+        let Some(telling) = hall.as_mut().and_then(|hall| hall.tellings.get_mut(&serial)) else { return };
+        match telling.socket.send_some(&telling.bytes) {
+            Ok(count) => drop(telling.bytes.drain(..count)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
+            Err(_) => telling.bytes.clear(),
+        }
+        if telling.bytes.is_empty() {
+            hall.as_mut().map(|hall| hall.tellings.remove(&serial));
+        }
+    }
+
+    /// Tells of calls from now on: this server's user, and root, on this host.
+    fn be_watched(&mut self, mut socket: Socket, what: u32) {
+        // SAFETY: it only asks.
+        let own = unsafe { libc::geteuid() };
+        if !socket.process().is_some_and(|process| process.uid == own || process.uid == 0) {
+            let _ = socket.send(&Welcome::Denied.emit(), None);
+            return;
+        }
+        let _ = socket.send(&Welcome::Watching.emit(), None);
+        if let Some(descriptor) = self.watchers.admit(socket, what) {
+            let _ = self.watch(descriptor, token::WATCHER, libc::EPOLLRDHUP | libc::EPOLLOUT | libc::EPOLLET);
+            // The other threads look when they wake.
+            self.shared.iter().for_each(|shared| ring(&shared.bell));
+        }
     }
 
     fn take_guests(&mut self) {
@@ -757,7 +879,7 @@ impl<'a, S: Service> Worker<'a, S> {
         let direct = end.is_direct();
         let scratch = vec![0; end.engine().medium_maximum()];
         let process = guest.socket.process();
-        let state = CallerState { interface, process, window, direct, scratch, copied: vec![], over: false };
+        let state = CallerState { interface, process, window, direct, straight: false, scratch, copied: vec![], over: false };
         self.active.push(Box::new(Caller { end, socket: guest.socket, serial, state, busy: 0, wake_at: u64::MAX }));
     }
 

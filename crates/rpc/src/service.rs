@@ -32,6 +32,8 @@ pub struct Interface {
     pub name: &'static str,
     /// All of its procedures.
     pub procedures: &'static [Procedure],
+    /// The whole definition in the language, for tools that make arguments of words; may be empty.
+    pub text: &'static str,
 }
 
 /// An interface as a server tells it.

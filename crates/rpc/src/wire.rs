@@ -186,6 +186,10 @@ pub enum Purpose {
     Call,
     /// To be told what there is.
     List,
+    /// To be given the definition of the program, in its lowest version.
+    Describe,
+    /// To be told of calls: the lowest version says of which ([`crate::trace`]).
+    Watch,
 }
 
 /// Where an endpoint is, the tag by which the other side sends to it, and its active-message offer.
@@ -262,9 +266,11 @@ pub enum Welcome {
     },
     /// What was asked for follows: so many bytes.
     List {
-        /// Of XDR.
+        /// Of XDR; of text.
         bytes: u32,
     },
+    /// Records of calls follow.
+    Watching,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -314,6 +320,8 @@ impl Hello {
         let purpose = match purpose {
             0 => Purpose::Call,
             1 => Purpose::List,
+            2 => Purpose::Describe,
+            3 => Purpose::Watch,
             _ => return None,
         };
         let (lowest, highest) = unpair(words[3]);
@@ -339,6 +347,7 @@ impl Welcome {
             Self::Full => (4, 0),
             Self::Protocol { version } => (5, u64::from(version)),
             Self::List { bytes } => (6, u64::from(bytes)),
+            Self::Watching => (7, 0),
         };
         words[1] = pair(PROTOCOL, code);
         words[2] = value;
@@ -361,6 +370,7 @@ impl Welcome {
             4 => Self::Full,
             5 => Self::Protocol { version: value },
             6 => Self::List { bytes: value },
+            7 => Self::Watching,
             _ => return None,
         })
     }
@@ -384,6 +394,7 @@ mod tests {
             Welcome::Full,
             Welcome::Protocol { version: 1 },
             Welcome::List { bytes: 12 },
+            Welcome::Watching,
         ] {
             assert_eq!(Welcome::parse(&welcome.emit()), Some(welcome));
         }

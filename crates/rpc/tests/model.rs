@@ -261,4 +261,8 @@ fn servers_tell_what_they_have(make: Make<'_>) {
     let server = make("list", ServerOptions::default());
     let told = list(server.address(), &Options::default()).unwrap();
     assert_eq!(told, [Listed::from(&interface(1)), Listed::from(&interface(2))]);
+    let options = Options::default();
+    assert_eq!(describe(server.address(), &options, PROGRAM, 2).unwrap(), TEXT);
+    assert_eq!(describe(server.address(), &options, PROGRAM, 3).unwrap_err().kind(), Kind::Version);
+    assert_eq!(describe(server.address(), &options, 7, 1).unwrap_err().kind(), Kind::Version);
 }

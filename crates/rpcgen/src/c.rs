@@ -482,7 +482,8 @@ impl Writer<'_> {
         put!(self.source, "static const shunt_rpc_procedure {at}_procedures[] = {{\n{table}    {{0, NULL, NULL}},\n}};\n");
         put!(
             self.source,
-            "static const shunt_rpc_interface {at}_interface = {{{:#x}u, {}, \"{}\", {at}_procedures, {count}}};\n",
+            "static const char {at}_definition[] = {};\nstatic const shunt_rpc_interface {at}_interface = {{{:#x}u, {}, \"{}\", {at}_procedures, {count}, {at}_definition}};\n",
+            literal(&crate::write(self.file)),
             program.number,
             version.number,
             program.name
@@ -490,5 +491,20 @@ impl Writer<'_> {
         put!(self.source, "int {at}_serve(shunt_rpc_server *server, const {at}_functions *functions, void *state) {{");
         put!(self.source, "    {at}_table table;\n    table.functions = functions, table.state = state;");
         put!(self.source, "    return shunt_rpc_serve(server, &{at}_interface, 1, {at}_dispatch, &table);\n}}\n");
+    }
+}
+
+/// Text as an initialiser. C99 promises 4,095 bytes of a string and no more, so what is longer is numbers.
+fn literal(text: &str) -> String {
+    if text.len() > 4000 {
+        let numbers: Vec<String> = text.bytes().chain([0]).map(|byte| byte.to_string()).collect();
+        let lines: Vec<String> = numbers.chunks(32).map(|line| line.join(",")).collect();
+        return format!("{{\n{}}}", lines.join(",\n"));
+    }
+    let lines: Vec<String> = text.lines().map(|line| format!("\n    {:?}", format!("{line}\n"))).collect();
+    if lines.is_empty() {
+        "\"\"".into()
+    } else {
+        lines.concat()
     }
 }

@@ -17,11 +17,15 @@ pub mod model;
 mod names;
 mod parse;
 mod rust;
+#[cfg(feature = "json")]
+pub mod values;
+mod write;
 
 pub use c::{generate as c, C};
 pub use check::breaks;
 pub use parse::{parse, Error};
-pub use rust::generate as rust;
+pub use rust::{definition, generate as rust};
+pub use write::write;
 
 use std::path::Path;
 

@@ -41,7 +41,7 @@ fn kind_of(declaration: &Declaration) -> String {
 }
 
 /// As the language writes it.
-fn written(declaration: &Declaration) -> String {
+pub(crate) fn written(declaration: &Declaration) -> String {
     let base = match &declaration.base {
         Base::Void => "void",
         Base::Int => "int",
@@ -72,7 +72,8 @@ fn written(declaration: &Declaration) -> String {
 }
 
 /// A procedure as a line of the language.
-pub(crate) fn definition(procedure: &Procedure) -> String {
+#[must_use]
+pub fn definition(procedure: &Procedure) -> String {
     let parameter = |parameter: &Parameter| {
         let way = match parameter.way {
             Way::Value => "",
@@ -384,7 +385,7 @@ impl Writer<'_> {
             let (number, name, words) = (one.number, &one.name, definition(one));
             line!(self, "        ::shunt_rpc::Procedure {{ number: {number}, name: {name:?}, definition: {words:?} }},");
         }
-        line!(self, "    ],\n}};\n");
+        line!(self, "    ],\n    text: {:?},\n}};\n", crate::write(self.file));
         self.server(program, version);
         self.client(program, version);
     }

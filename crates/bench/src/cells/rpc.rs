@@ -145,7 +145,7 @@ struct Echo;
 
 impl Service for Echo {
     fn interfaces(&self) -> Vec<Interface> {
-        vec![Interface { program: PROGRAM, version: 1, name: "ECHO", procedures: &[] }]
+        vec![Interface { program: PROGRAM, version: 1, name: "ECHO", procedures: &[], text: "" }]
     }
 
     #[inline]

@@ -16,6 +16,9 @@ pub const SLEEP: u16 = 6;
 pub const COUNT: u16 = 7;
 pub const FILL: u16 = 8;
 
+/// What its tools are told.
+pub const TEXT: &str = "program TEST { version V { int ADD(int, int) = 1; } = 1; } = 0x20000042;";
+
 pub type Data = Bytes<{ 2 << 20 }>;
 
 /// One for each thread.
@@ -30,6 +33,7 @@ pub fn interface(version: u32) -> Interface {
         version,
         name: "TEST",
         procedures: &[Procedure { number: ADD, name: "ADD", definition: "int ADD(int, int)" }],
+        text: TEXT,
     }
 }
 

@@ -1,0 +1,102 @@
+//! `shunt rpc list`.
+use clap::ArgMatches;
+use serde::Serialize;
+use shunt_rpc::{look, names, Address, Listed, Seen};
+
+use crate::failure::Failure;
+use crate::inspect::processes;
+use crate::output::{print, print_json};
+
+#[derive(Serialize)]
+struct Server {
+    address: String,
+    pid: Option<u32>,
+    program: Option<String>,
+    user: Option<u32>,
+    /// Why it tells nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent: Option<String>,
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Serialize)]
+struct Interface {
+    name: String,
+    program: u32,
+    version: u32,
+    procedures: Vec<Procedure>,
+}
+
+#[derive(Serialize)]
+struct Procedure {
+    number: u32,
+    name: String,
+    definition: String,
+}
+
+impl Interface {
+    fn of(listed: Listed) -> Interface {
+        let procedures = listed.procedures.into_iter();
+        let procedures = procedures.map(|(number, name, definition)| Procedure { number, name, definition }).collect();
+        Interface { name: listed.name, program: listed.program, version: listed.version, procedures }
+    }
+}
+
+impl Server {
+    fn at(address: &Address) -> Server {
+        let address_text = address.to_string();
+        match look(address, &super::options()) {
+            Ok(Seen { process, interfaces }) => Server {
+                address: address_text,
+                pid: process.map(|process| process.pid),
+                program: process.and_then(|process| processes::program(process.pid)),
+                user: process.map(|process| process.uid),
+                silent: None,
+                interfaces: interfaces.into_iter().map(Interface::of).collect(),
+            },
+            Err(error) => {
+                let (pid, program, user) = (None, None, None);
+                Server { address: address_text, pid, program, user, silent: Some(error.to_string()), interfaces: vec![] }
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let process = match (self.pid, self.user) {
+            (Some(pid), Some(user)) => format!("  {}/{pid}, user {user}", self.program.as_deref().unwrap_or("?")),
+            _ => String::new(),
+        };
+        let mut text = match &self.silent {
+            Some(why) => format!("{}  tells nothing: {why}\n", self.address),
+            None => format!("{}{process}\n", self.address),
+        };
+        for Interface { name, program, version, procedures } in &self.interfaces {
+            text += &format!("    {name} ({program:#x}), version {version}\n");
+            procedures.iter().for_each(|procedure| text += &format!("        {}\n", procedure.definition));
+        }
+        text
+    }
+}
+
+/// Prints the servers.
+pub fn list(matches: &ArgMatches) -> Result<u8, Failure> {
+    let addresses = match matches.get_one::<String>("address") {
+        Some(address) => vec![super::address(address)?],
+        None => {
+            let names = names().map_err(|error| Failure::of_environment(format_args!("/proc/net/unix: {error}")))?;
+            names.iter().filter_map(|name| name.parse().ok()).collect()
+        }
+    };
+    let servers: Vec<Server> = addresses.iter().map(Server::at).collect();
+    if let (true, [Server { silent: Some(why), .. }]) = (matches.contains_id("address"), &servers[..]) {
+        return Err(Failure::of_environment(why));
+    }
+    if matches.get_flag("json") {
+        print_json(&servers)?;
+    } else if servers.is_empty() {
+        print("no servers\n")?;
+    } else {
+        print(&servers.iter().map(Server::text).collect::<String>())?;
+    }
+    Ok(0)
+}
