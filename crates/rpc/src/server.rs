@@ -221,7 +221,7 @@ struct Hall<'a> {
     tellings: HashMap<u64, Telling>,
 }
 
-/// Somebody who asked, and is being told.
+/// A tool that asked, and is being told.
 struct Telling {
     socket: Socket,
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a server tells whoever watches it: a record for each call, or how many calls of each procedure took how long.
+//! What a server tells the tool that watches it: a record for each call, or how many calls of each procedure took how long.
 //!
 //! Nothing of it happens while nobody watches: a server that is watched sends its calls the long way round, where they are timed.
 //! Only the server's own user and root may watch, on its host. A server never waits for a watcher: what finds no room is counted.
@@ -257,7 +257,7 @@ impl Watcher {
     }
 }
 
-/// Whoever watches a server.
+/// The tool that watches a server.
 #[derive(Default)]
 pub(crate) struct Watchers {
     wants: AtomicU32,

@@ -32,7 +32,7 @@ impl Port {
     /// A port over a connected stream: AF_UNIX or TCP, of the kernel's or accelerated. Both ends call this, when neither has bytes under
     /// way; the connection is the port's from then on, also if this fails.
     ///
-    /// Where both processes are on one host, in one network namespace, messages go by reference, whoever carries the connection
+    /// Where both processes are on one host, in one network namespace, messages go by reference, whatever carries the connection
     /// ([`Port::shares`]). Elsewhere every call works, too: all is copied through the connection, for [`shunt_region::Limit::Apart`].
     ///
     /// Waits for the peer.

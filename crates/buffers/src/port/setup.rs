@@ -40,7 +40,7 @@ pub(super) struct Foreign {
 pub(super) struct Descriptor(pub(super) i32);
 
 impl Descriptor {
-    /// Its number; it is somebody else's to close.
+    /// Its number; another owner closes it.
     pub(super) fn release(self) -> i32 {
         let fd = self.0;
         core::mem::forget(self);
