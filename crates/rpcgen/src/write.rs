@@ -4,7 +4,7 @@ use crate::model::*;
 use crate::rust::{definition, written};
 use std::fmt::Write as _;
 
-/// The text, which [`crate::parse`] reads as the same file: numbers in place of constants, no comments.
+/// The text, which [`crate::parse()`] reads as the same file: numbers in place of constants, no comments.
 #[must_use]
 pub fn write(file: &File) -> String {
     let mut text = String::new();
