@@ -19,6 +19,11 @@
 //! scripts/conformance cpython/test_socket redis
 //! scripts/conformance --document      docs/reference/CONFORMANCE.md anew
 //! ```
+//!
+//! ```
+//! use shunt_conformance::pattern::matches;
+//! assert!(matches("*VSOCK*", "test.test_socket.BasicVSOCKTest.testFamily"));
+//! ```
 
 pub mod compare;
 pub mod document;

@@ -7,6 +7,12 @@
 //! datagram     UDP sockets, and what all inboxes have in common            local: the same for AF_UNIX
 //! ```
 //!
+//! ```
+//! use shunt_inbox::datagram;
+//! // A number of which nothing is known is the kernel's alone.
+//! assert!(!datagram::is(903));
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.

@@ -6,6 +6,16 @@
 //! ```text
 //! epoll        sets of descriptors          poll, select: one call          fast_path: where one stream has bytes
 //! ```
+//!
+//! ```
+//! use shunt_poll::select::Sets;
+//! let mut reads = [0b1000u64; 16];
+//! let mut sets = Sets::new([reads.as_mut_ptr(), core::ptr::null_mut(), core::ptr::null_mut()]);
+//! // SAFETY: a set of FD_SETSIZE bits.
+//! assert!(unsafe { sets.read(4) });
+//! // No descriptor in it is a stream of ours: the call is the kernel's.
+//! assert!(!sets.concern_us());
+//! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

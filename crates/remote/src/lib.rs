@@ -12,6 +12,12 @@
 //! The keeper alone holds the far ends of companions, so its death is a hang-up for every program, and nothing waits for ever.
 //! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
 //!
+//! ```
+//! // What start-up puts into the list of carriers. A process without streams to other hosts drives none.
+//! let carrier = &shunt_remote::OTHER_HOSTS;
+//! assert!(!(carrier.is_driving)());
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.

@@ -12,6 +12,12 @@
 //! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
 //!
+//! ```
+//! use shunt_rendezvous::carriers;
+//! // Before start-up has filled the list in, each address that is not of this host is the kernel's.
+//! assert_eq!(carriers::all().count(), 0);
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.

@@ -9,6 +9,13 @@
 //! table < link < stream < inbox, rendezvous < poll < remote < handover < sockets
 //! ```
 //!
+//! ```
+//! use shunt_sockets::descriptor;
+//! // FIONBIO changes the open file that others share; FIONREAD only asks.
+//! assert!(descriptor::changes(0x5421));
+//! assert!(!descriptor::changes(0x541B));
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.

@@ -29,6 +29,13 @@
 //! are in a [section](shunt_sys::section)). What lies in the station's memory is written by processes of one owner; what
 //! comes from the network is judged before it is used, and counted when it is dropped.
 //!
+//! ```
+//! use shunt_station::paths;
+//! // Tools tell which way the bytes of a stream go by the words that the station keeps of it.
+//! assert_eq!(paths::word(paths::FAST), "fast");
+//! assert_eq!(paths::word(paths::TCP), "tcp");
+//! ```
+//!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 

@@ -14,6 +14,13 @@
 //! urgent       the marked byte (mark: where it is)
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
 //! ```
+//!
+//! ```
+//! use shunt_stream::life::{Event, TABLE};
+//! // What a reset by the peer leaves for the calls that follow, and the function of the kernel's that says so.
+//! let row = &TABLE[Event::PeerReset as usize];
+//! assert_eq!((row.event, row.because), (Event::PeerReset, "tcp_reset: ECONNRESET"));
+//! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
