@@ -5,6 +5,7 @@
 # make test-unit, test-differential, test-programs, test-hosts, test-hot-path, test-doc  parts of it by themselves
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
+# make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
@@ -21,7 +22,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
@@ -72,6 +73,11 @@ test-hot-path:
 
 test-doc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --target-dir target
+
+test-openshmem:
+	scripts/prepare openshmem
+	scripts/build
+	scripts/openshmem-programs
 
 # Licences and sources of what is linked; needs cargo-deny (cargo install --locked cargo-deny).
 deny:
