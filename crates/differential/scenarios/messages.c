@@ -16,15 +16,15 @@
 
 static unsigned char bytes[1 << 18];
 
-/* Takes all notifications and joins their ranges, since Linux may join them or not. */
-static void say_completions(const char *label, int fd, unsigned expected)
+/* Takes all notifications and joins their ranges to one from *first to *next, since Linux may join them or not. */
+static bool join_completions(const char *label, int fd, unsigned expected, unsigned *first, unsigned *next)
 {
-    unsigned first = 0, next = 0, notifications = 0;
-    while (notifications == 0 || next - first < expected) {
+    unsigned notifications = 0;
+    while (notifications == 0 || *next - *first < expected) {
         struct pollfd entry = {.fd = fd};
         if (poll(&entry, 1, 5000) != 1 || !(entry.revents & POLLERR)) {
             say("%s: no POLLERR", label);
-            return;
+            return false;
         }
         char control[256];
         struct msghdr header = {.msg_control = control, .msg_controllen = sizeof control};
@@ -32,22 +32,29 @@ static void say_completions(const char *label, int fd, unsigned expected)
         struct cmsghdr *message = CMSG_FIRSTHDR(&header);
         if (got != 0 || message == NULL) {
             say("%s: recvmsg %ld", label, got);
-            return;
+            return false;
         }
         struct sock_extended_err error;
         memcpy(&error, CMSG_DATA(message), sizeof error);
         if (notifications++ == 0) {
             say("%s: level %d type %d length %zu errno %u origin %u code %u flags %x name %u", label, message->cmsg_level, message->cmsg_type,
                 (size_t)message->cmsg_len, error.ee_errno, error.ee_origin, error.ee_code, header.msg_flags, header.msg_namelen);
-            first = next = error.ee_info;
+            *first = *next = error.ee_info;
         }
-        if (error.ee_info != next)
-            say("%s: %u does not follow %u", label, error.ee_info, next);
-        next = error.ee_data + 1;
+        if (error.ee_info != *next)
+            say("%s: %u does not follow %u", label, error.ee_info, *next);
+        *next = error.ee_data + 1;
     }
-    say("%s: %u to %u", label, first, next - 1);
     R(recvmsg(fd, &(struct msghdr){0}, MSG_ERRQUEUE));
     show_poll("empty", fd, 0);
+    return true;
+}
+
+static void say_completions(const char *label, int fd, unsigned expected)
+{
+    unsigned first = 0, next = 0;
+    if (join_completions(label, fd, expected, &first, &next))
+        say("%s: %u to %u", label, first, next - 1);
 }
 
 DUET(zero_copy_completions, "SO_ZEROCOPY and MSG_ZEROCOPY: each send is told complete on the error queue")
@@ -129,6 +136,65 @@ DUET(zero_copy_recv, "recv with MSG_ERRQUEUE takes a completion as well")
     far("recv 1 1000 WAITALL");
     milliseconds(20);
     R(recv(fd, bytes, 100, MSG_ERRQUEUE));
+}
+
+DUET(zero_copy_turned_off, "the error queue outlives SO_ZEROCOPY, and so do its numbers")
+{
+    int fd = connected(), epoll = MUST(epoll_create1(0));
+    R(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+    R(send(fd, bytes, 1000, MSG_ZEROCOPY));
+    far("recv 1 1000 WAITALL");
+    await(fd, POLLERR);
+    R(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){0}, sizeof(int)));
+    show_poll("turned off", fd, POLLIN | POLLOUT);
+    MUST(epoll_adding(epoll, fd, EPOLLET, 7));
+    show_epoll("turned off", epoll, 0);
+    R(send(fd, bytes, 1000, MSG_ZEROCOPY));
+    far("recv 1 1000 WAITALL");
+    far("send 1 10");
+    await(fd, POLLIN);
+    show_poll("bytes, too", fd, POLLIN | POLLOUT);
+    R(recv(fd, bytes, 100, 0));
+    say_completions("one", fd, 1);
+    R(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+    show_poll("turned on", fd, POLLOUT);
+    R(send(fd, bytes, 1000, MSG_ZEROCOPY));
+    far("recv 1 1000 WAITALL");
+    say_completions("next", fd, 1);
+}
+
+DUET(zero_copy_short, "sends that come out short are complete, each once; those that move nothing have no number")
+{
+    int fd = connected();
+    R(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+    /* More than any buffer takes, and fewer pages than RLIMIT_MEMLOCK lets Linux pin. */
+    size_t length = 7 << 20, sent = 0;
+    unsigned char *large = malloc(length);
+    fill(large, length, 1, 0);
+    unsigned sends = 0, partial = 0;
+    for (int refused = 0; refused < 8 && sent < length;) {
+        ssize_t got = send(fd, large + sent, length - sent, MSG_ZEROCOPY | MSG_DONTWAIT);
+        if (got == -1) {
+            if (refused++ == 0)
+                say("refused: %s", error_name(errno));
+            milliseconds(10);
+            continue;
+        }
+        partial += (size_t)got < length - sent;
+        sent += (size_t)got;
+        sends++;
+    }
+    say("short: %s, all sent: %s", partial > 0 ? "yes" : "no", sent == length ? "yes" : "no");
+    const char *answer = far_quiet("recvall 1 %zu 1", sent);
+    say("far has %s", (size_t)atol(answer) == sent ? "all of it" : answer);
+    unsigned first = 0, next = 0, last = 0;
+    if (join_completions("short", fd, sends, &first, &next))
+        say("from %u, %s", first, next - first == sends ? "one for each send" : "not one for each send");
+    R(send(fd, bytes, 1000, MSG_ZEROCOPY));
+    far("recv 1 1000 WAITALL");
+    if (join_completions("next", fd, 1, &last, &next))
+        say("the next is number %s", last == sends ? "one more" : "another");
+    free(large);
 }
 
 static long long now_ns(void)

@@ -21,7 +21,7 @@ pub fn completed(socket: &Socket) {
 
 /// Whether something waits in the queue (POLLERR).
 pub fn pending(socket: &Socket) -> bool {
-    socket.has(flag::ZERO_COPY)
+    socket.has(flag::ERROR_QUEUE)
         && socket.connected.zero_copies.load(Ordering::Acquire) != socket.connected.zero_copies_reported.load(Ordering::Relaxed)
 }
 

@@ -31,7 +31,7 @@ pub fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
         }
         libc::SO_ZEROCOPY => {
             if integer(bytes) != 0 {
-                socket.set(flag::ZERO_COPY);
+                socket.set(flag::ZERO_COPY | flag::ERROR_QUEUE);
             } else {
                 socket.clear(flag::ZERO_COPY);
             }

@@ -96,6 +96,8 @@ pub const DISOWNED: u32 = 1 << 16;
 pub const RELAY_TIMED_OUT: u32 = 1 << 17;
 /// Connected through the rendezvous, and by what was last known not accepted: its server may refuse it without a word.
 pub const UNACCEPTED: u32 = 1 << 18;
+/// SO_ZEROCOPY is or was set: completions may wait in the error queue, which outlives the option.
+pub const ERROR_QUEUE: u32 = 1 << 19;
 
 /// The program bound an address.
 pub const BOUND: Descriptor = Descriptor(1 << 0);

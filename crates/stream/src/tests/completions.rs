@@ -2,8 +2,14 @@
 
 use super::*;
 use crate::error_queue;
-use crate::socket::flag;
+use crate::options::effects;
+use crate::socket::Socket;
+use shunt_sys::libc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+fn zero_copy(socket: &Socket, value: i32) {
+    effects::apply(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &value.to_ne_bytes());
+}
 
 /// What is told of so far, in the order of numbers.
 fn ranges(mut told: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
@@ -14,7 +20,7 @@ fn ranges(mut told: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
 #[test]
 fn numbers_that_follow_each_other_are_told_at_once() {
     let Pair { near, .. } = &Pair::new();
-    near.socket.set(flag::ZERO_COPY);
+    zero_copy(near.socket, 1);
     assert!(!error_queue::pending(near.socket));
     (0..3).for_each(|_| error_queue::completed(near.socket));
     assert!(error_queue::pending(near.socket));
@@ -27,9 +33,21 @@ fn numbers_that_follow_each_other_are_told_at_once() {
 }
 
 #[test]
+fn the_queue_outlives_the_option() {
+    let Pair { near, .. } = &Pair::new();
+    zero_copy(near.socket, 1);
+    error_queue::completed(near.socket);
+    zero_copy(near.socket, 0);
+    assert!(error_queue::pending(near.socket));
+    let told = error_queue::take(near.socket).expect("a notification");
+    assert_eq!((told.ee_info, told.ee_data), (0, 0));
+    assert!(!error_queue::pending(near.socket));
+}
+
+#[test]
 fn numbers_wrap() {
     let Pair { near, .. } = &Pair::new();
-    near.socket.set(flag::ZERO_COPY);
+    zero_copy(near.socket, 1);
     near.socket.connected.zero_copies.store(u32::MAX, Ordering::Relaxed);
     near.socket.connected.zero_copies_reported.store(u32::MAX, Ordering::Relaxed);
     (0..2).for_each(|_| error_queue::completed(near.socket));
@@ -41,7 +59,7 @@ fn numbers_wrap() {
 fn threads_that_take_at_once_get_different_numbers() {
     const SENDS: u32 = 3_000_000;
     let Pair { near, .. } = &Pair::new();
-    near.socket.set(flag::ZERO_COPY);
+    zero_copy(near.socket, 1);
     let done = AtomicBool::new(false);
     let taker = || {
         let mut told = Vec::new();

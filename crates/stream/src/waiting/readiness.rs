@@ -305,7 +305,7 @@ pub fn is_plain(socket: &Socket) -> bool {
         | flag::HUNG_UP
         | flag::SHUT_RD
         | flag::SLOW_RECEIVE
-        | flag::ZERO_COPY
+        | flag::ERROR_QUEUE
         | flag::REMOTE
         | flag::FAR
         | flag::UNACCEPTED;
