@@ -86,35 +86,6 @@ struct Core {
     seen: u64,
 }
 
-/// How one call goes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct How<'a> {
-    /// How long it may take; `None`: as the client's options say.
-    pub deadline: Option<Duration>,
-    /// Buffers that the arguments name.
-    pub lent: &'a [Lent],
-}
-
-/// A buffer that a call's arguments name.
-#[derive(Clone, Copy, Debug)]
-pub struct Lent {
-    number: u32,
-    piece: Piece,
-    /// The server reads what is in it.
-    pub to_server: bool,
-    /// The server writes to it.
-    pub from_server: bool,
-}
-
-/// CLOCK_MONOTONIC, in nanoseconds: what both sides of a call on one host have.
-pub(crate) fn now() -> u64 {
-    // SAFETY: plain data.
-    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
-    // SAFETY: room for one.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// Forks of this process so far: a child has its parent's number plus one, and none of its parent's ends.
 mod forks {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -1127,20 +1098,6 @@ impl<R> Drop for Pending<'_, R> {
     }
 }
 
-/// Numbers that lie in a window as this machine has them: what is passed by reference is not translated.
-///
-/// # Safety
-/// Any bytes are a value, and it has no padding.
-pub unsafe trait Scalar: Copy + Default + Send + 'static {}
-
-macro_rules! scalar {
-    ($($type:ty)*) => {$(
-        // SAFETY: a number.
-        unsafe impl Scalar for $type {}
-    )*};
-}
-scalar!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
-
 /// Memory of a client's window. Its server can write there whenever it likes, so there is no slice of it: elements are read and
 /// written one by one, or copied.
 pub struct Buffer<'c, T: Scalar> {
@@ -1180,7 +1137,7 @@ impl<T: Scalar> Buffer<'_, T> {
         if core.calls.pieces.holders(self.number) > 1 {
             return Err(core.fail(Kind::Busy, Side::Caller, Ran::No, "the buffer is lent to a call that has not ended"));
         }
-        Ok(Lent { number: self.number, piece: self.piece, to_server, from_server })
+        Ok(Lent { number: self.number, piece: self.piece, form: T::FORM, to_server, from_server })
     }
 
     /// Offset and bytes, as arguments have them.
@@ -1192,120 +1149,13 @@ impl<T: Scalar> Buffer<'_, T> {
     /// How arguments name it.
     #[must_use]
     pub fn reference(&self) -> Reference<T> {
-        Reference { piece: self.piece, elements: PhantomData }
+        Reference::to(self.piece)
     }
 }
 
 impl<T: Scalar> Drop for Buffer<'_, T> {
     fn drop(&mut self) {
         self.client.core().calls.pieces.release(self.number);
-    }
-}
-
-/// A buffer's name in arguments: two units, offset and bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference<T> {
-    pub(crate) piece: Piece,
-    elements: PhantomData<T>,
-}
-
-impl<T: Scalar> Xdr for Reference<T> {
-    const LEAST: usize = 8;
-    const MOST: usize = 8;
-    #[inline]
-    fn encode(&self, to: &mut Encoder<'_>) {
-        to.unsigned(self.piece.offset);
-        to.unsigned(self.piece.length);
-    }
-    #[inline]
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, crate::xdr::Error> {
-        let piece = Piece { offset: from.unsigned()?, length: from.unsigned()? };
-        Ok(Self { piece, elements: PhantomData })
-    }
-}
-
-/// Elements that another process may write at the same time.
-pub struct Shared<'a, T: Scalar> {
-    at: *mut T,
-    count: usize,
-    life: PhantomData<&'a mut T>,
-}
-
-impl<T: Scalar> Shared<'_, T> {
-    /// # Safety
-    /// `count` elements lie at `at`, aligned and mapped for reading and writing, as long as the value lives.
-    pub(crate) unsafe fn new(at: *mut T, count: usize) -> Self {
-        Self { at, count, life: PhantomData }
-    }
-
-    /// Elements.
-    #[must_use]
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// An element, as it is now.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[must_use]
-    #[inline]
-    pub fn get(&self, index: usize) -> T {
-        assert!(index < self.count, "element {index} of {}", self.count);
-        // SAFETY: within the elements.
-        unsafe { self.at.add(index).read_volatile() }
-    }
-
-    /// Writes an element.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[inline]
-    pub fn set(&mut self, index: usize, value: T) {
-        assert!(index < self.count, "element {index} of {}", self.count);
-        // SAFETY: within the elements.
-        unsafe { self.at.add(index).write_volatile(value) }
-    }
-
-    /// A private copy of all of them.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<T> {
-        let mut copy = vec![T::default(); self.count];
-        self.copy_to(&mut copy);
-        copy
-    }
-
-    /// Copies the first of them, as many as `into` has.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    pub fn copy_to(&self, into: &mut [T]) {
-        assert!(into.len() <= self.count);
-        // SAFETY: within the elements; any bytes are a value.
-        unsafe { std::ptr::copy_nonoverlapping(self.at, into.as_mut_ptr(), into.len()) }
-    }
-
-    /// Overwrites the first of them.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    pub fn copy_from(&mut self, from: &[T]) {
-        assert!(from.len() <= self.count);
-        // SAFETY: within the elements.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at, from.len()) }
-    }
-
-    /// Where they lie, for code that knows what it does: another process may write there.
-    #[must_use]
-    pub fn as_ptr(&mut self) -> *mut T {
-        self.at
     }
 }
 

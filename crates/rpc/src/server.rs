@@ -5,7 +5,7 @@
 
 use crate::address::Address;
 use crate::calls::one_line;
-use crate::client::now;
+use crate::clock::now;
 use crate::device::{End, PEER};
 use crate::error::Fault;
 use crate::rendezvous::{Listener, Process, Socket};
@@ -346,8 +346,8 @@ impl<S: Service> Serving<'_, '_, S> {
         let arguments = Decoder::new(&arguments[..arguments.len() - half]);
         let CallerState { window, scratch, process, interface, .. } = &mut *self.caller;
         let interface = &self.interfaces[*interface];
-        let context = Context { interface, caller: *process, window, name: head.name, deadline: None };
-        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line };
+        let context = Context { interface, caller: *process, window, name: head.name, deadline: None, claim: None };
+        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line, grows: 0 };
         let mut answering = Answering { replier: Some(replier), name: head.name };
         let result = self.service.call(&context, head.code, arguments, &mut answer);
         let Some(replier) = answering.replier.take() else { return };
@@ -407,8 +407,8 @@ impl<S: Service> Serving<'_, '_, S> {
                 return (status::BAD_ARGUMENTS, 0);
             }
         };
-        let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline };
-        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line };
+        let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline, claim: None };
+        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line, grows: 0 };
         let service = &mut *self.service;
         let result =
             catch_unwind(AssertUnwindSafe(|| service.call(&context, call.head.code, Decoder::new(arguments), &mut answer)));
