@@ -81,7 +81,9 @@ impl FromStr for Address {
         for (prefix, transport) in [("sunrpc+tcp://", Transport::Tcp), ("sunrpc+udp://", Transport::Udp)] {
             if let Some(place) = text.strip_prefix(prefix) {
                 let place = Place::parse(transport, place);
-                return place.map(Self::SunRpc).ok_or(AddressError("sunrpc+tcp://HOST[:PORT] or sunrpc+udp://HOST[:PORT] is wanted"));
+                return place
+                    .map(Self::SunRpc)
+                    .ok_or(AddressError("sunrpc+tcp://HOST[:PORT] or sunrpc+udp://HOST[:PORT] is wanted"));
             }
         }
         if let Some(place) = text.strip_prefix("udp:") {
@@ -149,7 +151,8 @@ mod tests {
         let Ok(Address::SunRpc(place)) = "sunrpc+udp://[::1]:9".parse() else { panic!("an address") };
         assert_eq!(place, Place { transport: Transport::Udp, host: "::1".into(), port: Some(9) });
         let long = "x".repeat(81);
-        let broken = ["sunrpc+tcp://", "sunrpc+tcp://a:", "sunrpc+udp://a:70000", "sunrpc+tcp://[::1", "sunrpc+x://a", "sunrpc+tcp://a/b"];
+        let broken =
+            ["sunrpc+tcp://", "sunrpc+tcp://a:", "sunrpc+udp://a:70000", "sunrpc+tcp://[::1", "sunrpc+x://a", "sunrpc+tcp://a/b"];
         for text in ["", "shm:", "a b", "tcp:x:1", "udp:x", "udp::1", "udp:x:70000", &long].into_iter().chain(broken) {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

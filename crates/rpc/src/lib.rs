@@ -32,7 +32,7 @@ mod rendezvous;
 mod server;
 mod service;
 pub mod trace;
-mod value;
+pub(crate) mod value;
 mod window;
 pub mod wire;
 pub mod xdr;

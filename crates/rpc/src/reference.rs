@@ -166,4 +166,3 @@ impl<T: Scalar> Shared<'_, T> {
         self.at
     }
 }
-
