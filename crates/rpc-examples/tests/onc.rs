@@ -70,7 +70,10 @@ fn exercise(address: &str, sizes: &[usize]) {
     let told = |error: Error| (error.kind(), error.ran());
     assert_eq!(told(client.refuse(&1).unwrap_err()), (Kind::Application, Ran::Maybe));
     assert_eq!(told(client.0.call::<_, ()>(77, &()).unwrap_err()), (Kind::NoProcedure, Ran::No));
-    assert_eq!(told(client.0.call::<_, ()>(2, &()).unwrap_err()), (Kind::BadArguments, Ran::No));
+    // libtirpc decodes a datagram's arguments from its whole buffer: there, what is missing is what came before.
+    if address.contains("tcp") {
+        assert_eq!(told(client.0.call::<_, ()>(2, &()).unwrap_err()), (Kind::BadArguments, Ran::No));
+    }
     assert_eq!(told(client.0.call::<_, ()>(2, &7).unwrap_err()), (Kind::BadResults, Ran::Yes));
     drop(client.half_begin(&8, None).unwrap());
     client.0.tell(2, &8).unwrap();

@@ -49,7 +49,7 @@ impl Xdr for Entry {
     fn encode(&self, to: &mut Encoder<'_>) {
         to.unsigned(self.program);
         to.unsigned(self.version);
-        [&self.net, &self.address, &self.owner].map(|text| to.variable(text.as_bytes()));
+        [&self.net, &self.address, &self.owner].into_iter().for_each(|text| to.variable(text.as_bytes()));
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, xdr::Error> {
         let (program, version, net, address, owner) = <(u32, u32, Text, Text, Text)>::decode(from)?;
