@@ -355,7 +355,8 @@ mod tests {
                 _ => Outcome::Denied(low),
             };
             let reply = Reply { xid, outcome };
-            prop_assert_eq!(Reply::parse(&reply.to_bytes()), Some(reply));
+            let bytes = reply.to_bytes();
+            prop_assert_eq!(Reply::parse(&bytes), Some(reply));
         }
 
         #[test]
