@@ -14,7 +14,11 @@ use crate::failure::Failure;
 /// The commands.
 pub fn command() -> Command {
     let json = || Arg::new("json").long("json").help("Print JSON").action(ArgAction::SetTrue);
-    let address = || Arg::new("address").value_name("ADDRESS").help("NAME, shm:NAME or udp:HOST:PORT");
+    let address = || {
+        Arg::new("address")
+            .value_name("ADDRESS")
+            .help("NAME, shm:NAME, udp:HOST:PORT, sunrpc+tcp://HOST[:PORT] or sunrpc+udp://HOST[:PORT]")
+    };
     Command::new("rpc")
         .about("Look at servers of shunt's remote procedure calls, call them, and watch their calls")
         .subcommand_required(true)

@@ -56,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     ("rpc_records", rpc::records),
     ("rpc_values", rpc::values),
     ("rpc_definitions", rpc::definitions),
+    ("rpc_onc", rpc::onc),
     ("regions", regions::run),
 ];
 

@@ -1,5 +1,7 @@
 //! Calls: what the other side of a binding says, values that it encoded, and definitions that a user wrote.
 
+use shunt_rpc::onc::message::{Call, Reply};
+use shunt_rpc::onc::record::Reader;
 use shunt_rpc::wire::{judge, Hello, Welcome, RECORD_BYTES};
 use shunt_rpc::xdr::{from_bytes, to_bytes};
 use shunt_rpc_examples::torture::Everything;
@@ -42,5 +44,37 @@ pub fn definitions(data: &[u8]) {
             assert!(shunt_rpcgen::breaks(&file, &file).is_empty());
         }
         Err(error) => assert!(error.line >= 1 && error.line <= text.lines().count() + 1),
+    }
+}
+
+/// A stream of SunRPC, as a server and as a caller read it: records are bounded, and the same wherever the bytes are split; what is
+/// a reply is no call.
+pub fn onc(data: &[u8]) {
+    const MOST: usize = 4096;
+    let Some((&cut, stream)) = data.split_first() else { return };
+    let read = |parts: &[&[u8]]| {
+        let (mut reader, mut records) = (Reader::new(MOST), vec![]);
+        for part in parts {
+            let mut rest = *part;
+            loop {
+                match reader.take(&mut rest) {
+                    Ok(Some(record)) => records.push(record),
+                    Ok(None) => break,
+                    Err(broken) => return (records, Some(broken)),
+                }
+            }
+            assert!(reader.held() <= MOST);
+        }
+        (records, None)
+    };
+    let (head, tail) = stream.split_at(usize::from(cut).min(stream.len()));
+    let whole = read(&[stream]);
+    assert_eq!(read(&[head, tail]), whole);
+    for record in whole.0.iter().map(Vec::as_slice).chain([stream]) {
+        let call = Call::parse(record);
+        if let Some(reply) = Reply::parse(record) {
+            assert!(call.is_err());
+            assert_eq!(Reply::parse(&reply.to_bytes()).map(|again| again.xid), Some(reply.xid));
+        }
     }
 }

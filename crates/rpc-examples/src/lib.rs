@@ -1,4 +1,4 @@
-//! What `shunt-rpcgen` makes of two definitions, in modules of their own.
+//! What `shunt-rpcgen` makes of the definitions, in modules of their own.
 
 /// `examples/log.x`.
 pub mod log {
@@ -8,4 +8,9 @@ pub mod log {
 /// `tests/torture.x`: all of the language that rpcgen takes, too.
 pub mod torture {
     include!(concat!(env!("OUT_DIR"), "/torture.rs"));
+}
+
+/// `tests/onc.x`: what is spoken with strangers.
+pub mod onc {
+    include!(concat!(env!("OUT_DIR"), "/onc.rs"));
 }

@@ -3,13 +3,36 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// `NAME` or `shm:NAME`: a server of this host, by its name; `udp:HOST:PORT`: a server that listens there.
+/// `NAME` or `shm:NAME`: a server of this host, by its name; `udp:HOST:PORT`: a server that listens there; `sunrpc+tcp://HOST[:PORT]` or
+/// `sunrpc+udp://HOST[:PORT]`: one that speaks SunRPC.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// Shared memory; the name is that of an abstract socket.
     Memory(String),
     /// UDP frames; the host and port are those of the TCP listener that binds callers.
     Udp(String),
+    /// SunRPC, RFC 5531: other implementations' servers and callers, and ours.
+    SunRpc(Place),
+}
+
+/// By what messages of SunRPC go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Records in a stream.
+    Tcp,
+    /// A datagram for each message.
+    Udp,
+}
+
+/// Where a server of SunRPC is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// By what.
+    pub transport: Transport,
+    /// A name, or a number; of IPv6 without brackets.
+    pub host: String,
+    /// `None`: rpcbind of that host knows it.
+    pub port: Option<u16>,
 }
 
 /// Why words are no address.
@@ -27,10 +50,42 @@ impl std::error::Error for AddressError {}
 /// Bytes of a name at most: an abstract socket's has 107 with ours before it.
 const LONGEST: usize = 80;
 
+impl Place {
+    fn parse(transport: Transport, text: &str) -> Option<Self> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, behind) = rest.split_once(']')?;
+                (host, if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) })
+            }
+            None => match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:%".contains(&byte);
+        if host.is_empty() || !host.bytes().all(allowed) {
+            return None;
+        }
+        let port = match port {
+            Some(port) => Some(port.parse().ok()?),
+            None => None,
+        };
+        Some(Self { transport, host: host.to_string(), port })
+    }
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        for (prefix, transport) in [("sunrpc+tcp://", Transport::Tcp), ("sunrpc+udp://", Transport::Udp)] {
+            if let Some(place) = text.strip_prefix(prefix) {
+                let place = Place::parse(transport, place);
+                return place
+                    .map(Self::SunRpc)
+                    .ok_or(AddressError("sunrpc+tcp://HOST[:PORT] or sunrpc+udp://HOST[:PORT] is wanted"));
+            }
+        }
         if let Some(place) = text.strip_prefix("udp:") {
             let (host, port) = place.rsplit_once(':').ok_or(AddressError("udp:HOST:PORT is wanted"))?;
             if host.is_empty() || port.parse::<u16>().is_err() {
@@ -40,7 +95,7 @@ impl FromStr for Address {
         }
         let name = text.strip_prefix("shm:").unwrap_or(text);
         if name.contains(':') {
-            return Err(AddressError("the devices are shm and udp"));
+            return Err(AddressError("the devices are shm, udp, sunrpc+tcp and sunrpc+udp"));
         }
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
         if name.is_empty() || name.len() > LONGEST || !name.bytes().all(allowed) {
@@ -50,11 +105,33 @@ impl FromStr for Address {
     }
 }
 
+impl fmt::Display for Transport {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { transport, host, port } = self;
+        if host.contains(':') {
+            write!(to, "sunrpc+{transport}://[{host}]")?;
+        } else {
+            write!(to, "sunrpc+{transport}://{host}")?;
+        }
+        port.map_or(Ok(()), |port| write!(to, ":{port}"))
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(name) => write!(to, "shm:{name}"),
             Self::Udp(place) => write!(to, "udp:{place}"),
+            Self::SunRpc(place) => place.fmt(to),
         }
     }
 }
@@ -68,8 +145,15 @@ mod tests {
         for (text, said) in [("log", "shm:log"), ("shm:a.b/c", "shm:a.b/c"), ("udp:[::1]:7", "udp:[::1]:7")] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), said);
         }
+        for text in ["sunrpc+tcp://here", "sunrpc+udp://127.0.0.1:7", "sunrpc+tcp://[::1]:111", "sunrpc+tcp://[::1]"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        let Ok(Address::SunRpc(place)) = "sunrpc+udp://[::1]:9".parse() else { panic!("an address") };
+        assert_eq!(place, Place { transport: Transport::Udp, host: "::1".into(), port: Some(9) });
         let long = "x".repeat(81);
-        for text in ["", "shm:", "a b", "tcp:x:1", "udp:x", "udp::1", "udp:x:70000", &long] {
+        let broken =
+            ["sunrpc+tcp://", "sunrpc+tcp://a:", "sunrpc+udp://a:70000", "sunrpc+tcp://[::1", "sunrpc+x://a", "sunrpc+tcp://a/b"];
+        for text in ["", "shm:", "a b", "tcp:x:1", "udp:x", "udp::1", "udp:x:70000", &long].into_iter().chain(broken) {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

@@ -2,10 +2,14 @@
 
 use crate::address::Address;
 use crate::calls::{one_line, Calls, State, Words};
+use crate::clock::now;
 use crate::device::{End, PEER};
 use crate::error::{Error, Fault, Kind, Ran, Side};
+use crate::onc::caller::{Caller, Manner};
+use crate::onc::Claim;
+use crate::reference::{How, Lent, Reference, Scalar, Shared};
 use crate::rendezvous::{Process, Socket};
-use crate::window::Window;
+use crate::window::{Pieces, Window};
 use crate::wire::{flag, handler, status, Card, Head, Hello, Name, Piece, Purpose, Welcome, LINE, PROTOCOL, RECORD_BYTES};
 use crate::xdr::{Decoder, Encoder, Xdr};
 use shunt_am::{Get, Refused, Store};
@@ -44,6 +48,10 @@ pub struct Options {
     pub spin: Duration,
     /// The user that the server must run as; `None`: this one, or root. Of no meaning between hosts.
     pub server_user: Option<u32>,
+    /// What a server by SunRPC is told of the caller: AUTH_SYS, a claim. `None`, as at first: nothing, AUTH_NONE.
+    pub claim: Option<Claim>,
+    /// Bytes of an answer by SunRPC at most. 16 MiB at first.
+    pub record: usize,
 }
 
 impl Default for Options {
@@ -55,17 +63,27 @@ impl Default for Options {
             deadline: None,
             spin: Duration::from_micros(50),
             server_user: None,
+            claim: None,
+            record: 16 << 20,
         }
     }
 }
 
 /// A caller.
 pub struct Client {
-    core: RefCell<Core>,
+    core: RefCell<Route>,
     address: Address,
     program: u32,
     versions: RangeInclusive<u32>,
     options: Options,
+}
+
+/// The way to the server.
+enum Route {
+    /// Over active messages.
+    Own(Box<Core>),
+    /// By SunRPC.
+    Onc(Box<Caller>),
 }
 
 struct Core {
@@ -86,37 +104,8 @@ struct Core {
     seen: u64,
 }
 
-/// How one call goes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct How<'a> {
-    /// How long it may take; `None`: as the client's options say.
-    pub deadline: Option<Duration>,
-    /// Buffers that the arguments name.
-    pub lent: &'a [Lent],
-}
-
-/// A buffer that a call's arguments name.
-#[derive(Clone, Copy, Debug)]
-pub struct Lent {
-    number: u32,
-    piece: Piece,
-    /// The server reads what is in it.
-    pub to_server: bool,
-    /// The server writes to it.
-    pub from_server: bool,
-}
-
-/// CLOCK_MONOTONIC, in nanoseconds: what both sides of a call on one host have.
-pub(crate) fn now() -> u64 {
-    // SAFETY: plain data.
-    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
-    // SAFETY: room for one.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// Forks of this process so far: a child has its parent's number plus one, and none of its parent's ends.
-mod forks {
+pub(crate) mod forks {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::sync::Once;
 
@@ -871,6 +860,58 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Sends a call of which the caller does not want to hear any more.
+    #[inline(always)]
+    fn tell<A: Xdr>(&mut self, procedure: u16, arguments: &A) -> Result<(), Error> {
+        let name = self.begin::<A, ()>(procedure, arguments, &How::default(), flag::ONE_WAY)?;
+        let place = &mut self.calls.slots[usize::from(name.slot)];
+        if place.count == 0 {
+            self.calls.give_back(name.slot);
+        } else if place.state == State::Waiting {
+            // Arguments in the window stay there until the server says that it has read them.
+            place.state = State::Abandoned;
+        } else {
+            self.calls.give_back(name.slot);
+        }
+        Ok(())
+    }
+}
+
+impl Route {
+    fn bind(address: &Address, options: &Options, program: u32, versions: &RangeInclusive<u32>) -> Result<Self, Error> {
+        let Address::SunRpc(place) = address else {
+            return Ok(Self::Own(Box::new(Core::bind(address, options, program, versions)?)));
+        };
+        let Options { patience, window, deadline, claim, record, .. } = options.clone();
+        let manner = Manner { patience, window, deadline, record, claim, forks: forks::watch() };
+        Ok(Self::Onc(Box::new(Caller::connect(place, program, versions, &manner)?)))
+    }
+
+    #[inline(always)]
+    fn deadline(&self) -> Option<u64> {
+        match self {
+            Self::Own(core) => core.deadline,
+            Self::Onc(caller) => caller.deadline,
+        }
+    }
+
+    fn fail(&self, kind: Kind, ran: Ran, detail: impl fmt::Display) -> Error {
+        match self {
+            Self::Own(core) => core.fail(kind, Side::Caller, ran, detail),
+            Self::Onc(caller) => caller.fail(kind, Side::Caller, ran, detail),
+        }
+    }
+
+    /// The memory for parameters by reference, and what of it is in use.
+    fn memory(&mut self) -> Result<(&Window, &mut Pieces), Error> {
+        match self {
+            Self::Own(core) => Ok((&core.calls.window, &mut core.calls.pieces)),
+            Self::Onc(caller) => caller.memory(),
+        }
+    }
+}
+
 /// Why waiting ended.
 enum Stop {
     TimedOut,
@@ -896,7 +937,7 @@ impl Client {
     /// # Errors
     /// `Unreachable`, `Denied`, `Version`, `Busy`, `Protocol`, `System`.
     pub fn connect(address: &Address, program: u32, versions: RangeInclusive<u32>, options: Options) -> Result<Self, Error> {
-        let core = RefCell::new(Core::bind(address, &options, program, &versions)?);
+        let core = RefCell::new(Route::bind(address, &options, program, &versions)?);
         Ok(Self { core, address: address.clone(), program, versions, options })
     }
 
@@ -905,38 +946,50 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`]; the old binding stays then.
     pub fn reconnect(&mut self) -> Result<(), Error> {
-        let core = Core::bind(&self.address, &self.options, self.program, &self.versions)?;
+        let core = Route::bind(&self.address, &self.options, self.program, &self.versions)?;
         self.core = RefCell::new(core);
         Ok(())
     }
 
     #[inline(always)]
-    fn core(&self) -> RefMut<'_, Core> {
+    fn core(&self) -> RefMut<'_, Route> {
         self.core.borrow_mut()
     }
 
     /// The version that both agreed on.
     #[must_use]
     pub fn version(&self) -> u32 {
-        self.core().version
+        match &*self.core() {
+            Route::Own(core) => core.version,
+            Route::Onc(caller) => caller.version,
+        }
     }
 
-    /// The server's process, on one host.
+    /// The server's process, on one host; by SunRPC it is not known.
     #[must_use]
     pub fn server(&self) -> Option<Process> {
-        self.core().process
+        match &*self.core() {
+            Route::Own(core) => core.process,
+            Route::Onc(_) => None,
+        }
     }
 
     /// Calls whose place is not free: outstanding ones, and those taken back whose answer has not come.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.core().calls.outstanding()
+        match &*self.core() {
+            Route::Own(core) => core.calls.outstanding(),
+            Route::Onc(caller) => caller.outstanding(),
+        }
     }
 
-    /// Answers that belong to no call. A server that keeps to the protocol sends none.
+    /// Answers that belong to no call. A server that keeps to the protocol sends none; by SunRPC, late ones count.
     #[must_use]
     pub fn strangers(&self) -> u64 {
-        self.core().calls.strangers
+        match &*self.core() {
+            Route::Own(core) => core.calls.strangers,
+            Route::Onc(caller) => caller.strangers,
+        }
     }
 
     /// Calls a procedure, and waits.
@@ -945,7 +998,11 @@ impl Client {
     /// [`Error`].
     #[inline]
     pub fn call<A: Xdr, R: Xdr>(&self, procedure: u16, arguments: &A) -> Result<R, Error> {
-        let mut core = self.core();
+        let mut route = self.core();
+        let Route::Own(core) = &mut *route else {
+            drop(route);
+            return self.call_with(procedure, arguments, &How::default());
+        };
         let name = core.begin::<A, R>(procedure, arguments, &How::default(), 0)?;
         let until = core.deadline.map(|limit| now().saturating_add(limit));
         core.wait(name, until)?;
@@ -976,10 +1033,13 @@ impl Client {
     /// [`Error`]; the call has not begun then.
     #[inline]
     pub fn begin_with<A: Xdr, R: Xdr>(&self, procedure: u16, arguments: &A, how: &How<'_>) -> Result<Pending<'_, R>, Error> {
-        let mut core = self.core();
-        let limit = how.deadline.map(|limit| limit.as_nanos() as u64).or(core.deadline);
+        let mut route = self.core();
+        let limit = how.deadline.map(|limit| limit.as_nanos() as u64).or(route.deadline());
         let until = limit.map(|limit| now().saturating_add(limit));
-        let name = core.begin::<A, R>(procedure, arguments, how, 0)?;
+        let name = match &mut *route {
+            Route::Own(core) => core.begin::<A, R>(procedure, arguments, how, 0)?,
+            Route::Onc(caller) => caller.begin(procedure, &|to| arguments.encode(to), how, false)?,
+        };
         Ok(Pending { client: self, name, until, results: PhantomData })
     }
 
@@ -990,27 +1050,24 @@ impl Client {
     /// [`Error`]: it was not sent.
     #[inline]
     pub fn tell<A: Xdr>(&self, procedure: u16, arguments: &A) -> Result<(), Error> {
-        let mut core = self.core();
-        let name = core.begin::<A, ()>(procedure, arguments, &How::default(), flag::ONE_WAY)?;
-        let place = &mut core.calls.slots[usize::from(name.slot)];
-        if place.count == 0 {
-            core.calls.give_back(name.slot);
-        } else if place.state == State::Waiting {
-            // Arguments in the window stay there until the server says that it has read them.
-            place.state = State::Abandoned;
-        } else {
-            core.calls.give_back(name.slot);
+        match &mut *self.core() {
+            Route::Own(core) => core.tell(procedure, arguments),
+            Route::Onc(caller) => caller.begin(procedure, &|to| arguments.encode(to), &How::default(), true).map(|_| ()),
         }
-        Ok(())
     }
 
     /// Takes what has come, without waiting. For programs with a loop of their own.
     pub fn progress(&self) {
-        let wakers = {
-            let mut core = self.core();
-            while core.dead.is_none() && core.poll() > 0 {}
-            core.look_after();
-            std::mem::take(&mut core.calls.wakers)
+        let wakers = match &mut *self.core() {
+            Route::Own(core) => {
+                while core.dead.is_none() && core.poll() > 0 {}
+                core.look_after();
+                std::mem::take(&mut core.calls.wakers)
+            }
+            Route::Onc(caller) => {
+                caller.poll();
+                std::mem::take(&mut caller.wakers)
+            }
         };
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
@@ -1018,12 +1075,17 @@ impl Client {
     /// Before sleeping on the descriptor, after [`Client::progress`]: how long at most. `None`: something is there already.
     #[must_use]
     pub fn arm(&self) -> Option<Duration> {
-        self.core().end.arm()
+        match &mut *self.core() {
+            Route::Own(core) => core.end.arm(),
+            Route::Onc(caller) => caller.arm(),
+        }
     }
 
     /// After sleeping; [`Client::progress`] follows.
     pub fn disarm(&self) {
-        self.core().end.disarm();
+        if let Route::Own(core) = &mut *self.core() {
+            core.end.disarm();
+        }
     }
 
     /// Memory of the window for `count` elements, zeros or what was there before: to be passed by reference.
@@ -1031,16 +1093,17 @@ impl Client {
     /// # Errors
     /// `Busy`, `TooLong`.
     pub fn buffer<T: Scalar>(&self, count: usize) -> Result<Buffer<'_, T>, Error> {
-        let mut core = self.core();
+        let mut route = self.core();
         let bytes = count.saturating_mul(size_of::<T>());
-        let Some(number) = core.calls.pieces.take(bytes) else {
-            let (free, size) = (core.calls.pieces.longest(), core.calls.window.size());
+        let (window, pieces) = route.memory()?;
+        let Some(number) = pieces.take(bytes) else {
+            let (free, size) = (pieces.longest(), window.size());
             let kind = if bytes > size - crate::window::CANCELS { Kind::TooLong } else { Kind::Busy };
             let detail = format_args!("a buffer of {bytes} bytes; {free} of the window's {size} are free in one piece");
-            return Err(core.fail(kind, Side::Caller, Ran::No, detail));
+            return Err(route.fail(kind, Ran::No, detail));
         };
-        let piece = core.calls.pieces.get(number);
-        let at = core.calls.window.pointer(piece).expect("a piece of the window").cast();
+        let piece = pieces.get(number);
+        let at = window.pointer(piece).expect("a piece of the window").cast();
         Ok(Buffer { client: self, number, piece, at, count })
     }
 }
@@ -1048,9 +1111,12 @@ impl Client {
 /// One descriptor for poll, select and epoll: readable when an answer comes after [`Client::arm`], and when the server ends.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let core = self.core();
+        let descriptor = match &*self.core() {
+            Route::Own(core) => core.epoll.as_raw_fd(),
+            Route::Onc(caller) => caller.descriptor(),
+        };
         // SAFETY: it lives as long as the client is borrowed, which `reconnect` cannot be called meanwhile.
-        unsafe { BorrowedFd::borrow_raw(core.epoll.as_raw_fd()) }
+        unsafe { BorrowedFd::borrow_raw(descriptor) }
     }
 }
 
@@ -1071,9 +1137,16 @@ impl<'c, R: Xdr> Pending<'c, R> {
     #[inline]
     pub fn wait(self) -> Result<R, Error> {
         let pending = std::mem::ManuallyDrop::new(self);
-        let mut core = pending.client.core();
-        core.wait(pending.name, pending.until)?;
-        core.take(pending.name)
+        match &mut *pending.client.core() {
+            Route::Own(core) => {
+                core.wait(pending.name, pending.until)?;
+                core.take(pending.name)
+            }
+            Route::Onc(caller) => {
+                caller.wait(pending.name, pending.until)?;
+                caller.take(pending.name)
+            }
+        }
     }
 
     /// The same call, of which the results are another type.
@@ -1084,13 +1157,20 @@ impl<'c, R: Xdr> Pending<'c, R> {
 
     /// Whether [`Pending::wait`] would not wait. Takes what has come.
     pub fn is_done(&self) -> bool {
-        let mut core = self.client.core();
-        core.poll();
-        if core.is_done(self.name) {
-            return true;
-        }
-        core.look_after();
-        core.is_done(self.name) || self.until.is_some_and(|until| now() >= until)
+        let done = match &mut *self.client.core() {
+            Route::Own(core) => {
+                core.poll();
+                if !core.is_done(self.name) {
+                    core.look_after();
+                }
+                core.is_done(self.name)
+            }
+            Route::Onc(caller) => {
+                caller.poll();
+                caller.is_done(self.name)
+            }
+        };
+        done || self.until.is_some_and(|until| now() >= until)
     }
 }
 
@@ -1101,7 +1181,23 @@ impl<R: Xdr> Future for Pending<'_, R> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.client.progress();
         let (name, until) = (self.name, self.until);
-        let mut core = self.client.core();
+        let mut route = self.client.core();
+        let core = match &mut *route {
+            Route::Own(core) => core,
+            Route::Onc(caller) => {
+                assert!(caller.has(name), "polled after it was ready");
+                if caller.is_done(name) {
+                    return Poll::Ready(caller.take(name));
+                }
+                if until.is_none_or(|until| now() < until) {
+                    caller.set_waker(name, context.waker().clone());
+                    return Poll::Pending;
+                }
+                caller.cancel(name);
+                let detail = "no answer until the deadline";
+                return Poll::Ready(Err(caller.fail(Kind::TimedOut, Side::Server, Ran::Maybe, detail)));
+            }
+        };
         let Some(place) = core.calls.place(name).filter(|place| place.state != State::Free) else {
             panic!("polled after it was ready");
         };
@@ -1119,27 +1215,17 @@ impl<R: Xdr> Future for Pending<'_, R> {
 
 impl<R> Drop for Pending<'_, R> {
     fn drop(&mut self) {
-        let mut core = self.client.core();
+        let mut route = self.client.core();
+        let core = match &mut *route {
+            Route::Own(core) => core,
+            Route::Onc(caller) => return caller.cancel(self.name),
+        };
         // A future that was ready has no call any more.
         if core.calls.place(self.name).is_some_and(|place| place.state != State::Free && place.state != State::Abandoned) {
             core.cancel(self.name);
         }
     }
 }
-
-/// Numbers that lie in a window as this machine has them: what is passed by reference is not translated.
-///
-/// # Safety
-/// Any bytes are a value, and it has no padding.
-pub unsafe trait Scalar: Copy + Default + Send + 'static {}
-
-macro_rules! scalar {
-    ($($type:ty)*) => {$(
-        // SAFETY: a number.
-        unsafe impl Scalar for $type {}
-    )*};
-}
-scalar!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
 
 /// Memory of a client's window. Its server can write there whenever it likes, so there is no slice of it: elements are read and
 /// written one by one, or copied.
@@ -1176,11 +1262,11 @@ impl<T: Scalar> Buffer<'_, T> {
     /// # Errors
     /// `Busy`: a call that was given up may still write there.
     pub fn lend(&self, to_server: bool, from_server: bool) -> Result<Lent, Error> {
-        let core = self.client.core();
-        if core.calls.pieces.holders(self.number) > 1 {
-            return Err(core.fail(Kind::Busy, Side::Caller, Ran::No, "the buffer is lent to a call that has not ended"));
+        let mut route = self.client.core();
+        if route.memory()?.1.holders(self.number) > 1 {
+            return Err(route.fail(Kind::Busy, Ran::No, "the buffer is lent to a call that has not ended"));
         }
-        Ok(Lent { number: self.number, piece: self.piece, to_server, from_server })
+        Ok(Lent { number: self.number, piece: self.piece, form: T::FORM, to_server, from_server })
     }
 
     /// Offset and bytes, as arguments have them.
@@ -1192,120 +1278,15 @@ impl<T: Scalar> Buffer<'_, T> {
     /// How arguments name it.
     #[must_use]
     pub fn reference(&self) -> Reference<T> {
-        Reference { piece: self.piece, elements: PhantomData }
+        Reference::to(self.piece)
     }
 }
 
 impl<T: Scalar> Drop for Buffer<'_, T> {
     fn drop(&mut self) {
-        self.client.core().calls.pieces.release(self.number);
-    }
-}
-
-/// A buffer's name in arguments: two units, offset and bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference<T> {
-    pub(crate) piece: Piece,
-    elements: PhantomData<T>,
-}
-
-impl<T: Scalar> Xdr for Reference<T> {
-    const LEAST: usize = 8;
-    const MOST: usize = 8;
-    #[inline]
-    fn encode(&self, to: &mut Encoder<'_>) {
-        to.unsigned(self.piece.offset);
-        to.unsigned(self.piece.length);
-    }
-    #[inline]
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, crate::xdr::Error> {
-        let piece = Piece { offset: from.unsigned()?, length: from.unsigned()? };
-        Ok(Self { piece, elements: PhantomData })
-    }
-}
-
-/// Elements that another process may write at the same time.
-pub struct Shared<'a, T: Scalar> {
-    at: *mut T,
-    count: usize,
-    life: PhantomData<&'a mut T>,
-}
-
-impl<T: Scalar> Shared<'_, T> {
-    /// # Safety
-    /// `count` elements lie at `at`, aligned and mapped for reading and writing, as long as the value lives.
-    pub(crate) unsafe fn new(at: *mut T, count: usize) -> Self {
-        Self { at, count, life: PhantomData }
-    }
-
-    /// Elements.
-    #[must_use]
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// An element, as it is now.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[must_use]
-    #[inline]
-    pub fn get(&self, index: usize) -> T {
-        assert!(index < self.count, "element {index} of {}", self.count);
-        // SAFETY: within the elements.
-        unsafe { self.at.add(index).read_volatile() }
-    }
-
-    /// Writes an element.
-    ///
-    /// # Panics
-    /// When there is none.
-    #[inline]
-    pub fn set(&mut self, index: usize, value: T) {
-        assert!(index < self.count, "element {index} of {}", self.count);
-        // SAFETY: within the elements.
-        unsafe { self.at.add(index).write_volatile(value) }
-    }
-
-    /// A private copy of all of them.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<T> {
-        let mut copy = vec![T::default(); self.count];
-        self.copy_to(&mut copy);
-        copy
-    }
-
-    /// Copies the first of them, as many as `into` has.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    pub fn copy_to(&self, into: &mut [T]) {
-        assert!(into.len() <= self.count);
-        // SAFETY: within the elements; any bytes are a value.
-        unsafe { std::ptr::copy_nonoverlapping(self.at, into.as_mut_ptr(), into.len()) }
-    }
-
-    /// Overwrites the first of them.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    pub fn copy_from(&mut self, from: &[T]) {
-        assert!(from.len() <= self.count);
-        // SAFETY: within the elements.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.at, from.len()) }
-    }
-
-    /// Where they lie, for code that knows what it does: another process may write there.
-    #[must_use]
-    pub fn as_ptr(&mut self) -> *mut T {
-        self.at
+        if let Ok((_, pieces)) = self.client.core().memory() {
+            pieces.release(self.number);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Arguments and results that other code encodes and decodes: C's stubs, tools.
 
-use crate::client::{Client, How, Pending};
+use crate::client::{Client, Pending};
 use crate::error::Error;
+use crate::reference::How;
 use crate::wire::LINE;
 use crate::xdr::{self, Decoder, Encoder, Xdr};
 

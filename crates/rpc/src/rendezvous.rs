@@ -40,11 +40,17 @@ fn local(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("{PREFIX}{name}"))
 }
 
+/// Over SunRPC there is nothing to agree on before a call.
+fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "a server by SunRPC tells nothing of itself: rpcbind of its host lists programs")
+}
+
 impl Listener {
     pub fn bind(address: &Address) -> io::Result<Self> {
         let listener = match address {
             Address::Memory(name) => Self::Local(UnixListener::bind_addr(&local(name)?)?),
             Address::Udp(place) => Self::Remote(TcpListener::bind(place.as_str())?),
+            Address::SunRpc(_) => return Err(foreign()),
         };
         match &listener {
             Self::Local(socket) => socket.set_nonblocking(true)?,
@@ -101,6 +107,7 @@ impl Socket {
         Ok(match address {
             Address::Memory(name) => Self::Local(UnixStream::connect_addr(&local(name)?)?),
             Address::Udp(place) => Self::Remote(TcpStream::connect(place.as_str())?),
+            Address::SunRpc(_) => return Err(foreign()),
         })
     }
 

@@ -3,11 +3,12 @@
 //! Each caller has an end of its own, so that what it breaks is its own. A thread looks at the ends that were busy lately, and sleeps
 //! on the others: an idle caller costs nothing.
 
-use crate::address::Address;
+use crate::address::{Address, Place as Host};
 use crate::calls::one_line;
-use crate::client::now;
+use crate::clock::now;
 use crate::device::{End, PEER};
 use crate::error::Fault;
+use crate::onc::{self, server::Door};
 use crate::rendezvous::{Listener, Process, Socket};
 use crate::service::{Answer, Context, Interface, Listed, Place, Refusal, Service};
 use crate::trace::{Journal, Outcome, Subject, Watchers};
@@ -21,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Rounds over the busy callers in which nothing came, between two looks at the clock; with something, so many times as many.
@@ -49,17 +50,33 @@ pub struct Options {
     pub spin: Duration,
     /// The largest window that a caller may have. 64 MiB at first.
     pub window: u64,
+    /// Bytes of a call or an answer by SunRPC at most. 4 MiB at first.
+    pub record: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 1, callers: 1024, users: vec![], everyone: false, spin: Duration::from_micros(50), window: 64 << 20 }
+        Self {
+            threads: 1,
+            callers: 1024,
+            users: vec![],
+            everyone: false,
+            spin: Duration::from_micros(50),
+            window: 64 << 20,
+            record: 4 << 20,
+        }
     }
+}
+
+/// Where callers come in.
+enum Entrance {
+    Own(Listener),
+    Onc(Door, Host),
 }
 
 /// A server that listens.
 pub struct Server {
-    listener: Listener,
+    entrance: Entrance,
     address: Address,
     options: Options,
     stop: Stopper,
@@ -105,10 +122,21 @@ impl Server {
     /// # Errors
     /// What the system answers: `AddrInUse` where another server has the name.
     pub fn bind(address: &Address, options: Options) -> io::Result<Self> {
-        let listener = Listener::bind(address)?;
-        let address = listener.address(address);
+        let (entrance, address) = match address {
+            Address::SunRpc(place) => {
+                let door = Door::bind(place)?;
+                // Without a port it is rpcbind that tells callers.
+                let port = place.port.map(|_| door.address().map(|at| at.port())).transpose()?;
+                (Entrance::Onc(door, place.clone()), Address::SunRpc(Host { port, ..place.clone() }))
+            }
+            _ => {
+                let listener = Listener::bind(address)?;
+                let address = listener.address(address);
+                (Entrance::Own(listener), address)
+            }
+        };
         let stop = Stopper(Arc::new(Stop { stopped: AtomicBool::new(false), bell: eventfd()? }));
-        Ok(Self { listener, address, options, stop })
+        Ok(Self { entrance, address, options, stop })
     }
 
     /// Where callers find it.
@@ -128,6 +156,44 @@ impl Server {
     /// # Errors
     /// What the system answers at the beginning.
     pub fn run<S: Service>(self, make: impl Fn() -> S + Sync) -> io::Result<()> {
+        self.run_and_say(make, &|| ())
+    }
+
+    /// Calls `up` when callers can find it.
+    fn run_and_say<S: Service>(self, make: impl Fn() -> S + Sync, up: &dyn Fn()) -> io::Result<()> {
+        match &self.entrance {
+            Entrance::Own(listener) => {
+                up();
+                self.run_own(listener, make)
+            }
+            Entrance::Onc(door, place) => self.run_onc(door, place, make, up),
+        }
+    }
+
+    fn run_onc<S: Service>(&self, door: &Door, place: &Host, make: impl Fn() -> S + Sync, up: &dyn Fn()) -> io::Result<()> {
+        let first = make();
+        // Until this ends, and the registration with it.
+        let _registered = onc::server::register(place, door, &first.interfaces())?;
+        up();
+        let common = onc::server::Common {
+            door,
+            callers: self.options.callers,
+            record: self.options.record,
+            window: self.options.window,
+            stopped: &self.stop.0.stopped,
+            bell: self.stop.0.bell.as_raw_fd(),
+            connections: AtomicUsize::new(0),
+            duplicates: Mutex::default(),
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.options.threads {
+                scope.spawn(|| onc::server::work(&common, make()));
+            }
+            onc::server::work(&common, first)
+        })
+    }
+
+    fn run_own<S: Service>(&self, listener: &Listener, make: impl Fn() -> S + Sync) -> io::Result<()> {
         let count = self.options.threads.max(1);
         let shared: Vec<Shared> = (0..count).map(|_| Shared::new()).collect::<io::Result<_>>()?;
         let (doors, inlets): (Vec<Sender<_>>, Vec<Receiver<_>>) = (0..count).map(|_| channel()).unzip();
@@ -144,7 +210,7 @@ impl Server {
                 });
             }
             let mut worker = Worker::new(0, &self.options, &self.stop.0, (&shared, &watchers), first, make())?;
-            worker.run(Some(Hall { listener: &self.listener, doors, greetings: HashMap::new(), tellings: HashMap::new() }));
+            worker.run(Some(Hall { listener, doors, greetings: HashMap::new(), tellings: HashMap::new() }));
             Ok(())
         })
     }
@@ -152,10 +218,19 @@ impl Server {
     /// Serves on a thread of its own.
     ///
     /// # Errors
-    /// What the system answers.
+    /// What the system answers; `AddrInUse` where rpcbind has another server of the program that answers.
     pub fn spawn<S: Service>(self, make: impl Fn() -> S + Send + Sync + 'static) -> io::Result<Running> {
         let (address, stopper) = (self.address.clone(), self.stopper());
-        let thread = std::thread::Builder::new().name("shunt-rpc".into()).spawn(move || self.run(make))?;
+        let (tell, hear) = channel();
+        let thread = std::thread::Builder::new().name("shunt-rpc".into()).spawn(move || {
+            let said = tell.clone();
+            let up = move || {
+                let _ = said.send(Ok(()));
+            };
+            let result = self.run_and_say(make, &up);
+            let _ = tell.send(result);
+        })?;
+        hear.recv().unwrap_or_else(|_| Err(io::Error::other("the server's thread ended")))?;
         Ok(Running { address, stopper, thread: Some(thread) })
     }
 }
@@ -165,7 +240,7 @@ impl Server {
 pub struct Running {
     address: Address,
     stopper: Stopper,
-    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Running {
@@ -346,8 +421,8 @@ impl<S: Service> Serving<'_, '_, S> {
         let arguments = Decoder::new(&arguments[..arguments.len() - half]);
         let CallerState { window, scratch, process, interface, .. } = &mut *self.caller;
         let interface = &self.interfaces[*interface];
-        let context = Context { interface, caller: *process, window, name: head.name, deadline: None };
-        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line };
+        let context = Context { interface, caller: *process, window, name: head.name, deadline: None, claim: None };
+        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line, grows: 0 };
         let mut answering = Answering { replier: Some(replier), name: head.name };
         let result = self.service.call(&context, head.code, arguments, &mut answer);
         let Some(replier) = answering.replier.take() else { return };
@@ -407,8 +482,9 @@ impl<S: Service> Serving<'_, '_, S> {
                 return (status::BAD_ARGUMENTS, 0);
             }
         };
-        let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline };
-        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line };
+        let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline, claim: None };
+        let mut answer =
+            Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line, grows: 0 };
         let service = &mut *self.service;
         let result =
             catch_unwind(AssertUnwindSafe(|| service.call(&context, call.head.code, Decoder::new(arguments), &mut answer)));

@@ -1,8 +1,8 @@
 //! What a server serves: procedures by number, each given its arguments as bytes and a place for its results.
 
-use crate::client::Reference;
-use crate::client::{Scalar, Shared};
 use crate::error::Fault;
+use crate::onc::Claim;
+use crate::reference::{Reference, Scalar, Shared};
 use crate::rendezvous::Process;
 use crate::window::Window;
 use crate::wire::{Name, Piece, LINE};
@@ -123,6 +123,8 @@ pub struct Context<'a> {
     pub(crate) name: Name,
     /// CLOCK_MONOTONIC.
     pub(crate) deadline: Option<u64>,
+    /// What a caller by SunRPC says of itself.
+    pub(crate) claim: Option<&'a Claim>,
 }
 
 impl<'a> Context<'a> {
@@ -138,6 +140,12 @@ impl<'a> Context<'a> {
         self.caller
     }
 
+    /// What the caller says of itself (AUTH_SYS), where it came by SunRPC and says anything. Nothing of it is proved.
+    #[must_use]
+    pub fn claim(&self) -> Option<&'a Claim> {
+        self.claim
+    }
+
     /// Whether the caller has taken the call back: no thread waits for its results. On one host it is seen while the procedure
     /// runs.
     #[must_use]
@@ -148,7 +156,7 @@ impl<'a> Context<'a> {
     /// How much time is left; `None`: the caller waits for ever.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(crate::client::now())))
+        self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(crate::clock::now())))
     }
 
     /// The same as an address, for C: elements of `size` bytes, at most `most`, and how many they are.
@@ -181,6 +189,8 @@ pub struct Answer<'a> {
     pub(crate) room: Option<Piece>,
     pub(crate) window: &'a Window,
     pub(crate) place: Place,
+    /// The scratch may grow to so many bytes, where results need not fit a message.
+    pub(crate) grows: usize,
 }
 
 /// Where results lie.
@@ -231,6 +241,12 @@ impl Answer<'_> {
             return;
         }
         if fits {
+            self.place = Place::Scratch;
+            return;
+        }
+        if needed <= self.grows {
+            self.scratch.resize(needed, 0);
+            encode(&mut Encoder::new(self.scratch));
             self.place = Place::Scratch;
             return;
         }

@@ -3,6 +3,7 @@
 //! The bytes are those of rpcgen and libtirpc. Whatever is decoded may come from an enemy: a count is compared with its bound and
 //! with the bytes that are left before anything is allocated, and nesting has a limit.
 
+use crate::value::{ByValue, Inlet};
 use std::fmt;
 
 /// Optional values inside each other that a decoder follows: an rpcgen list is as deep as it is long.
@@ -72,13 +73,20 @@ pub struct Encoder<'a> {
     into: &'a mut [u8],
     at: usize,
     over: bool,
+    /// References are written as what they refer to.
+    pub(crate) by_value: Option<&'a ByValue<'a>>,
 }
 
 impl<'a> Encoder<'a> {
     /// Over `into`.
     #[inline(always)]
     pub fn new(into: &'a mut [u8]) -> Self {
-        Self { into, at: 0, over: false }
+        Self { into, at: 0, over: false, by_value: None }
+    }
+
+    /// The same; references are written as what they refer to.
+    pub(crate) fn by_value(into: &'a mut [u8], values: &'a ByValue<'a>) -> Self {
+        Self { into, at: 0, over: false, by_value: Some(values) }
     }
 
     /// Bytes of all that was encoded, whether they found room or not.
@@ -149,6 +157,8 @@ pub struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: u32,
+    /// What references refer to comes in their place.
+    pub(crate) inlet: Option<&'a Inlet<'a>>,
 }
 
 impl<'a> Decoder<'a> {
@@ -156,7 +166,12 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, depth: 0 }
+        Self { bytes, at: 0, depth: 0, inlet: None }
+    }
+
+    /// The same; what references refer to comes in their place.
+    pub(crate) fn by_value(bytes: &'a [u8], inlet: &'a Inlet<'a>) -> Self {
+        Self { bytes, at: 0, depth: 0, inlet: Some(inlet) }
     }
 
     /// An error here.

@@ -441,7 +441,7 @@ impl Writer<'_> {
         line!(self, "impl {base}Client {{");
         line!(
             self,
-            "    /// Binds to the server at an address: a name of this host, or `udp:HOST:PORT`.\n    ///\n    /// # Errors"
+            "    /// Binds to the server at an address: a name of this host, `udp:HOST:PORT`, or `sunrpc+tcp://HOST[:PORT]`.\n    ///\n    /// # Errors"
         );
         line!(self, "    /// No such server, or not for this user, or without this version.");
         line!(

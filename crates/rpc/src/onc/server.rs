@@ -1,0 +1,340 @@
+//! A server by SunRPC. Each thread has a service and connections of its own; the datagrams' socket is all threads'.
+
+use crate::address::{Place, Transport};
+use crate::onc::message::{Call, Credential, Outcome, Refused, Reply};
+use crate::onc::record::{mark, Reader};
+use crate::onc::rpcbind::Registered;
+use crate::service::{Answer, Context, Interface, Place as Where, Refusal, Service};
+use crate::value::{ways, Inlet};
+use crate::window::Window;
+use crate::wire::{Name, LINE};
+use crate::xdr::{Decoder, Encoder};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Bytes of answers that wait for a caller to read them, beyond which its calls are not read.
+const CROWD: usize = 1 << 20;
+/// Bytes of a datagram at most: those of IPv4.
+const DATAGRAM: usize = 65_507;
+/// Answers that are kept for datagrams that come again: so many, for so long.
+const ANSWERS: usize = 256;
+const KEPT: Duration = Duration::from_secs(60);
+
+/// What callers come to.
+#[derive(Debug)]
+pub(crate) enum Door {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Door {
+    pub fn bind(place: &Place) -> io::Result<Self> {
+        let at = (place.host.as_str(), place.port.unwrap_or(0));
+        let door = match place.transport {
+            Transport::Tcp => Self::Tcp(TcpListener::bind(at)?),
+            Transport::Udp => Self::Udp(UdpSocket::bind(at)?),
+        };
+        match &door {
+            Self::Tcp(listener) => listener.set_nonblocking(true)?,
+            Self::Udp(socket) => socket.set_nonblocking(true)?,
+        }
+        Ok(door)
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr(),
+            Self::Udp(socket) => socket.local_addr(),
+        }
+    }
+
+    fn descriptor(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener) => listener.as_raw_fd(),
+            Self::Udp(socket) => socket.as_raw_fd(),
+        }
+    }
+}
+
+/// What all threads of a server have.
+pub(crate) struct Common<'a> {
+    pub door: &'a Door,
+    pub callers: usize,
+    /// Bytes of a call at most.
+    pub record: usize,
+    /// Bytes for parameters by reference.
+    pub window: u64,
+    pub stopped: &'a AtomicBool,
+    /// Readable once the server is to stop.
+    pub bell: RawFd,
+    pub connections: AtomicUsize,
+    pub duplicates: Mutex<Duplicates>,
+}
+
+/// Registers what a service has, where the address has no port.
+pub(crate) fn register(place: &Place, door: &Door, interfaces: &[Interface]) -> io::Result<Option<Registered>> {
+    if place.port.is_some() {
+        return Ok(None);
+    }
+    let versions: Vec<_> = interfaces.iter().map(|one| (one.program, one.version)).collect();
+    Registered::new(place.transport, door.address()?, &versions).map(Some)
+}
+
+type Key = (SocketAddr, Vec<u8>);
+
+/// Datagrams that were taken lately: one that comes again is not run again, but answered as before.
+#[derive(Default)]
+pub(crate) struct Duplicates {
+    answers: HashMap<Key, Option<Vec<u8>>>,
+    order: VecDeque<(Instant, Key)>,
+}
+
+enum Seen {
+    New,
+    Running,
+    Answered(Vec<u8>),
+}
+
+impl Duplicates {
+    fn look(&mut self, key: &Key, time: Instant) -> Seen {
+        while self.order.len() >= ANSWERS || self.order.front().is_some_and(|(since, _)| time.duration_since(*since) > KEPT) {
+            let Some((_, old)) = self.order.pop_front() else { break };
+            self.answers.remove(&old);
+        }
+        match self.answers.get(key) {
+            Some(Some(answer)) => Seen::Answered(answer.clone()),
+            Some(None) => Seen::Running,
+            None => {
+                self.answers.insert(key.clone(), None);
+                self.order.push_back((time, key.clone()));
+                Seen::New
+            }
+        }
+    }
+
+    fn done(&mut self, key: &Key, answer: Vec<u8>) {
+        if let Some(place) = self.answers.get_mut(key) {
+            *place = Some(answer);
+        }
+    }
+}
+
+/// Runs calls of one service.
+struct Desk<S> {
+    service: S,
+    interfaces: Vec<Interface>,
+    /// For calls without parameters by reference: nothing is in it, and nothing is cancelled.
+    empty: Window,
+    window: u64,
+    scratch: Vec<u8>,
+    most: usize,
+}
+
+impl<S: Service> Desk<S> {
+    /// The answer to a message; `None`: it has none.
+    fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let call = match Call::parse(message) {
+            Ok(call) => call,
+            Err(Refused::Garbage) => return None,
+            Err(Refused::Answer(xid, outcome)) => return Some(Reply { xid, outcome }.to_bytes()),
+        };
+        let results = self.run(&call);
+        let outcome = match &results {
+            Ok(results) => Outcome::Success(results),
+            Err(outcome) => *outcome,
+        };
+        Some(Reply { xid: call.xid, outcome }.to_bytes())
+    }
+
+    fn run(&mut self, call: &Call<'_>) -> Result<Vec<u8>, Outcome<'static>> {
+        let there = || self.interfaces.iter().filter(|one| one.program == call.program).map(|one| one.version);
+        let Some(interface) = self.interfaces.iter().find(|one| (one.program, one.version) == (call.program, call.version))
+        else {
+            return Err(match (there().min(), there().max()) {
+                (Some(low), Some(high)) => Outcome::NoVersion { low, high },
+                _ => Outcome::NoProgram,
+            });
+        };
+        let procedure = u16::try_from(call.procedure).map_err(|_| Outcome::NoProcedure)?;
+        let known = interface.procedures.iter().find(|one| one.number == procedure);
+        let ways = known.map_or(vec![], |known| ways(known.definition));
+        // Fresh pages for each call: none shows what was in another caller's.
+        let fresh = if ways.is_empty() { None } else { Some(Window::mirror(self.window).map_err(|_| Outcome::SystemError)?) };
+        let window = fresh.as_ref().unwrap_or(&self.empty);
+        let inlet = Inlet::new(window, ways);
+        let claim = match &call.credential {
+            Credential::Sys(claim) => Some(claim),
+            Credential::None => None,
+        };
+        let name = Name { slot: 0, generation: 0 };
+        let context = Context { interface, caller: None, window, name, deadline: None, claim };
+        let (scratch, grows) = (&mut self.scratch, self.most);
+        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Where::Line, grows };
+        let arguments = Decoder::by_value(call.arguments, &inlet);
+        let service = &mut self.service;
+        let result = catch_unwind(AssertUnwindSafe(|| service.call(&context, procedure, arguments, &mut answer)));
+        match (result, answer.place) {
+            (Ok(Ok(())), Where::Line | Where::Scratch) => {
+                let line = bytemuck::cast_slice(&answer.line);
+                let results = if answer.place == Where::Line { &line[..answer.length] } else { &answer.scratch[..answer.length] };
+                Ok(crate::onc::message::encoded(&|to: &mut Encoder<'_>| {
+                    inlet.encode(to);
+                    to.fixed(results);
+                }))
+            }
+            (Ok(Err(Refusal::NoProcedure)), _) => Err(Outcome::NoProcedure),
+            (Ok(Err(Refusal::BadArguments(_))), _) => Err(Outcome::BadArguments),
+            _ => Err(Outcome::SystemError),
+        }
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    reader: Reader,
+    outgoing: Vec<u8>,
+    over: bool,
+}
+
+impl Connection {
+    /// Takes what came, a room full at most: other connections have their turn.
+    fn serve<S: Service>(&mut self, desk: &mut Desk<S>, room: &mut [u8]) {
+        let count = match self.stream.read(room) {
+            Ok(0) => return self.over = true,
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
+            Err(_) => return self.over = true,
+        };
+        let mut bytes = &room[..count];
+        loop {
+            match self.reader.take(&mut bytes) {
+                Ok(Some(record)) => match desk.answer(&record) {
+                    Some(answer) => {
+                        self.outgoing.extend_from_slice(&mark(answer.len() as u32));
+                        self.outgoing.extend_from_slice(&answer);
+                        self.flush();
+                    }
+                    None => return self.over = true,
+                },
+                Ok(None) => return,
+                Err(_) => return self.over = true,
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut sent = 0;
+        while sent < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.over |= error.kind() != io::ErrorKind::WouldBlock;
+                    break;
+                }
+            }
+        }
+        self.outgoing.drain(..sent);
+    }
+}
+
+/// Serves until the server is stopped.
+pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()> {
+    let interfaces = service.interfaces();
+    let most = if matches!(common.door, Door::Udp(_)) { DATAGRAM } else { common.record };
+    let empty = Window::mirror(8192)?;
+    let mut desk = Desk { service, interfaces, empty, window: common.window, scratch: vec![0; 4096], most };
+    let mut connections: Vec<Connection> = vec![];
+    let mut room = vec![0; 65_536];
+    let mut polls = vec![];
+    while !common.stopped.load(Ordering::SeqCst) {
+        polls.clear();
+        let want = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        polls.push(want(common.bell, libc::POLLIN));
+        // A thread with more than its share leaves new callers to the others.
+        let full = common.connections.load(Ordering::Relaxed) >= common.callers;
+        polls.push(want(if full { -1 } else { common.door.descriptor() }, libc::POLLIN));
+        for connection in &connections {
+            let read = if connection.outgoing.len() < CROWD { libc::POLLIN } else { 0 };
+            let write = if connection.outgoing.is_empty() { 0 } else { libc::POLLOUT };
+            polls.push(want(connection.stream.as_raw_fd(), read | write));
+        }
+        // A full server looks now and then whether another thread's caller has gone.
+        let limit = if full { 50 } else { -1 };
+        // SAFETY: as many entries as are said.
+        if unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as u64, limit) } < 0 {
+            continue;
+        }
+        for (connection, poll) in connections.iter_mut().zip(&polls[2..]) {
+            if poll.revents & libc::POLLOUT != 0 {
+                connection.flush();
+            }
+            if poll.revents & !libc::POLLOUT != 0 {
+                connection.serve(&mut desk, &mut room);
+            }
+        }
+        let before = connections.len();
+        connections.retain(|connection| !connection.over);
+        common.connections.fetch_sub(before - connections.len(), Ordering::Relaxed);
+        if polls[1].revents != 0 {
+            match common.door {
+                Door::Tcp(listener) => connections.extend(accept(common, listener)),
+                Door::Udp(socket) => datagram(common, socket, &mut desk, &mut room),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn accept(common: &Common<'_>, listener: &TcpListener) -> Option<Connection> {
+    let (stream, _) = listener.accept().ok()?;
+    stream.set_nonblocking(true).ok()?;
+    let _ = stream.set_nodelay(true);
+    common.connections.fetch_add(1, Ordering::Relaxed);
+    Some(Connection { stream, reader: Reader::new(common.record), outgoing: vec![], over: false })
+}
+
+fn datagram<S: Service>(common: &Common<'_>, socket: &UdpSocket, desk: &mut Desk<S>, room: &mut [u8]) {
+    let Ok((count, from)) = socket.recv_from(room) else { return };
+    let message = &room[..count];
+    let key = (from, message.to_vec());
+    let lock = || common.duplicates.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let seen = lock().look(&key, Instant::now());
+    let answer = match seen {
+        Seen::Running => None,
+        Seen::Answered(answer) => Some(answer),
+        Seen::New => desk.answer(message).inspect(|answer| lock().done(&key, answer.clone())),
+    };
+    if let Some(answer) = answer {
+        let _ = socket.send_to(&answer, from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_that_comes_again_is_answered_as_before() {
+        let mut duplicates = Duplicates::default();
+        let start = Instant::now();
+        let key = |number: u32| ("127.0.0.1:7".parse().unwrap(), number.to_be_bytes().to_vec());
+        assert!(matches!(duplicates.look(&key(1), start), Seen::New));
+        assert!(matches!(duplicates.look(&key(1), start), Seen::Running));
+        duplicates.done(&key(1), vec![9]);
+        assert!(matches!(duplicates.look(&key(1), start), Seen::Answered(answer) if answer == [9]));
+        for number in 2..=ANSWERS as u32 + 1 {
+            assert!(matches!(duplicates.look(&key(number), start), Seen::New));
+        }
+        assert!(duplicates.order.len() <= ANSWERS && duplicates.answers.len() == duplicates.order.len());
+        assert!(matches!(duplicates.look(&key(1), start), Seen::New));
+        assert!(matches!(duplicates.look(&key(9), start + KEPT * 2), Seen::New));
+        assert_eq!(duplicates.answers.len(), 1);
+    }
+}
