@@ -26,6 +26,7 @@ pub mod launch;
 pub mod layout;
 pub mod lock;
 mod memory;
+pub mod pmix;
 pub mod wait;
 mod world;
 
