@@ -66,6 +66,7 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
             if std::env::var("PMIX_RANK").is_ok_and(|rank| rank == "0") {
                 eprintln!("shunt: started by PMIx, but {why}: each process is a job of one; install libpmix2, or use shunt spmd");
             }
+            std::env::set_var(VARIABLE, ALONE);
             return Ok(None);
         }
     };
