@@ -52,9 +52,8 @@ impl Memory {
     pub fn inherited(descriptor: i32) -> io::Result<Memory> {
         is_sealed(descriptor)?;
         // SAFETY: takes numbers only; the result is a new descriptor or an error. Above those that programs count on.
-        let file = unsafe {
-            OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?)
-        };
+        let file =
+            unsafe { OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?) };
         Ok(Memory { file })
     }
 

@@ -70,7 +70,8 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
             return Ok(None);
         }
     };
-    let own = library.init().map_err(|why| format!("{why}: the launcher does not answer; {VARIABLE}={ALONE} starts a job of one"))?;
+    let own =
+        library.init().map_err(|why| format!("{why}: the launcher does not answer; {VARIABLE}={ALONE} starts a job of one"))?;
     // Programs that this one starts find PMIx's variables and are no ranks.
     std::env::set_var(VARIABLE, ALONE);
     let job = Process { rank: WILDCARD, ..own.clone() };
@@ -84,7 +85,10 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
     let mut local: Vec<usize> = library.text(&job, c"pmix.lpeers")?.split(',').filter_map(|rank| rank.parse().ok()).collect();
     local.sort_unstable();
     if local.len() < ranks {
-        return Err(format!("started by PMIx on several hosts ({} of {ranks} ranks are here): use shunt spmd --hosts", local.len()));
+        return Err(format!(
+            "started by PMIx on several hosts ({} of {ranks} ranks are here): use shunt spmd --hosts",
+            local.len()
+        ));
     }
     let rank = own.rank as usize;
     let trouble = |error: io::Error| format!("ranks of this host do not meet: {error}");
@@ -94,7 +98,8 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
         library.meet()?;
         let (others, processors) = place.gather(&local[1..]).map_err(trouble)?;
         let layout = Layout::new(ranks, heap_from_environment()?);
-        let memory = crate::launch::create(&layout, ranks > processors).map_err(|error| format!("no memory for a job: {error}"))?;
+        let memory =
+            crate::launch::create(&layout, ranks > processors).map_err(|error| format!("no memory for a job: {error}"))?;
         for other in &others {
             meeting::send(&other.stream, memory.descriptor().as_raw_fd()).map_err(trouble)?;
         }
