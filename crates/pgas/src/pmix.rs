@@ -122,6 +122,8 @@ impl Started {
     /// # Errors
     /// If there is no thread to be had.
     pub fn watch(self, base: usize, layout: Layout) -> io::Result<()> {
+        // Its descriptor stays, for those who look from outside.
+        std::mem::forget(self.memory);
         match self.others.is_empty() {
             true => Ok(()),
             false => watch::start(base, layout, self.others),

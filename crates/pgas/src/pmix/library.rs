@@ -37,16 +37,23 @@ const UINT32: u16 = 14;
 const LOCAL: u8 = 1;
 
 type Info = c_void;
+type Init = unsafe extern "C" fn(*mut Process, *mut Info, usize) -> c_int;
+type Get = unsafe extern "C" fn(*const Process, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
+type Commit = unsafe extern "C" fn() -> c_int;
+type Fence = unsafe extern "C" fn(*const Process, usize, *const Info, usize) -> c_int;
+type Abort = unsafe extern "C" fn(c_int, *const c_char, *mut Process, usize) -> c_int;
+type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
 
 /// The functions, by their names without `PMIx_`.
 pub struct Library {
-    init: unsafe extern "C" fn(*mut Process, *mut Info, usize) -> c_int,
-    get: unsafe extern "C" fn(*const Process, *const c_char, *const Info, usize, *mut *mut Value) -> c_int,
-    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int,
-    commit: unsafe extern "C" fn() -> c_int,
-    fence: unsafe extern "C" fn(*const Process, usize, *const Info, usize) -> c_int,
-    abort: unsafe extern "C" fn(c_int, *const c_char, *mut Process, usize) -> c_int,
-    finalize: unsafe extern "C" fn(*const Info, usize) -> c_int,
+    init: Init,
+    get: Get,
+    put: Put,
+    commit: Commit,
+    fence: Fence,
+    abort: Abort,
+    finalize: Finalize,
 }
 
 /// 0, or what the function answered.
@@ -73,13 +80,13 @@ impl Library {
                 at => Ok(at),
             };
             Ok(Library {
-                init: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Init")?),
-                get: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Get")?),
-                put: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Put")?),
-                commit: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Commit")?),
-                fence: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Fence")?),
-                abort: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Abort")?),
-                finalize: std::mem::transmute::<*mut c_void, _>(symbol(c"PMIx_Finalize")?),
+                init: std::mem::transmute::<*mut c_void, Init>(symbol(c"PMIx_Init")?),
+                get: std::mem::transmute::<*mut c_void, Get>(symbol(c"PMIx_Get")?),
+                put: std::mem::transmute::<*mut c_void, Put>(symbol(c"PMIx_Put")?),
+                commit: std::mem::transmute::<*mut c_void, Commit>(symbol(c"PMIx_Commit")?),
+                fence: std::mem::transmute::<*mut c_void, Fence>(symbol(c"PMIx_Fence")?),
+                abort: std::mem::transmute::<*mut c_void, Abort>(symbol(c"PMIx_Abort")?),
+                finalize: std::mem::transmute::<*mut c_void, Finalize>(symbol(c"PMIx_Finalize")?),
             })
         }
     }
