@@ -87,6 +87,14 @@ fn spmd() -> Command {
                 .value_name("SIZE")
                 .help("Bytes of each symmetric heap, as 64M or 2G [default: SHMEM_SYMMETRIC_SIZE, or 1G; pages exist once they are written]"),
         )
+        .arg(
+            Arg::new("view")
+                .long("view")
+                .value_name("PID")
+                .help("Start nothing, but show what each rank of a job waits for; PID is that of a rank or of the command that started it")
+                .value_parser(value_parser!(u32).range(1..=i64::from(i32::MAX)))
+                .conflicts_with_all(["ranks", "heap", "label", "bind", "program"]),
+        )
         .arg(Arg::new("label").long("label").help("Begin each line of output with its rank").action(ArgAction::SetTrue))
         .arg(
             Arg::new("bind")
@@ -98,7 +106,7 @@ fn spmd() -> Command {
             Arg::new("program")
                 .value_name("PROGRAM")
                 .help("The program and its arguments")
-                .required(true)
+                .required_unless_present("view")
                 .num_args(1..)
                 .trailing_var_arg(true)
                 .value_parser(value_parser!(OsString)),

@@ -18,6 +18,7 @@ mod output;
 mod rpc;
 mod run;
 mod spmd;
+mod spmd_view;
 mod ss;
 mod text_table;
 mod this_command;

@@ -11,6 +11,9 @@ use shunt_pgas::Ended;
 /// # Errors
 /// If a size is none, or if the program or the job's memory cannot be had.
 pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
+    if let Some(pid) = matches.get_one::<u32>("view") {
+        return crate::spmd_view::view(*pid);
+    }
     let program: Vec<OsString> = matches.get_many("program").expect("clap requires it").cloned().collect();
     let heap = match matches.get_one::<String>("heap") {
         Some(text) => shunt_pgas::bytes(text)

@@ -123,7 +123,7 @@ impl Group {
             }
             return Ok(());
         }
-        wait::until_changed(world, &head.turn, turn, &head.sleepers)
+        wait::until_changed(world, &head.turn, turn, &head.sleepers, slot)
     }
 
     /// Dissemination: in round r a member tells the one 2^r places further, and hears from the one 2^r before.
@@ -141,7 +141,9 @@ impl Group {
             self.member(world, slot, partner).flags[round].store(number, Release);
             world.flagged(self.rank(partner));
             // A fast partner may be in the next barrier already.
-            wait::until(world, Waits::Barrier, Span::FLAG, || own.flags[round].load(Acquire).wrapping_sub(number) as i32 >= 0)?;
+            wait::until(world, Waits::Barrier, Span::flag(slot as u64), || {
+                own.flags[round].load(Acquire).wrapping_sub(number) as i32 >= 0
+            })?;
         }
         Ok(())
     }
@@ -172,6 +174,14 @@ impl Group {
             head.key.store(0, Release);
         }
     }
+}
+
+/// The members that a key tells, as far as there are such ranks. The key may be any number.
+pub(crate) fn members(key: u64, ranks: usize) -> Vec<usize> {
+    let field = |shift: u32, bits: u32| (key >> shift & ((1 << bits) - 1)) as i64;
+    let (start, stride, size) = (field(23, 10), field(11, 12) - 1024, field(0, 11));
+    let members = (0..size).map(|at| start + at * stride).filter(|rank| (0..ranks as i64).contains(rank));
+    members.map(|rank| rank as usize).take(ranks).collect()
 }
 
 fn head(world: &World, slot: usize) -> &'static GroupHead {

@@ -57,6 +57,21 @@ pub(crate) fn write_header(address: usize, layout: &Layout, crowded: bool) {
     }
 }
 
+/// A job's memory, with its header.
+pub(crate) fn create(layout: &Layout, crowded: bool) -> io::Result<Memory> {
+    let memory = Memory::create(layout.data())?;
+    write_header(memory.map(0, PAGE)?.address(), layout, crowded);
+    Ok(memory)
+}
+
+/// Wakes the ranks that sleep, to look at the header. Their sleeps are short, so a group's sleepers are not sought out.
+pub(crate) fn wake_all(base: usize, layout: &Layout) {
+    for rank in 0..layout.ranks {
+        // SAFETY: callers have mapped the job's memory there, which has all blocks; all is atomic.
+        futex_wake(unsafe { &(*((base + layout.block(rank)) as *const RankBlock)).asleep });
+    }
+}
+
 /// Writes why the job ends; the first cause stays. True if this is it.
 pub(crate) fn end(header: &Header, why: Ended) -> bool {
     let (kind, rank, code) = why.words();
@@ -107,10 +122,9 @@ pub fn run(job: &Job) -> io::Result<Outcome> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a job has 1 to {RANKS} ranks")));
     }
     let layout = Layout::new(job.ranks, job.heap);
-    let memory = Memory::create(layout.data())?;
-    let control = memory.map(0, layout.heaps())?;
     let processors = processors();
-    write_header(control.address(), &layout, job.ranks > processors.len());
+    let memory = create(&layout, job.ranks > processors.len())?;
+    let control = memory.map(0, layout.heaps())?;
     let signals = Signals::hold()?;
     let mut running = Running { job, layout, control, ranks: Vec::new(), signals, cause: None, status: 0 };
     let mut labels = labels::Labels::default();
@@ -258,10 +272,7 @@ impl Running<'_> {
             self.cause = Some((why, process));
             self.status = why.status();
         }
-        // Sleepers look at the state; their sleeps are short, so a group's sleepers are not sought out.
-        for rank in 0..self.job.ranks {
-            futex_wake(&self.block(rank).asleep);
-        }
+        wake_all(self.control.address(), &self.layout);
     }
 
     fn kill(&self, signal: i32) {

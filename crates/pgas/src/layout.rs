@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
 /// Groups that may exist at one time.
@@ -103,6 +103,12 @@ pub struct RankBlock {
     pub waits_for: AtomicU32,
     /// Bytes that others have stored here and counted.
     pub stored_bytes: AtomicU64,
+    /// What it waits on, plus one: a value's place, a group's slot, a lock's place; 0 if that is not known.
+    pub waits_on: AtomicU64,
+    /// Since when, in nanoseconds of CLOCK_MONOTONIC.
+    pub waits_since: AtomicU64,
+    /// The lock that it took last and has not given back: its place, plus one.
+    pub holds: AtomicU64,
 }
 
 /// The state that the members of a group share; [`GROUPS`] of them follow the blocks.

@@ -26,6 +26,8 @@ pub mod launch;
 pub mod layout;
 pub mod lock;
 mod memory;
+pub mod pmix;
+pub mod view;
 pub mod wait;
 mod world;
 

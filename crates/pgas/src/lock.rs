@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 fn word(world: &World, address: usize) -> Result<&'static AtomicU64> {
     let at = world.remote(address, 8, 0).filter(|at| at % 8 == 0).ok_or_else(|| world.wrong(address, 8, 0))?;
@@ -24,7 +24,10 @@ fn turn(value: u64) -> u32 {
 pub fn set(world: &World, address: usize) -> Result<()> {
     let word = word(world, address)?;
     let ticket = take(word);
-    wait::until(world, Waits::Lock, Span::FLAG, || turn(word.load(Acquire)) == ticket)
+    let place = world.number(word.as_ptr() as usize);
+    wait::until(world, Waits::Lock, Span::flag(place), || turn(word.load(Acquire)) == ticket)?;
+    world.own_block().holds.store(place + 1, Relaxed);
+    Ok(())
 }
 
 /// The next ticket. Its half wraps by itself, and must not carry into the turn.
@@ -38,7 +41,12 @@ fn take(word: &AtomicU64) -> u32 {
 /// # Errors
 /// If the address is wrong.
 pub fn test(world: &World, address: usize) -> Result<bool> {
-    Ok(word(world, address)?.compare_exchange(0, 1, AcqRel, Acquire).is_ok())
+    let word = word(world, address)?;
+    let taken = word.compare_exchange(0, 1, AcqRel, Acquire).is_ok();
+    if taken {
+        world.own_block().holds.store(world.number(word.as_ptr() as usize) + 1, Relaxed);
+    }
+    Ok(taken)
 }
 
 /// Gives it to the next.
@@ -48,6 +56,7 @@ pub fn test(world: &World, address: usize) -> Result<bool> {
 pub fn clear(world: &World, address: usize) -> Result<()> {
     world.quiet();
     let word = word(world, address)?;
+    world.own_block().holds.store(0, Relaxed);
     let next = |value: u64| {
         let (ticket, turn) = (value as u32, turn(value).wrapping_add(1));
         Some(if ticket == turn { 0 } else { u64::from(turn) << 32 | u64::from(ticket) })

@@ -23,6 +23,16 @@ fn check(result: i32) -> io::Result<i32> {
     Ok(result)
 }
 
+/// Memory that could shrink would be no memory to rely on.
+fn is_sealed(descriptor: i32) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    let seals = check(unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) })?;
+    match seals & libc::F_SEAL_SHRINK {
+        0 => Err(io::ErrorKind::InvalidData.into()),
+        _ => Ok(()),
+    }
+}
+
 impl Memory {
     /// A new one, which never shrinks. Its pages exist once they are written.
     pub fn create(length: usize) -> io::Result<Memory> {
@@ -40,14 +50,16 @@ impl Memory {
 
     /// The one behind a descriptor that this process has inherited: a descriptor of our own, so that the program may close the other.
     pub fn inherited(descriptor: i32) -> io::Result<Memory> {
+        is_sealed(descriptor)?;
         // SAFETY: takes numbers only; the result is a new descriptor or an error. Above those that programs count on.
-        let file = unsafe {
-            let seals = check(libc::fcntl(descriptor, libc::F_GET_SEALS))?;
-            if seals & libc::F_SEAL_SHRINK == 0 {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?)
-        };
+        let file =
+            unsafe { OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?) };
+        Ok(Memory { file })
+    }
+
+    /// The one that another rank has sent.
+    pub fn received(file: OwnedFd) -> io::Result<Memory> {
+        is_sealed(file.as_raw_fd())?;
         Ok(Memory { file })
     }
 

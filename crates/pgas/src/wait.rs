@@ -57,6 +57,19 @@ impl Span {
     /// A flag of the job's own.
     pub const FLAG: Span = Span { address: 0, bytes: 0 };
 
+    /// A flag of the job's own, with the number of what it belongs to, for those who look.
+    pub(crate) fn flag(number: u64) -> Span {
+        Span { address: 0, bytes: number as usize + 1 }
+    }
+
+    /// What is waited on, plus one.
+    fn on(self, world: &World) -> u64 {
+        match self.address {
+            0 => self.bytes as u64,
+            address => address.checked_sub(world.own_heap().0).map_or(0, |offset| offset as u64 + 1),
+        }
+    }
+
     /// A value.
     pub fn of<T>(value: *const T) -> Span {
         Span { address: value as usize, bytes: size_of::<T>() }
@@ -160,10 +173,20 @@ fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -
         }
     }
     let block = world.own_block();
-    block.waits_for.store(why as u32, Relaxed);
+    tell(block, why, span.on(world));
     let outcome = sleep(world, block, span, ready);
     block.waits_for.store(0, Relaxed);
     outcome
+}
+
+/// For those who look from outside: before the first sleep, when a clock's reading does not matter any more.
+fn tell(block: &RankBlock, why: Waits, on: u64) {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    block.waits_on.store(on, Relaxed);
+    block.waits_since.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Relaxed);
+    block.waits_for.store(why as u32, Relaxed);
 }
 
 fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
@@ -192,11 +215,11 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
     }
 }
 
-/// Until the word has another value than this; `sleepers` counts the threads that sleep, for the one that changes it.
+/// Until the word of the group at `slot` has another value than this; `sleepers` counts the threads that sleep, for the one that changes it.
 ///
 /// # Errors
 /// If the job ends first.
-pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleepers: &AtomicU32) -> Result<()> {
+pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleepers: &AtomicU32, slot: usize) -> Result<()> {
     let quick = if world.crowded() { CROWDED } else { QUICK + PAUSED };
     for _ in 0..quick {
         if word.load(Acquire) != value {
@@ -210,7 +233,7 @@ pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleeper
             return Ok(());
         }
     }
-    world.own_block().waits_for.store(Waits::Barrier as u32, Relaxed);
+    tell(world.own_block(), Waits::Barrier, slot as u64 + 1);
     let outcome = loop {
         sleepers.fetch_add(1, SeqCst);
         futex_wait(word, value, 20 * LONGEST);

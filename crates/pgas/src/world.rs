@@ -9,6 +9,7 @@ use crate::heap::Heap;
 use crate::image::{self, Image};
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
 use crate::memory::{Mapping, Memory, LARGEST};
+use crate::pmix;
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -184,6 +185,7 @@ impl World {
         }
         let result = self.all().barrier(self);
         self.own_block().state.store(rank_state::FINALIZED, Release);
+        pmix::leave();
         result
     }
 
@@ -391,18 +393,42 @@ impl World {
     pub fn global_exit(&self, status: i32) {
         if self.ranks > 0 {
             crate::launch::end(self.header(), Ended::Asked { rank: self.me, status });
+            pmix::abort(status);
         }
     }
 }
 
 /// The rank that the launcher left for this process, if it did.
 fn from_environment() -> Result<Option<Joined>> {
-    let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
+    let text = match std::env::var(VARIABLE) {
+        Ok(text) if text == pmix::ALONE => return Ok(None),
+        Ok(text) => text,
+        Err(_) if pmix::is_here() => return from_pmix(),
+        Err(_) => return Ok(None),
+    };
     let broken = |what: String| Error::Setup(format!("{VARIABLE}={text}: {what}"));
     let numbers: Option<(i32, usize)> =
         text.split_once(':').and_then(|(descriptor, rank)| Some((descriptor.parse().ok()?, rank.parse().ok()?)));
     let (descriptor, me) = numbers.ok_or_else(|| broken("is not DESCRIPTOR:RANK".into()))?;
     let memory = Memory::inherited(descriptor).map_err(|error| broken(format!("no job's memory: {error}")))?;
+    from_memory(&memory, me, broken)
+}
+
+/// The rank that another launcher has given to this process, if its library is here.
+fn from_pmix() -> Result<Option<Joined>> {
+    let broken = |what: String| Error::Setup(format!("PMIx: {what}"));
+    let Some(started) = pmix::start().map_err(broken)? else { return Ok(None) };
+    let joined = from_memory(&started.memory, started.rank, broken)?;
+    if let Some(joined) = &joined {
+        // Once the static data is shared, which no other thread may change meanwhile. The world keeps the mapping for good.
+        let watched = started.watch(joined.mapping.address(), joined.layout);
+        watched.map_err(|error| broken(format!("cannot watch the other ranks: {error}")))?;
+    }
+    Ok(joined)
+}
+
+/// Takes a rank of the job whose memory this is; none if another process has it.
+fn from_memory(memory: &Memory, me: usize, broken: impl Fn(String) -> Error) -> Result<Option<Joined>> {
     let mapping = memory.map(0, PAGE).map_err(|error| broken(format!("cannot map the job's memory: {error}")))?;
     // SAFETY: a page was mapped; the launcher wrote the header before it started this process, and what changes is atomic.
     let header = unsafe { &*(mapping.address() as *const Header) };
@@ -424,7 +450,7 @@ fn from_environment() -> Result<Option<Joined>> {
     if !take_rank(block) {
         return Ok(None);
     }
-    let image = image::share(&memory, header, &layout, me)?;
+    let image = image::share(memory, header, &layout, me)?;
     Ok(Some(Joined { mapping: whole, layout, me, image, crowded }))
 }
 

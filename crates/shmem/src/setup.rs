@@ -1,6 +1,6 @@
 //! Start, end, questions about the job, and what is said when a call cannot be answered.
 
-use shunt_pgas::{lock, Error, Result, World};
+use shunt_pgas::{lock, pmix, Ended, Error, Result, World};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI32;
@@ -19,8 +19,13 @@ static LEAVING: AtomicBool = AtomicBool::new(false);
 static EARLY: extern "C" fn() = early;
 
 extern "C" fn early() {
-    if std::env::var_os(shunt_pgas::VARIABLE).is_some() {
+    if std::env::var_os(shunt_pgas::VARIABLE).is_some() || pmix::is_here() {
         or_fail("start", World::join_early());
+    }
+    if pmix::is_used() {
+        // A program that never asks to be a rank has a launcher that waits for its good-bye all the same.
+        // SAFETY: as in `init`.
+        unsafe { on_exit(at_exit_of_no_rank, std::process::id() as usize as *mut c_void) };
     }
 }
 
@@ -38,7 +43,12 @@ pub fn or_fail<T>(name: &'static str, result: Result<T>) -> T {
 #[inline(never)]
 pub fn fail(name: &'static str, error: Error) -> ! {
     let status = match &error {
-        Error::Ended(cause) => cause.status(),
+        Error::Ended(cause) => {
+            if pmix::is_used() {
+                told_by_the_launcher(cause);
+            }
+            cause.status()
+        }
         _ => {
             let world = World::current();
             match world.ranks() {
@@ -53,6 +63,14 @@ pub fn fail(name: &'static str, error: Error) -> ! {
     unsafe {
         libc::fflush(std::ptr::null_mut());
         libc::_exit(status)
+    }
+}
+
+/// `mpirun` and its like name the rank that was the cause, and end the others; exits of those would hide it. One that does not is replaced.
+fn told_by_the_launcher(cause: &Ended) {
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    if !matches!(cause, Ended::Asked { .. }) {
+        eprintln!("shunt: {cause}; the job is over");
     }
 }
 
@@ -90,6 +108,12 @@ extern "C" {
 extern "C" fn at_exit(status: c_int, process: *mut c_void) {
     if status == 0 && process as usize == std::process::id() as usize && !LEAVING.load(Acquire) && World::current().is_live() {
         let _ = World::current().finalize();
+    }
+}
+
+extern "C" fn at_exit_of_no_rank(status: c_int, process: *mut c_void) {
+    if status == 0 && process as usize == std::process::id() as usize && !LEAVING.load(Acquire) && World::current().ranks() == 0 {
+        pmix::leave();
     }
 }
 

@@ -281,6 +281,38 @@ fn a_killed_rank_ends_the_job() {
     assert!(new.is_empty(), "{new:?}");
 }
 
+/// What each rank waits for, as the ranks have written it before they slept: looked at until all sleep.
+#[test]
+fn the_view_tells_what_ranks_wait_for() {
+    let program = compiled("waits");
+    let mut job = job(4, &program, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(job.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    let wanted = [
+        "barrier of ranks 0 to 3; not there: ranks 1 to 3",
+        "-",
+        "a lock that rank 1 has",
+        "a value at offset 0x0 of the own heap",
+    ];
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let number = job.id().to_string();
+    let view = || Command::new(built("shunt")).args(["spmd", "--view", &number]).output().unwrap();
+    loop {
+        let said = text(&view().stdout);
+        let rows: Vec<&str> = said.lines().skip(1).collect();
+        if rows.len() == 4 && rows.iter().zip(wanted).all(|(row, wait)| row.contains("runs") && row.trim_end().ends_with(wait)) {
+            break;
+        }
+        assert!(std::time::Instant::now() < limit, "{said}");
+    }
+    // SAFETY: a process that this test has started.
+    unsafe { libc::kill(job.id() as i32, libc::SIGTERM) };
+    job.wait().unwrap();
+    let output = view();
+    assert!(text(&output.stderr).contains("there is no process"), "{output:?}");
+}
+
 #[test]
 fn signals_at_the_launcher_end_the_job() {
     let program = compiled("ends");

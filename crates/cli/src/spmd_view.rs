@@ -1,0 +1,52 @@
+//! `shunt spmd --view`: what the ranks of a job wait for, from the memory that one of them has open.
+use crate::failure::Failure;
+use crate::inspect::processes::{self, Target};
+use crate::output::print;
+use crate::text_table::text_table;
+use shunt_pgas::view::{self, Row, Wait};
+
+/// Prints a line for each rank.
+///
+/// # Errors
+/// If neither the process nor one that it has started is a rank that may be looked at.
+pub fn view(pid: u32) -> Result<u8, Failure> {
+    if !processes::exists(pid) {
+        return Err(Failure::of_environment(format!("there is no process {pid}")));
+    }
+    let mut family = vec![pid];
+    let mut at = 0;
+    // The list of a hostile family ends, too.
+    while at < family.len() && family.len() < 4096 {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", family[at])).unwrap_or_default();
+        family.extend(children.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
+        at += 1;
+    }
+    let rows = family.iter().find_map(|pid| rows(*pid)).ok_or_else(|| {
+        Failure::of_environment(format!(
+            "process {pid} is no rank of a job that may be looked at, and has not started one; a job is started by: shunt spmd -- PROGRAM"
+        ))
+    })?;
+    let line = |(rank, row): (usize, &Row)| {
+        let waits = row.wait != Wait::Nothing;
+        let seconds = now().saturating_sub(row.since) as f64 / 1e9;
+        let duration = if waits { format!("{seconds:.3} s") } else { "-".into() };
+        vec![rank.to_string(), row.process.to_string(), row.state().to_owned(), duration, row.wait.to_string()]
+    };
+    let lines: Vec<_> = rows.iter().enumerate().map(line).collect();
+    print(&text_table(&["RANK", "PID", "STATE", "SINCE", "WAITS FOR"], &lines))?;
+    Ok(0)
+}
+
+fn rows(pid: u32) -> Option<Vec<Row>> {
+    let descriptors = processes::descriptors(pid).ok()?;
+    let memories =
+        descriptors.iter().filter(|descriptor| matches!(&descriptor.target, Target::Memory(name) if name == "shunt-job"));
+    memories.filter_map(|descriptor| view::read(&processes::open(pid, descriptor.number).ok()?).ok()).next()
+}
+
+fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
