@@ -13,6 +13,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(run())
         .subcommand(spmd())
+        .subcommand(Command::new("spmd-agent").about("A host's part of a job, started by shunt spmd --hosts").hide(true))
         .subcommand(ss())
         .subcommand(why())
         .subcommand(doctor())
@@ -86,6 +87,19 @@ fn spmd() -> Command {
                 .long("heap")
                 .value_name("SIZE")
                 .help("Bytes of each symmetric heap, as 64M or 2G [default: SHMEM_SYMMETRIC_SIZE, or 1G; pages exist once they are written]"),
+        )
+        .arg(
+            Arg::new("hosts")
+                .long("hosts")
+                .value_name("HOST:RANKS,...")
+                .help("Start the ranks there, as a:4,b:4 or, in equal shares, a,b; a symmetric heap is shared on one host alone so far"),
+        )
+        .arg(
+            Arg::new("rsh")
+                .long("rsh")
+                .value_name("COMMAND")
+                .default_value("ssh")
+                .help("Reach hosts by this command, in which {host} is the host [or its last word]"),
         )
         .arg(Arg::new("label").long("label").help("Begin each line of output with its rank").action(ArgAction::SetTrue))
         .arg(

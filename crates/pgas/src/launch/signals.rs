@@ -26,6 +26,11 @@ impl Signals {
         }
     }
 
+    /// Whether a job ends by this signal.
+    pub fn ends(signal: i32) -> bool {
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
+    }
+
     /// The mask that programs get.
     pub fn before(&self) -> libc::sigset_t {
         self.before
