@@ -3,7 +3,7 @@
 
 use super::frames::{Frame, Start, OUTPUT, VERSION};
 use super::labels::Sink;
-use super::signals::Signals;
+use super::signals::{ignore_broken_pipes, Signals};
 use super::{run_part, Job, Part};
 use crate::layout::RANKS;
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ pub fn serve() -> io::Result<()> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
     // Threads that start after this leave signals to the one that takes them.
     let signals = Signals::hold()?;
+    ignore_broken_pipes();
     let Some(Frame::Start(start)) = Frame::read(&mut io::stdin())? else {
         return Err(invalid("no job is named on standard input"));
     };

@@ -231,7 +231,8 @@ mod tests {
             sent.iter().for_each(|frame| frame.write(&mut bytes).unwrap());
             let mut from = &bytes[..];
             for frame in &sent {
-                prop_assert_eq!(Frame::read(&mut from).unwrap().as_ref(), Some(frame));
+                let read = Frame::read(&mut from).unwrap();
+                prop_assert_eq!(read.as_ref(), Some(frame));
             }
             prop_assert!(Frame::read(&mut from).unwrap().is_none());
         }

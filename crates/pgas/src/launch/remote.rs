@@ -3,7 +3,7 @@
 use super::frames::{Frame, Start, VERSION};
 use super::hosts::Host;
 use super::labels::own_output;
-use super::signals::Signals;
+use super::signals::{ignore_broken_pipes, Signals};
 use super::Job;
 use crate::error::Ended;
 use std::ffi::OsString;
@@ -53,6 +53,7 @@ pub fn run(job: &Job, hosts: &[Host], rsh: &str, agent: &[OsString]) -> io::Resu
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "--rsh is empty; example: ssh"));
     }
     let signals = Signals::hold()?;
+    ignore_broken_pipes();
     let (sender, events) = channel();
     let mut running = Running { agents: Vec::new(), outcome: Apart { status: 0, why: None }, ending: false };
     let mask = signals.before();

@@ -3,6 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+/// From now on a pipe without a reader is an error of `write` and no signal. Programs that start later get the usual action.
+pub(super) fn ignore_broken_pipes() {
+    // SAFETY: sets an action that runs no code.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Held back until [`Signals::next`] takes them. Restored when dropped.
 pub(super) struct Signals {
     set: libc::sigset_t,
