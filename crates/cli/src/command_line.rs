@@ -13,6 +13,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(run())
         .subcommand(spmd())
+        .subcommand(Command::new("spmd-agent").about("A host's part of a job, started by shunt spmd --hosts").hide(true))
         .subcommand(ss())
         .subcommand(why())
         .subcommand(doctor())
@@ -93,7 +94,20 @@ fn spmd() -> Command {
                 .value_name("PID")
                 .help("Start nothing, but show what each rank of a job waits for; PID is that of a rank or of the command that started it")
                 .value_parser(value_parser!(u32).range(1..=i64::from(i32::MAX)))
-                .conflicts_with_all(["ranks", "heap", "label", "bind", "program"]),
+                .conflicts_with_all(["ranks", "heap", "label", "bind", "hosts", "program"]),
+        )
+        .arg(
+            Arg::new("hosts")
+                .long("hosts")
+                .value_name("HOST:RANKS,...")
+                .help("Start the ranks there, as a:4,b:4 or, in equal shares, a,b; a symmetric heap is shared on one host alone so far"),
+        )
+        .arg(
+            Arg::new("rsh")
+                .long("rsh")
+                .value_name("COMMAND")
+                .default_value("ssh")
+                .help("Reach hosts by this command, in which {host} is the host [or its last word]"),
         )
         .arg(Arg::new("label").long("label").help("Begin each line of output with its rank").action(ArgAction::SetTrue))
         .arg(

@@ -55,6 +55,7 @@ fn dispatch() -> Result<u8, Failure> {
     match matches.subcommand() {
         Some(("run", matches)) => match run::run(matches)? {},
         Some(("spmd", matches)) => spmd::spmd(matches),
+        Some(("spmd-agent", _)) => spmd::agent(),
         Some(("ss", matches)) => ss::ss(matches.get_flag("json"), matches.get_flag("all")),
         Some(("why", matches)) => {
             let process: &String = matches.get_one("process").expect("clap requires it");

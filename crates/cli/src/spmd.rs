@@ -21,16 +21,32 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
             .ok_or_else(|| Failure::of_usage(format!("--heap {text} is no size; sizes are written as 64M or 2G")))?,
         None => shunt_pgas::heap_from_environment().map_err(Failure::of_usage)?,
     };
-    let ranks = matches.get_one::<u16>("ranks").map_or_else(|| launch::processors().len(), |ranks| usize::from(*ranks));
+    let asked = matches.get_one::<u16>("ranks").map(|ranks| usize::from(*ranks));
+    let hosts = matches.get_one::<String>("hosts").map(|text| launch::hosts::hosts(text, asked).map_err(Failure::of_usage));
+    let hosts = hosts.transpose()?;
+    let ranks = match &hosts {
+        Some(hosts) => hosts.iter().map(|host| host.ranks).sum(),
+        None => asked.unwrap_or_else(|| launch::processors().len()),
+    };
     let job = Job { ranks, heap, program, label: matches.get_flag("label"), bind: matches.get_flag("bind") };
-    let outcome = launch::run(&job).map_err(|error| {
+    let cannot = |error: std::io::Error| {
         let message = format!("cannot start {} ranks of {}: {error}", job.ranks, job.program[0].to_string_lossy());
         match error.kind() {
             ErrorKind::NotFound => Failure::not_found(message),
             ErrorKind::PermissionDenied => Failure::not_executable(message),
             _ => Failure::of_environment(message),
         }
-    })?;
+    };
+    if let Some(hosts) = hosts {
+        let rsh: &String = matches.get_one("rsh").expect("has a default");
+        let own = std::env::current_exe().map_err(cannot)?.into_os_string();
+        let outcome = launch::remote::run(&job, &hosts, rsh, &[own, "spmd-agent".into()]).map_err(cannot)?;
+        return match outcome.why {
+            None => Ok(outcome.status as u8),
+            Some(message) => Err(Failure { message, status: outcome.status as u8 }),
+        };
+    }
+    let outcome = launch::run(&job).map_err(cannot)?;
     match outcome.cause {
         // The program's own wish needs no words.
         None | Some((Ended::Asked { .. }, _)) => Ok(outcome.status as u8),
@@ -39,4 +55,12 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
             Err(Failure { message: format!("{why} (process {process}); the job is over"), status: outcome.status as u8 })
         }
     }
+}
+
+/// A host's part of a job, for the launcher at the other end of standard input and output.
+///
+/// # Errors
+/// If there is no launcher there.
+pub fn agent() -> Result<u8, Failure> {
+    launch::agent::serve().map(|()| 0).map_err(|error| Failure::of_environment(format!("spmd-agent: {error}")))
 }

@@ -30,6 +30,7 @@ mod rights;
 mod rpc;
 mod runs;
 mod shadow;
+mod spmd_frames;
 mod updates;
 
 /// A target: its name, which is that of its corpus and of its program in `fuzz/`, and its body.
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     ("handover", handover::run),
     ("inherit_list", list::run),
     ("rights", rights::run),
+    ("spmd_frames", spmd_frames::run),
     ("image", image::run),
     ("gate", gate::run),
     ("messages", messages::run),

@@ -1,6 +1,10 @@
 //! The launcher's side: makes a job's memory, starts its ranks, and ends the job when one of them ends before its time.
 
+pub mod agent;
+pub mod frames;
+pub mod hosts;
 mod labels;
+pub mod remote;
 mod signals;
 
 use crate::error::Ended;
@@ -15,6 +19,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// From the end of a job to SIGTERM at those who are still there, and from there to SIGKILL.
@@ -103,8 +108,21 @@ struct Rank {
     grouped: bool,
 }
 
+/// Which ranks of a job this process starts.
+pub(crate) struct Part {
+    /// The first of them.
+    first: usize,
+    /// How many there are, with those of other hosts.
+    total: usize,
+    /// Variables for them, beside this process's.
+    environment: Vec<(OsString, OsString)>,
+    /// Where their output goes, if not to this process's.
+    sink: Option<labels::Sink>,
+}
+
 struct Running<'j> {
     job: &'j Job,
+    part: &'j Part,
     layout: Layout,
     control: Mapping,
     ranks: Vec<Rank>,
@@ -118,6 +136,12 @@ struct Running<'j> {
 /// # Errors
 /// If there is no memory for the job, or if the program cannot be started.
 pub fn run(job: &Job) -> io::Result<Outcome> {
+    let part = Part { first: 0, total: job.ranks, environment: Vec::new(), sink: None };
+    run_part(job, &part, Signals::hold()?)
+}
+
+/// The same for the ranks of one host. Numbers of ranks in the outcome count from this host's first.
+fn run_part(job: &Job, part: &Part, signals: Signals) -> io::Result<Outcome> {
     if job.ranks == 0 || job.ranks > RANKS {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a job has 1 to {RANKS} ranks")));
     }
@@ -125,9 +149,8 @@ pub fn run(job: &Job) -> io::Result<Outcome> {
     let processors = processors();
     let memory = create(&layout, job.ranks > processors.len())?;
     let control = memory.map(0, layout.heaps())?;
-    let signals = Signals::hold()?;
-    let mut running = Running { job, layout, control, ranks: Vec::new(), signals, cause: None, status: 0 };
-    let mut labels = labels::Labels::default();
+    let mut running = Running { job, part, layout, control, ranks: Vec::new(), signals, cause: None, status: 0 };
+    let mut labels = labels::Labels::new(job.label, part.sink.clone().unwrap_or_else(|| Arc::new(labels::own_output)));
     for rank in 0..job.ranks {
         match running.start(rank, &memory, &processors, &mut labels) {
             Ok(started) => running.ranks.push(started),
@@ -162,12 +185,15 @@ impl Running<'_> {
         command.args(&self.job.program[1..]);
         // Ranks inherit the memory by a number that programs hardly close.
         let number = 900.min(open_files().saturating_sub(1)) as i32;
-        command.env(VARIABLE, format!("{number}:{rank}"));
+        command.envs(self.part.environment.iter().map(|(name, value)| (name, value)));
+        let apart = self.part.total > self.job.ranks;
+        let (own, total) = (self.part.first + rank, self.part.total);
+        command.env(VARIABLE, if apart { format!("apart:{own}:{total}") } else { format!("{number}:{rank}") });
         command.env("SHMEM_SYMMETRIC_SIZE", self.layout.heap_bytes.to_string());
-        if rank > 0 {
+        if rank > 0 || self.part.sink.is_some() {
             command.stdin(Stdio::null());
         }
-        if self.job.label {
+        if self.job.label || self.part.sink.is_some() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         // In the group of the terminal's foreground, a rank that reads the terminal may.
@@ -200,7 +226,7 @@ impl Running<'_> {
         }
         let mut child = command.spawn()?;
         if let (Some(out), Some(error)) = (child.stdout.take(), child.stderr.take()) {
-            labels.read(rank, out, error);
+            labels.read(self.part.first + rank, out, error);
         }
         Ok(Rank { process: child.id(), status: None, grouped })
     }

@@ -407,6 +407,11 @@ fn from_environment() -> Result<Option<Joined>> {
         Err(_) => return Ok(None),
     };
     let broken = |what: String| Error::Setup(format!("{VARIABLE}={text}: {what}"));
+    if text.starts_with("apart:") {
+        return Err(broken(
+            "this job has ranks on several hosts, and its memory does not reach so far; give it one host (--hosts a:4)".into(),
+        ));
+    }
     let numbers: Option<(i32, usize)> =
         text.split_once(':').and_then(|(descriptor, rank)| Some((descriptor.parse().ok()?, rank.parse().ok()?)));
     let (descriptor, me) = numbers.ok_or_else(|| broken("is not DESCRIPTOR:RANK".into()))?;

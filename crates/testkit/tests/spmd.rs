@@ -338,3 +338,137 @@ fn a_killed_launcher_takes_its_ranks_along() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
+
+/// `shunt spmd` over two network namespaces joined by a cable; none, said loudly, where they are not to be had.
+struct Apart {
+    _hosts: [shunt_testkit::hosts::Host; 2],
+    names: [String; 2],
+    _files: [std::fs::File; 2],
+}
+
+impl Apart {
+    fn new() -> Option<Apart> {
+        use std::os::fd::AsRawFd;
+        let hosts = match shunt_testkit::hosts::pair(Default::default()) {
+            Ok(hosts) => hosts,
+            Err(why) => {
+                eprintln!("SKIPPED: {why}");
+                return None;
+            }
+        };
+        let files = [0, 1].map(|at: usize| hosts[at].enter(|| std::fs::File::open("/proc/thread-self/ns/net").unwrap()));
+        let names = [0, 1].map(|at: usize| format!("/proc/{}/fd/{}", std::process::id(), files[at].as_raw_fd()));
+        Some(Apart { _hosts: hosts, names, _files: files })
+    }
+
+    fn job(&self, shares: [usize; 2], arguments: &[&str]) -> Command {
+        let list: Vec<String> = self
+            .names
+            .iter()
+            .zip(shares)
+            .filter(|(_, ranks)| *ranks > 0)
+            .map(|(name, ranks)| format!("{name}:{ranks}"))
+            .collect();
+        let mut command = Command::new(built("shunt"));
+        command.args(["spmd", "--rsh", "nsenter --net={host}", "--hosts", &list.join(",")]).args(arguments);
+        command
+    }
+}
+
+/// Ranks on two hosts: each where it should be, with output in whole lines, arguments, directory and variables.
+#[test]
+fn ranks_start_on_their_hosts() {
+    let Some(apart) = Apart::new() else { return };
+    let script = "echo $(pwd) \"$1\" $SHMEM_SAMPLE $(ip -br -4 addr show up | grep -o '10.77.0.[12]'); echo two >&2";
+    let mut command = apart.job([2, 1], &["--label", "--", "sh", "-c", script, "sh", "a  b"]);
+    let output = command.env("SHMEM_SAMPLE", "v").current_dir("/usr").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let sorted = |bytes: &[u8]| text(bytes).lines().map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+    let lines = ["[0] /usr a  b v 10.77.0.1", "[1] /usr a  b v 10.77.0.1", "[2] /usr a  b v 10.77.0.2"];
+    assert_eq!(sorted(&output.stdout), lines);
+    assert_eq!(sorted(&output.stderr), ["[0] two", "[1] two", "[2] two"]);
+    // More than a frame and more than a pipe holds.
+    let output = apart.job([1, 1], &["--", "head", "-c", "3000000", "/dev/zero"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 6_000_000));
+}
+
+/// A job whose ranks all live on one host shares a heap there; of two hosts it is refused in a sentence.
+#[test]
+fn a_heap_on_another_host() {
+    let Some(apart) = Apart::new() else { return };
+    let program = compiled("types").display().to_string();
+    let output = apart.job([0, 3], &["--", &program]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".into()), "{output:?}");
+    let output = apart.job([2, 2], &["--", &program]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("this job has ranks on several hosts"), "{output:?}");
+}
+
+/// Processes below the launcher: the agents, then each one's ranks.
+fn below(process: u32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    children.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+fn all_gone(processes: &[i32]) {
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !processes.iter().all(|process| is_gone(*process)) {
+        assert!(std::time::Instant::now() < limit, "{processes:?}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// The death of a rank, an agent, or the launcher, and ctrl-C, end the job on both hosts.
+#[test]
+fn deaths_are_named_with_their_host() {
+    let Some(apart) = Apart::new() else { return };
+    for turn in 0..24 {
+        // The ranks sleep in a child, which has to go, too.
+        let mut command = apart.job([2, 2], &["--", "sh", "-c", "echo up; sleep 1000; true"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (0..4).for_each(|_| assert_eq!(lines.next().unwrap().unwrap(), "up"));
+        let agents = below(child.id());
+        assert_eq!(agents.len(), 2);
+        let ranks: Vec<i32> = agents.iter().flat_map(|agent| below(*agent as u32)).collect();
+        assert_eq!(ranks.len(), 4);
+        let at = turn / 6;
+        let host = &apart.names[at / 2];
+        let (victim, signal, status, sentence) = match turn % 6 {
+            0 => (
+                agents[at / 2],
+                libc::SIGKILL,
+                Some(1),
+                format!("the agent on host {host} was lost, with ranks {} to", at / 2 * 2),
+            ),
+            1 => (child.id() as i32, libc::SIGINT, Some(130), "the launcher got signal 2".into()),
+            2 => (child.id() as i32, libc::SIGKILL, None, String::new()),
+            3 => (ranks[at], libc::SIGTERM, Some(143), format!("rank {at} was killed by signal 15 (SIGTERM) (host {host}")),
+            _ => (ranks[at], libc::SIGKILL, Some(137), format!("rank {at} was killed by signal 9 (SIGKILL) (host {host}")),
+        };
+        // SAFETY: a process that this test has started.
+        unsafe { libc::kill(victim, signal) };
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), status, "turn {turn}: {said}");
+        assert!(said.contains(&sentence), "turn {turn}: {said}");
+        all_gone(&[&agents[..], &ranks].concat());
+    }
+}
+
+#[test]
+fn hosts_that_cannot_start_are_named() {
+    let Some(apart) = Apart::new() else { return };
+    let output = apart.job([1, 1], &["--", "/nonexistent/program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert!(text(&output.stderr).contains(&format!("host {}", apart.names[0])) || text(&output.stderr).contains(&apart.names[1]));
+    for (rsh, sentence) in [
+        ("/nonexistent/rsh", "host left: cannot run /nonexistent/rsh"),
+        ("false", "the agent on host left was lost"),
+        ("echo", "what host left says is no agent's"),
+    ] {
+        let output = Command::new(built("shunt")).args(["spmd", "--rsh", rsh, "--hosts", "left", "--", "true"]).output().unwrap();
+        assert_ne!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains(sentence), "{rsh}: {output:?}");
+    }
+}

@@ -1,19 +1,40 @@
-//! Output of ranks, line by line, each with its rank before it.
+//! Output of ranks that this process passes on: line by line, each with its rank before it, or as it comes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdout};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+/// Takes bytes of a rank, in one piece, for standard error if the flag says so; false if there is no point in reading on.
+pub(super) type Sink = Arc<dyn Fn(bool, &[u8]) -> bool + Send + Sync>;
+
+/// To this process's own output.
+pub(super) fn own_output(error: bool, bytes: &[u8]) -> bool {
+    let write = |to: &mut dyn Write| to.write_all(bytes).and_then(|()| to.flush()).is_ok();
+    if error {
+        write(&mut io::stderr())
+    } else {
+        write(&mut io::stdout())
+    }
+}
+
 /// One thread for each pipe.
-#[derive(Default)]
 pub(super) struct Labels {
     readers: Vec<JoinHandle<()>>,
+    label: bool,
+    sink: Sink,
 }
 
 impl Labels {
+    pub fn new(label: bool, sink: Sink) -> Labels {
+        Labels { readers: Vec::new(), label, sink }
+    }
+
     pub fn read(&mut self, rank: usize, out: ChildStdout, error: ChildStderr) {
-        self.readers.push(std::thread::spawn(move || copy(rank, out, io::stdout)));
-        self.readers.push(std::thread::spawn(move || copy(rank, error, io::stderr)));
+        let label = self.label.then_some(rank);
+        let (to_out, to_error) = (self.sink.clone(), self.sink.clone());
+        self.readers.push(std::thread::spawn(move || copy(label, out, |bytes| to_out(false, bytes))));
+        self.readers.push(std::thread::spawn(move || copy(label, error, |bytes| to_error(true, bytes))));
     }
 
     /// Until all has been written. Something that a rank has left running may keep a pipe open, so callers end those first.
@@ -24,22 +45,31 @@ impl Labels {
     }
 }
 
-fn copy<W: Write>(rank: usize, from: impl Read, to: impl Fn() -> W) {
-    let mut lines = BufReader::new(from);
-    let mut line = Vec::new();
+fn copy(label: Option<usize>, from: impl Read, to: impl Fn(&[u8]) -> bool) {
+    let mut from = BufReader::new(from);
+    let mut piece = Vec::new();
     loop {
-        line.clear();
-        line.extend_from_slice(format!("[{rank}] ").as_bytes());
-        match lines.read_until(b'\n', &mut line) {
+        piece.clear();
+        let read = match label {
+            Some(rank) => {
+                piece.extend_from_slice(format!("[{rank}] ").as_bytes());
+                from.read_until(b'\n', &mut piece)
+            }
+            None => from.fill_buf().map(|bytes| {
+                piece.extend_from_slice(bytes);
+                bytes.len()
+            }),
+        };
+        match read {
             Ok(0) | Err(_) => return,
+            Ok(length) if label.is_none() => from.consume(length),
             Ok(_) => {}
         }
-        if line.last() != Some(&b'\n') {
-            line.push(b'\n');
+        if label.is_some() && piece.last() != Some(&b'\n') {
+            piece.push(b'\n');
         }
         // In one piece, so that ranks' lines do not mix.
-        let mut to = to();
-        if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+        if !to(&piece) {
             return;
         }
     }

@@ -3,6 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+/// From now on a pipe without a reader is an error of `write` and no signal. Programs that start later get the usual action.
+pub(super) fn ignore_broken_pipes() {
+    // SAFETY: sets an action that runs no code.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Held back until [`Signals::next`] takes them. Restored when dropped.
 pub(super) struct Signals {
     set: libc::sigset_t,
@@ -24,6 +30,11 @@ impl Signals {
             }
             Ok(Signals { set, before })
         }
+    }
+
+    /// Whether a job ends by this signal.
+    pub fn ends(signal: i32) -> bool {
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
     }
 
     /// The mask that programs get.

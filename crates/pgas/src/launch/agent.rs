@@ -1,0 +1,81 @@
+//! A host's part of a job: starts the ranks that the launcher names on standard input, and tells on standard output what
+//! becomes of them.
+
+use super::frames::{Frame, Start, OUTPUT, VERSION};
+use super::labels::Sink;
+use super::signals::{ignore_broken_pipes, Signals};
+use super::{run_part, Job, Part};
+use crate::layout::RANKS;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+
+/// Serves one launcher, until the ranks have ended. A launcher that is gone (standard input ends) ends them.
+///
+/// # Errors
+/// If standard input does not begin with what a launcher of this version sends, or if the launcher is gone.
+pub fn serve() -> io::Result<()> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
+    // Threads that start after this leave signals to the one that takes them.
+    let signals = Signals::hold()?;
+    ignore_broken_pipes();
+    let Some(Frame::Start(start)) = Frame::read(&mut io::stdin())? else {
+        return Err(invalid("no job is named on standard input"));
+    };
+    let last = start.first.checked_add(start.ranks).filter(|last| *last <= start.total);
+    if start.version != VERSION || start.ranks == 0 || last.is_none() || start.total as usize > RANKS || start.program.is_empty()
+    {
+        return Err(invalid("the launcher is of another version"));
+    }
+    std::thread::spawn(obey);
+    let sink: Sink = Arc::new(|error, bytes| {
+        let send = |bytes: &[u8]| Frame::Output { error, bytes: bytes.to_vec() }.write(&mut io::stdout().lock()).is_ok();
+        bytes.chunks(OUTPUT).all(send)
+    });
+    let first = start.first as usize;
+    let last = match start_and_wait(start, signals, sink) {
+        Ok(outcome) => {
+            let cause = outcome.cause.map(|(why, process)| {
+                let (kind, rank, code) = why.words();
+                [kind, rank + first as u32, code as u32, process]
+            });
+            Frame::Done { status: outcome.status, cause }
+        }
+        Err(error) => Frame::Failed { code: error.raw_os_error().unwrap_or(0), why: error.to_string().into_bytes() },
+    };
+    last.write(&mut io::stdout().lock())
+}
+
+fn start_and_wait(start: Start, signals: Signals, sink: Sink) -> io::Result<super::Outcome> {
+    let text = OsString::from_vec;
+    let directory = text(start.directory);
+    std::env::set_current_dir(&directory)
+        .map_err(|error| io::Error::other(format!("cannot enter {}: {error}", directory.to_string_lossy())))?;
+    let environment = start.environment.into_iter().filter_map(|entry| {
+        let at = entry.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
+        Some((text(entry[..at].to_vec()), text(entry[at + 1..].to_vec())))
+    });
+    let part =
+        Part { first: start.first as usize, total: start.total as usize, environment: environment.collect(), sink: Some(sink) };
+    let heap = usize::try_from(start.heap).map_err(io::Error::other)?;
+    let program = start.program.into_iter().map(text).collect();
+    let job = Job { ranks: start.ranks as usize, heap, program, label: start.label, bind: start.bind };
+    run_part(&job, &part, signals)
+}
+
+/// Passes the launcher's signals to the thread that takes this process's.
+fn obey() {
+    loop {
+        let signal = match Frame::read(&mut io::stdin()) {
+            Ok(Some(Frame::Signal(signal))) if Signals::ends(signal) => signal,
+            // The launcher, or the way to it, is gone, or speaks another language.
+            _ => libc::SIGHUP,
+        };
+        // SAFETY: a signal to this process, which holds it back.
+        unsafe { libc::kill(libc::getpid(), signal) };
+        if signal == libc::SIGHUP {
+            return;
+        }
+    }
+}
