@@ -24,6 +24,7 @@ mod calls;
 mod client;
 mod device;
 mod error;
+mod interface;
 mod raw;
 mod rendezvous;
 mod server;
