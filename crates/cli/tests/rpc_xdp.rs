@@ -17,12 +17,11 @@ use shunt_testkit::hosts::{Host, Joint};
 /// The host of servers, and the one of callers.
 struct Hosts {
     hosts: [Host; 2],
-    device: &'static str,
 }
 
 impl Device for Hosts {
     fn address(&self, _: &str) -> Address {
-        format!("{}:{}:0", self.device, self.hosts[0].addresses[0]).parse().unwrap()
+        format!("xdp:{}:0", self.hosts[0].addresses[0]).parse().unwrap()
     }
 
     fn serve(&self, address: &Address, options: ServerOptions) -> Running {
@@ -38,21 +37,22 @@ impl Device for Hosts {
     }
 }
 
-/// Hosts with agents that lend queues of these numbers, which the sentences then are true on; nothing without root, which is told.
-fn judged(device: &'static str, lend: [&str; 2], judge: impl FnOnce(&Hosts) + Send) {
-    let Some(hosts) = pair(Joint::default()) else { return };
-    let agents: Vec<Agent> = [0, 1].map(|at: usize| Agent::start(&hosts[at], &["--lend", lend[at]])).into();
-    let hosts = Hosts { hosts, device };
+/// Hosts with agents that lend these of so many queues; nothing without root, which is told.
+fn judged(queues: u32, lend: &str, judge: impl FnOnce(&Hosts) + Send) {
+    let Some(hosts) = pair(Joint { queues, ..Joint::default() }) else { return };
+    let agents: Vec<Agent> = hosts.iter().map(|host| Agent::start(host, &["--lend", lend])).collect();
+    let hosts = Hosts { hosts };
     hosts.hosts[1].enter(|| judge(&hosts));
     drop(agents);
 }
 
+/// The first end of a host has a queue of its own; for the others the agent moves frames, by the queue that it keeps.
 fn own_queues(judge: impl FnOnce(&Hosts) + Send) {
-    judged("xdp", ["0", "0"], judge);
+    judged(2, "1", judge);
 }
 
 fn emulated(judge: impl FnOnce(&Hosts) + Send) {
-    judged("xdp", ["none", "none"], judge);
+    judged(1, "none", judge);
 }
 
 sentences!(own, super::own_queues);
@@ -79,7 +79,7 @@ fn a_caller_with_sockets_calls_a_server_with_a_queue() {
 fn a_server_without_an_agent_says_so() {
     let Some(hosts) = pair(Joint::default()) else { return };
     let agent = Agent::start(&hosts[1], &["--lend", "0"]);
-    let hosts = Hosts { hosts, device: "xdp" };
+    let hosts = Hosts { hosts };
     let server = hosts.server("lonely", ServerOptions::default());
     let connect = || shunt_rpc::Client::connect(server.address(), common::PROGRAM, 1..=1, shunt_rpc::Options::default());
     let error = hosts.hosts[1].enter(|| connect().err()).expect("no end of the server's");

@@ -109,14 +109,29 @@ mod tests {
 
     #[test]
     fn addresses_are_what_they_say() {
-        for (text, said) in [("log", "shm:log"), ("shm:a.b/c", "shm:a.b/c"), ("udp:[::1]:7", "udp:[::1]:7"), ("xdp:h:7", "xdp:h:7")] {
+        for (text, said) in
+            [("log", "shm:log"), ("shm:a.b/c", "shm:a.b/c"), ("udp:[::1]:7", "udp:[::1]:7"), ("xdp:h:7", "xdp:h:7")]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), said);
         }
         let fabric = "fabric:verbs:[fe80::1]:7".parse::<Address>().unwrap();
         assert_eq!(fabric, Address::Fabric("verbs".into(), "[fe80::1]:7".into()));
         assert_eq!(fabric.moved("h:8".into()).to_string(), "fabric:verbs:h:8");
         let long = "x".repeat(81);
-        for text in ["", "shm:", "a b", "tcp:x:1", "udp:x", "udp::1", "udp:x:70000", "xdp:x", "fabric:tcp", "fabric:h:7", "fabric::h:7", &long] {
+        for text in [
+            "",
+            "shm:",
+            "a b",
+            "tcp:x:1",
+            "udp:x",
+            "udp::1",
+            "udp:x:70000",
+            "xdp:x",
+            "fabric:tcp",
+            "fabric:h:7",
+            "fabric::h:7",
+            &long,
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

@@ -24,7 +24,8 @@ pub(crate) fn name_of(at: IpAddr) -> io::Result<String> {
     }
     // SAFETY: what getifaddrs gave, used no more.
     unsafe { libc::freeifaddrs(list) };
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no interface of this host has the address {at}")))
+    found
+        .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no interface of this host has the address {at}")))
 }
 
 /// # Safety

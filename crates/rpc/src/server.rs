@@ -136,7 +136,8 @@ impl Server {
         let first = inlets.next().expect("one thread at least");
         std::thread::scope(|scope| {
             for (number, inlet) in inlets.enumerate() {
-                let (shared, settings, stop, make, watchers) = (&shared, (&self.address, &self.options), &self.stop.0, &make, &watchers);
+                let (shared, settings, stop, make, watchers) =
+                    (&shared, (&self.address, &self.options), &self.stop.0, &make, &watchers);
                 scope.spawn(move || {
                     if let Ok(mut worker) = Worker::new(number + 1, settings, stop, (shared, watchers), inlet, make()) {
                         worker.run(None);
