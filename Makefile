@@ -97,6 +97,7 @@ minimal:
 test-fabric:
 	scripts/prepare fabric
 	cargo test --release --target-dir target -p shunt-fabric --features libfabric
+	cargo test --release --target-dir target -p shunt-rpc --features fabric --test model fabric
 
 conformance:
 	scripts/prepare build
