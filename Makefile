@@ -4,7 +4,7 @@
 # make test     installs what is missing, builds, runs every test
 # make test-unit, test-differential, test-programs, test-hosts, test-hot-path, test-doc  parts of it by themselves
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
-# make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
+# make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
@@ -18,6 +18,7 @@ PREFIX ?= /usr/local
 BUILT := target/release
 
 KILLS ?= 1000
+RPC_KILLS ?= 10000
 FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
@@ -102,6 +103,7 @@ minimal:
 test-fabric:
 	scripts/prepare fabric
 	cargo test --release --target-dir target -p shunt-fabric --features libfabric
+	cargo test --release --target-dir target -p shunt-rpc --features fabric --test model fabric
 
 conformance:
 	scripts/prepare build
@@ -118,6 +120,7 @@ soak:
 	scripts/build
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_FORKS=$(FORKS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) \
 	    cargo test --release --target-dir target -p shunt-testkit --test crash_kill --test crash_forks --test crash_scribble
+	KILLS=$(RPC_KILLS) cargo test --release --target-dir target -p shunt-rpc-examples --test deaths -- --nocapture
 	cargo run --release --target-dir target -p shunt-differential -- compare --across
 	cargo run --release --target-dir target -p shunt-differential -- compare --trapped
 	cargo run --release --target-dir target -p shunt-differential -- soak $(MINUTES)

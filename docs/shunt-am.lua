@@ -15,6 +15,12 @@ local streams = {
 }
 -- Handlers' numbers are each program's own: whoever looks at sockets' streams says so (-o shunt_am.streams:TRUE).
 am.prefs.streams = Pref.bool("Messages are those of sockets' streams", false, "Names the handlers of stations")
+-- And whoever looks at calls of shunt-rpc says that (-o shunt_am.calls:TRUE): handlers, flags, statuses of crates/rpc/README.md.
+am.prefs.calls = Pref.bool("Messages are calls of shunt-rpc", false, "Shows calls and answers, and which belong together")
+local statuses = {
+    [0] = "results", [1] = "no such procedure", [2] = "bad arguments", [3] = "deadline passed", [4] = "taken back",
+    [5] = "results found no room", [6] = "panicked", [7] = "fault of the application", [8] = "broke the format",
+}
 local tasks = { [1] = "request", [2] = "reply", [3] = "stream", [4] = "store", [5] = "get", [6] = "fetched", [7] = "room", [8] = "returned" }
 
 local f = {
@@ -50,12 +56,76 @@ local f = {
     length = ProtoField.uint32("shunt_am.length", "Length of data"),
     word = ProtoField.uint64("shunt_am.word", "Word", base.HEX),
     data = ProtoField.bytes("shunt_am.data", "Data"),
+    slot = ProtoField.uint16("shunt_am.rpc.slot", "Place"),
+    generation = ProtoField.uint16("shunt_am.rpc.generation", "Generation"),
+    procedure = ProtoField.uint16("shunt_am.rpc.procedure", "Procedure"),
+    status = ProtoField.uint16("shunt_am.rpc.status", "Status", base.DEC, statuses),
+    flags = ProtoField.uint16("shunt_am.rpc.flags", "Flags", base.HEX),
+    program = ProtoField.uint32("shunt_am.rpc.program", "Program", base.HEX),
+    version = ProtoField.uint32("shunt_am.rpc.version", "Version"),
+    answered = ProtoField.framenum("shunt_am.rpc.answered", "Answered in", base.NONE, frametype.RESPONSE),
+    asked = ProtoField.framenum("shunt_am.rpc.asked", "Call in", base.NONE, frametype.REQUEST),
 }
 local list = {}
 for _, field in pairs(f) do list[#list + 1] = field end
 am.fields = list
 
-local function messages(range, tree)
+-- Bindings, by the address, port and tag of the caller's endpoint and of the server's, as the two records tell them; calls, by their
+-- endpoints and names, each with its frame, the frame of its answer, and its procedure.
+local bindings, halves, calls = {}, {}, {}
+function am.init() bindings, halves, calls = {}, {}, {} end
+
+local function ends(info, turned)
+    local from, to = tostring(info.src) .. ":" .. info.src_port, tostring(info.dst) .. ":" .. info.dst_port
+    return turned and to .. " " .. from or from .. " " .. to
+end
+
+local function named(procedure, bound)
+    return bound and string.format("program 0x%x version %d procedure %d", bound.program, bound.version, procedure) or "procedure " .. procedure
+end
+
+-- A call, or an answer, of which the first word is there: what it is.
+local function call(range, info, tree, task, handler)
+    if not info.number or not (task == 1 and (handler == 1 or handler == 2) or task == 2 and handler == 4) then return nil end
+    local code, flags, answer = range(4, 2):le_uint(), range(6, 2):le_uint(), task == 2
+    local pair = ends(info, answer)
+    local key = pair .. " " .. tostring(range(0, 4):le_uint())
+    tree:add_le(f.slot, range(0, 2))
+    tree:add_le(f.generation, range(2, 2))
+    if handler == 2 then return "take back the call of place " .. range(0, 2):le_uint() end
+    tree:add_le(answer and f.status or f.procedure, range(4, 2))
+    tree:add_le(f.flags, range(6, 2))
+    -- A name comes again after 65,536 calls of its place: the last call before an answer is meant.
+    local all = calls[key] or {}
+    calls[key] = all
+    local own
+    for _, one in ipairs(all) do
+        if one.frame <= info.number and (answer or one.frame == info.number) then own = one end
+    end
+    if not answer and not own and not info.visited then
+        own = { frame = info.number, procedure = code }
+        all[#all + 1] = own
+    end
+    local bound = bindings[pair]
+    if bound then
+        tree:add(f.program, bound.program):set_generated()
+        tree:add(f.version, bound.version):set_generated()
+    end
+    if not answer then
+        if own and own.answered then tree:add(f.answered, own.answered):set_generated() end
+        return "call of " .. named(code, bound)
+    end
+    local text = "answer: " .. (statuses[code] or "?")
+    if own then
+        own.answered = own.answered or info.number
+        tree:add(f.asked, own.frame):set_generated()
+        tree:add(f.procedure, own.procedure):set_generated()
+        text = "answer of " .. named(own.procedure, bound) .. ": " .. (statuses[code] or "?")
+    end
+    return text
+end
+
+local function messages(range, info, tree)
     local at, names = 0, {}
     while at + 8 <= range:len() do
         local words, length = range(at + 2, 1):uint(), range(at + 4, 4):le_uint()
@@ -64,8 +134,9 @@ local function messages(range, tree)
         local task, handler = range(at, 1):uint(), range(at + 1, 1):uint()
         local name = tasks[task] or "?"
         if am.prefs.streams and (task == 1 or task == 2) and streams[handler] then name = streams[handler] end
-        names[#names + 1] = name
         local node = tree:add(am, range(at, size), "Message: " .. name)
+        if am.prefs.calls and words > 0 then name = call(range(at + 8, 8), info, node, task, handler) or name end
+        names[#names + 1] = name
         node:add(f.task, range(at, 1))
         node:add(f.handler, range(at + 1, 1))
         node:add(f.words, range(at + 2, 1))
@@ -106,12 +177,12 @@ local function frame(range, info, tree)
         end
         text = text .. " seq " .. range(16, 4):le_uint() .. " ack " .. range(20, 4):le_uint()
         if kind == 2 and range:len() > 40 then
-            text = text .. ": " .. messages(range(40), node)
+            text = text .. ": " .. messages(range(40), info, node)
         elseif kind == 3 then
             for at = 40, range:len() - 8, 8 do node:add_le(f.map, range(at, 8)) end
         end
     elseif kind == 6 and range:len() > 16 then
-        text = text .. ": " .. messages(range(16), node)
+        text = text .. ": " .. messages(range(16), info, node)
     end
     info.cols.info = text
     return true
@@ -204,3 +275,59 @@ function gate.dissector(buffer, info, tree)
 end
 
 gate:register_heuristic("udp", question)
+
+-- The two records of a binding (docs/WIRE.md, calls), 256 bytes each over TCP: from which calls have program and version.
+local binding = Proto("shunt_rpc", "Shunt binding of calls")
+local codes = {
+    [0] = "bound", [1] = "other versions", [2] = "no such program", [3] = "denied", [4] = "full", [5] = "another protocol", [6] = "list",
+    [7] = "watching", [8] = "no end of the device",
+}
+local purposes = { [0] = "call", [1] = "list", [2] = "describe", [3] = "watch" }
+local b = {
+    program = ProtoField.uint32("shunt_rpc.program", "Program", base.HEX),
+    lowest = ProtoField.uint32("shunt_rpc.lowest", "Lowest version"),
+    highest = ProtoField.uint32("shunt_rpc.highest", "Highest version"),
+    version = ProtoField.uint32("shunt_rpc.version", "Version"),
+    window = ProtoField.uint64("shunt_rpc.window", "Window (bytes)"),
+    purpose = ProtoField.uint32("shunt_rpc.purpose", "Purpose", base.DEC, purposes),
+    code = ProtoField.uint32("shunt_rpc.code", "Code", base.DEC, codes),
+}
+local parts = {}
+for _, field in pairs(b) do parts[#parts + 1] = field end
+binding.fields = parts
+
+-- The port of the endpoint on a card: its address is a sockaddr of IPv4 or IPv6 (ip(7)), which has it at the same place.
+local function port_of(buffer)
+    return buffer(50, 2):uint()
+end
+
+local function record(buffer, info, tree)
+    if buffer:len() < 256 or buffer(0, 8):string() ~= "shuntRPC" then return false end
+    info.cols.protocol = "shunt-rpc"
+    local node, from = tree:add(binding, buffer(0, 256)), tostring(info.src) .. ":" .. info.src_port
+    local to = tostring(info.dst) .. ":" .. info.dst_port
+    local card = tostring(info.src) .. ":" .. port_of(buffer)
+    local waiting = halves[to .. " " .. from]
+    -- The caller speaks first, and its record has a program where the server's has a version.
+    if waiting and waiting.frame < info.number then
+        local code, version = buffer(12, 4):le_uint(), buffer(16, 4):le_uint()
+        node:add_le(b.code, buffer(12, 4))
+        if code == 0 then
+            node:add_le(b.version, buffer(16, 4))
+            bindings[waiting.card .. " " .. card] = { program = waiting.program, version = version }
+        end
+        info.cols.info = "answer to a binding: " .. (codes[code] or "?") .. (code == 0 and ", version " .. version or "")
+        return true
+    end
+    node:add_le(b.purpose, buffer(12, 4))
+    node:add_le(b.program, buffer(16, 4))
+    node:add_le(b.lowest, buffer(24, 4))
+    node:add_le(b.highest, buffer(28, 4))
+    node:add_le(b.window, buffer(32, 8))
+    halves[from .. " " .. to] = { frame = info.number, card = card, program = buffer(16, 4):le_uint() }
+    info.cols.info = string.format("bind program 0x%x, versions %d to %d", buffer(16, 4):le_uint(), buffer(24, 4):le_uint(), buffer(28, 4):le_uint())
+    return true
+end
+
+binding.dissector = function(buffer, info, tree) return record(buffer, info, tree) and buffer:len() or 0 end
+binding:register_heuristic("tcp", record)

@@ -1,10 +1,11 @@
-//! Either side is killed in the midst of calls: nobody hangs, each call ends, and no procedure runs twice. `KILLS=10000` for more of it.
+//! Either side is killed in the midst of calls: nobody hangs, each call ends, and no procedure runs twice. `KILLS=10000` for more of it,
+//! as `make soak` asks; with `--nocapture` it tells how long after a kill the last call ended.
 
 use shunt_rpc::{Client, Context, Fault, How, Kind, Options, Ran, Server, ServerOptions, Shared};
 use shunt_rpc_examples::log::*;
 use std::collections::HashSet;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Records that it was given are numbers; each comes once.
 #[derive(Default)]
@@ -33,7 +34,7 @@ impl LogV1 for Once {
 }
 
 fn kills() -> u64 {
-    std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(300)
+    std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(50)
 }
 
 /// This program again, as another side.
@@ -78,6 +79,26 @@ fn chance(state: &mut u64) -> u64 {
     *state >> 33
 }
 
+/// A call that lasts so long after the death of its server hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// Descriptors of this process, and mappings of memory that it shares.
+fn held() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (std::fs::read_dir("/proc/self/fd").unwrap().count(), maps.lines().filter(|line| line.contains("memfd:")).count())
+}
+
+/// From the kills to the ends of all calls: how they are distributed.
+fn tell(mut times: Vec<Duration>) {
+    times.sort();
+    let at = |part: usize| times[(times.len() - 1) * part / 1000];
+    let [half, most, nearly, last] = [500, 990, 999, 1000].map(at);
+    println!(
+        "{} kills; from a kill to the end of the last call: p50 {half:?}, p99 {most:?}, p99.9 {nearly:?}, longest {last:?}",
+        times.len()
+    );
+}
+
 /// One at a time: descriptors are counted.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -86,7 +107,8 @@ fn a_killed_server_ends_all_calls() {
     let _alone = ALONE.lock();
     let name = format!("killed-server-{}", std::process::id());
     let mut state = 1;
-    let mut ends = [0u64; 2];
+    let (mut ends, mut times) = ([0u64; 2], vec![]);
+    let mut before = None;
     for kill in 0..kills() {
         let mut server = other("server", &name);
         let patient = Options { patience: Duration::from_secs(60), ..Options::default() };
@@ -95,19 +117,26 @@ fn a_killed_server_ends_all_calls() {
         std::thread::scope(|scope| {
             let killer = scope.spawn(|| {
                 std::thread::sleep(pause);
+                let killed = Instant::now();
                 server.kill().unwrap();
+                killed
             });
             let error = (0..).find_map(|round| work(&log, round).err()).unwrap();
             assert_eq!(error.kind(), Kind::Lost, "kill {kill}: {error:?}");
             assert!(error.to_string().contains("process"), "{error}");
             ends[usize::from(error.ran() == Ran::Maybe)] += 1;
-            killer.join().unwrap();
+            let ended = Instant::now();
+            times.push(ended.saturating_duration_since(killer.join().unwrap()));
         });
+        assert!(times[times.len() - 1] < HANGS, "kill {kill}: {:?}", times[times.len() - 1]);
         assert_eq!(log.read(&1).unwrap_err().ran(), Ran::No);
         server.wait().unwrap();
         assert_eq!(log.0.outstanding(), 0);
+        drop(log);
+        assert_eq!(*before.get_or_insert_with(held), held(), "kill {kill}: descriptors, mappings");
     }
     assert!(ends[1] > 0, "{ends:?}");
+    tell(times);
 }
 
 #[test]
@@ -118,10 +147,9 @@ fn killed_callers_leave_nothing_behind() {
     let server = Server::bind(&name.parse().unwrap(), options).unwrap().spawn(|| LogV1Server(Once::default())).unwrap();
     let patient = Options { patience: Duration::from_secs(60), ..Options::default() };
     let log = LogV1Client::connect_with(server.address(), patient.clone()).unwrap();
-    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     // Each direction's memory is handed over with the first messages.
     work(&log, u64::MAX).unwrap();
-    let before = open();
+    let before = held();
     let mut state = 2;
     for round in 0..kills() {
         let mut caller = other("caller", &name);
@@ -142,7 +170,7 @@ fn killed_callers_leave_nothing_behind() {
         .collect();
     drop(more);
     let how = How { deadline: Some(Duration::from_secs(60)), ..How::default() };
-    while open() > before {
+    while held().0 > before.0 || held().1 > before.1 {
         log.0.call_with::<(), ()>(0, &(), &how).unwrap();
     }
 }

@@ -3,14 +3,19 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// `NAME` or `shm:NAME`: a server of this host, by its name; `udp:HOST:PORT`: a server that listens there; `sunrpc+tcp://HOST[:PORT]` or
-/// `sunrpc+udp://HOST[:PORT]`: one that speaks SunRPC.
+/// `NAME` or `shm:NAME`: a server of this host, by its name; `udp:HOST:PORT`, `xdp:HOST:PORT`, `fabric:PROVIDER:HOST:PORT`: a server
+/// that listens there; `sunrpc+tcp://HOST[:PORT]` or `sunrpc+udp://HOST[:PORT]`: one that speaks SunRPC.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// Shared memory; the name is that of an abstract socket.
     Memory(String),
     /// UDP frames; the host and port are those of the TCP listener that binds callers.
     Udp(String),
+    /// Frames past the kernel's stack, by the agent of the interface that the binding's connection uses; the rest is as for UDP, and a
+    /// side with `udp` has a side with `xdp` as its peer without knowing.
+    Xdp(String),
+    /// One of libfabric's providers, and the place as for UDP.
+    Fabric(String, String),
     /// SunRPC, RFC 5531: other implementations' servers and callers, and ours.
     SunRpc(Place),
 }
@@ -33,6 +38,35 @@ pub struct Place {
     pub host: String,
     /// `None`: rpcbind of that host knows it.
     pub port: Option<u16>,
+}
+
+impl Address {
+    /// Where the TCP listener of a server between hosts is.
+    pub(crate) fn place(&self) -> Option<&str> {
+        match self {
+            Self::Memory(_) | Self::SunRpc(_) => None,
+            Self::Udp(place) | Self::Xdp(place) | Self::Fabric(_, place) => Some(place),
+        }
+    }
+
+    /// The same device at another place.
+    pub(crate) fn moved(&self, place: String) -> Self {
+        match self {
+            Self::Memory(_) | Self::SunRpc(_) => self.clone(),
+            Self::Udp(_) => Self::Udp(place),
+            Self::Xdp(_) => Self::Xdp(place),
+            Self::Fabric(provider, _) => Self::Fabric(provider.clone(), place),
+        }
+    }
+}
+
+/// `HOST:PORT`, or what is wanted instead.
+fn place_of(place: &str, wanted: &'static str) -> Result<String, AddressError> {
+    let (host, port) = place.rsplit_once(':').ok_or(AddressError(wanted))?;
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err(AddressError(wanted));
+    }
+    Ok(place.to_string())
 }
 
 /// Why words are no address.
@@ -87,15 +121,22 @@ impl FromStr for Address {
             }
         }
         if let Some(place) = text.strip_prefix("udp:") {
-            let (host, port) = place.rsplit_once(':').ok_or(AddressError("udp:HOST:PORT is wanted"))?;
-            if host.is_empty() || port.parse::<u16>().is_err() {
-                return Err(AddressError("udp:HOST:PORT is wanted"));
+            return place_of(place, "udp:HOST:PORT is wanted").map(Self::Udp);
+        }
+        if let Some(place) = text.strip_prefix("xdp:") {
+            return place_of(place, "xdp:HOST:PORT is wanted").map(Self::Xdp);
+        }
+        if let Some(rest) = text.strip_prefix("fabric:") {
+            const WANTED: &str = "fabric:PROVIDER:HOST:PORT is wanted, with a provider of libfabric's such as tcp or verbs";
+            let (provider, place) = rest.split_once(':').ok_or(AddressError(WANTED))?;
+            if provider.is_empty() {
+                return Err(AddressError(WANTED));
             }
-            return Ok(Self::Udp(place.to_string()));
+            return place_of(place, WANTED).map(|place| Self::Fabric(provider.to_string(), place));
         }
         let name = text.strip_prefix("shm:").unwrap_or(text);
         if name.contains(':') {
-            return Err(AddressError("the devices are shm, udp, sunrpc+tcp and sunrpc+udp"));
+            return Err(AddressError("the devices are shm, udp, xdp, fabric, sunrpc+tcp and sunrpc+udp"));
         }
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
         if name.is_empty() || name.len() > LONGEST || !name.bytes().all(allowed) {
@@ -132,6 +173,8 @@ impl fmt::Display for Address {
             Self::Memory(name) => write!(to, "shm:{name}"),
             Self::Udp(place) => write!(to, "udp:{place}"),
             Self::SunRpc(place) => place.fmt(to),
+            Self::Xdp(place) => write!(to, "xdp:{place}"),
+            Self::Fabric(provider, place) => write!(to, "fabric:{provider}:{place}"),
         }
     }
 }
@@ -142,7 +185,9 @@ mod tests {
 
     #[test]
     fn addresses_are_what_they_say() {
-        for (text, said) in [("log", "shm:log"), ("shm:a.b/c", "shm:a.b/c"), ("udp:[::1]:7", "udp:[::1]:7")] {
+        for (text, said) in
+            [("log", "shm:log"), ("shm:a.b/c", "shm:a.b/c"), ("udp:[::1]:7", "udp:[::1]:7"), ("xdp:h:7", "xdp:h:7")]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), said);
         }
         for text in ["sunrpc+tcp://here", "sunrpc+udp://127.0.0.1:7", "sunrpc+tcp://[::1]:111", "sunrpc+tcp://[::1]"] {
@@ -150,10 +195,30 @@ mod tests {
         }
         let Ok(Address::SunRpc(place)) = "sunrpc+udp://[::1]:9".parse() else { panic!("an address") };
         assert_eq!(place, Place { transport: Transport::Udp, host: "::1".into(), port: Some(9) });
+        let fabric = "fabric:verbs:[fe80::1]:7".parse::<Address>().unwrap();
+        assert_eq!(fabric, Address::Fabric("verbs".into(), "[fe80::1]:7".into()));
+        assert_eq!(fabric.moved("h:8".into()).to_string(), "fabric:verbs:h:8");
         let long = "x".repeat(81);
-        let broken =
-            ["sunrpc+tcp://", "sunrpc+tcp://a:", "sunrpc+udp://a:70000", "sunrpc+tcp://[::1", "sunrpc+x://a", "sunrpc+tcp://a/b"];
-        for text in ["", "shm:", "a b", "tcp:x:1", "udp:x", "udp::1", "udp:x:70000", &long].into_iter().chain(broken) {
+        for text in [
+            "",
+            "shm:",
+            "a b",
+            "tcp:x:1",
+            "udp:x",
+            "udp::1",
+            "udp:x:70000",
+            "xdp:x",
+            "fabric:tcp",
+            "fabric:h:7",
+            "fabric::h:7",
+            "sunrpc+tcp://",
+            "sunrpc+tcp://a:",
+            "sunrpc+udp://a:70000",
+            "sunrpc+tcp://[::1",
+            "sunrpc+x://a",
+            "sunrpc+tcp://a/b",
+            &long,
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

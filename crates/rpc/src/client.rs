@@ -230,23 +230,27 @@ fn attempt(
             return Err(Attempt::Final(Error::new(Kind::Denied, Side::Caller, Ran::No, address, detail)));
         }
     }
-    let mut end = End::new(socket.over()?)?;
-    let window = if end.is_direct() { Window::create(options.window)? } else { Window::mirror(options.window as u64)? };
-    let hello = Hello {
-        purpose,
-        program,
-        lowest: *versions.start(),
-        highest: *versions.end(),
-        window: window.size() as u64,
-        card: end.card()?,
+    // Questions need no end, and may be asked where none can be had.
+    let mut made = None;
+    if purpose == Purpose::Call {
+        let over = socket.over()?;
+        let failed = |why| Attempt::Final(Error::new(Kind::System, Side::Caller, Ran::No, address, why));
+        let end = End::new(address, over).map_err(failed)?;
+        made = Some((end, if over.is_none() { Window::create(options.window)? } else { Window::mirror(options.window as u64)? }));
+    }
+    let (lowest, highest) = (*versions.start(), *versions.end());
+    let (window, card) = match &mut made {
+        Some((end, window)) => (window.size() as u64, end.card()?),
+        None => (0, Card::NONE),
     };
-    socket.send(&hello.emit(), window.descriptor())?;
+    let hello = Hello { purpose, program, lowest, highest, window, card };
+    socket.send(&hello.emit(), made.as_ref().and_then(|(_, window)| window.descriptor()))?;
     let record = receive_record(&mut socket, until)?;
     let Some(welcome) = Welcome::parse(&record) else {
         let detail = "its first record is none of ours";
         return Err(Attempt::Final(Error::new(Kind::Protocol, Side::Server, Ran::No, address, detail)));
     };
-    Ok((socket, Some((end, window)), welcome))
+    Ok((socket, made, welcome))
 }
 
 /// A server, as tools see it.
@@ -343,6 +347,7 @@ fn refusal(address: &Address, program: u32, versions: &RangeInclusive<u32>, welc
         Welcome::Program => fail(Kind::Version, format!("program {program:#x} is not served there")),
         Welcome::Denied => fail(Kind::Denied, "this user may not call it".into()),
         Welcome::Full => fail(Kind::Busy, "it takes no more callers".into()),
+        Welcome::NoEnd => fail(Kind::System, "it has no end of the device: xdp needs an agent on its interface, too".into()),
         Welcome::Protocol { version } => fail(Kind::Protocol, format!("it speaks version {version}, we {PROTOCOL}")),
         Welcome::Bound { .. } | Welcome::List { .. } | Welcome::Watching => {
             fail(Kind::Protocol, "an answer to another question".into())

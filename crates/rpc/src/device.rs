@@ -1,5 +1,7 @@
 //! The end of a binding: an endpoint of the address's device, with active messages on it.
 
+use crate::address::Address as Place;
+use crate::interface;
 use crate::wire::Card;
 use shunt_am::port::{config_for, memory, Port};
 use shunt_am::{Config, Dispatch};
@@ -9,6 +11,8 @@ use shunt_endpoint::{
     Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment,
     SendError, Tag, Tags, Ticket, WORDS,
 };
+use shunt_xdp::protocol::{Kind, Sizes};
+use shunt_xdp::Xdp;
 use std::io;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
@@ -101,6 +105,37 @@ fn system(error: shunt_sys::Errno) -> io::Error {
     io::Error::from_raw_os_error(error.0)
 }
 
+/// A queue of the interface that has this address, if its agent lends one, or else an endpoint that the agent moves frames for.
+fn attach(at: IpAddr) -> io::Result<Any> {
+    let name = interface::name_of(at)?;
+    let sizes = Sizes { channels: 1, ..Sizes::default() };
+    let made = Xdp::attach(&name, Kind::Any, at.is_ipv6(), sizes).map_err(|errno| {
+        let why = system(errno);
+        let hint = match errno.0 {
+            libc::ECONNREFUSED => format!("; no agent is there: shunt agent --interface {name}, as root"),
+            _ => String::new(),
+        };
+        io::Error::new(why.kind(), format!("an endpoint of the device xdp on {name}: {why}{hint}"))
+    })?;
+    Ok(Any::Other(Box::new(made)))
+}
+
+#[cfg(feature = "fabric")]
+fn fabric(provider: &str, at: IpAddr) -> io::Result<Any> {
+    let node = at.to_string();
+    // Providers for one host know no addresses of IP.
+    let node = (provider != "shm").then_some(node.as_str());
+    let made = shunt_fabric::Fabric::new(shunt_fabric::Options { provider, node, ..Default::default() });
+    let made = made.map_err(|why| io::Error::other(format!("an endpoint of libfabric's provider {provider}: {why:?}")))?;
+    Ok(Any::Other(Box::new(made)))
+}
+
+#[cfg(not(feature = "fabric"))]
+fn fabric(provider: &str, _: IpAddr) -> io::Result<Any> {
+    let text = format!("libfabric's provider {provider}: this was built without the feature fabric of shunt-rpc");
+    Err(io::Error::new(io::ErrorKind::Unsupported, text))
+}
+
 /// A port with the memory that its engine lies in.
 pub(crate) struct End {
     port: Option<Port<'static, Any>>,
@@ -112,15 +147,17 @@ pub(crate) struct End {
 unsafe impl Send for End {}
 
 impl End {
-    /// An endpoint in shared memory; or over UDP at one of this host's addresses.
-    pub fn new(over: Option<IpAddr>) -> io::Result<Self> {
-        let endpoint = match over {
-            None => Any::Memory(Shm::new(shm::Options { channels: 1, segment: 4096 }).map_err(system)?),
-            Some(IpAddr::V4(at)) => {
+    /// An endpoint of the device of a server's address; between hosts at the address of this one that the binding's connection has.
+    pub fn new(place: &Place, over: Option<IpAddr>) -> io::Result<Self> {
+        let endpoint = match (place, over) {
+            (Place::Xdp(_), Some(at)) => attach(at)?,
+            (Place::Fabric(provider, _), Some(at)) => fabric(provider, at)?,
+            (_, None) => Any::Memory(Shm::new(shm::Options { channels: 1, segment: 4096 }).map_err(system)?),
+            (_, Some(IpAddr::V4(at))) => {
                 let at = udp::ipv4(at.octets(), 0);
                 Any::Other(Box::new(Udp::bind(&at, udp::Options::default()).map_err(system)?))
             }
-            Some(IpAddr::V6(at)) => {
+            (_, Some(IpAddr::V6(at))) => {
                 let at = udp::ipv6(at.octets(), 0, 0);
                 Any::Other(Box::new(Udp::bind(&at, udp::Options::default()).map_err(system)?))
             }

@@ -25,6 +25,7 @@ mod client;
 mod clock;
 mod device;
 mod error;
+mod interface;
 pub mod onc;
 mod raw;
 mod reference;

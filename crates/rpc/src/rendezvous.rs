@@ -47,10 +47,10 @@ fn foreign() -> io::Error {
 
 impl Listener {
     pub fn bind(address: &Address) -> io::Result<Self> {
-        let listener = match address {
-            Address::Memory(name) => Self::Local(UnixListener::bind_addr(&local(name)?)?),
-            Address::Udp(place) => Self::Remote(TcpListener::bind(place.as_str())?),
-            Address::SunRpc(_) => return Err(foreign()),
+        let listener = match (address, address.place()) {
+            (Address::Memory(name), _) => Self::Local(UnixListener::bind_addr(&local(name)?)?),
+            (Address::SunRpc(_), _) => return Err(foreign()),
+            (_, place) => Self::Remote(TcpListener::bind(place.unwrap_or_default())?),
         };
         match &listener {
             Self::Local(socket) => socket.set_nonblocking(true)?,
@@ -71,7 +71,7 @@ impl Listener {
     /// The address that callers use, with the port that the system chose.
     pub fn address(&self, asked: &Address) -> Address {
         match self {
-            Self::Remote(listener) => listener.local_addr().map_or_else(|_| asked.clone(), |at| Address::Udp(at.to_string())),
+            Self::Remote(listener) => listener.local_addr().map_or_else(|_| asked.clone(), |at| asked.moved(at.to_string())),
             Self::Local(_) => asked.clone(),
         }
     }
@@ -104,10 +104,10 @@ impl AsRawFd for Socket {
 impl Socket {
     /// To the server at an address, if one listens now.
     pub fn connect(address: &Address) -> io::Result<Self> {
-        Ok(match address {
-            Address::Memory(name) => Self::Local(UnixStream::connect_addr(&local(name)?)?),
-            Address::Udp(place) => Self::Remote(TcpStream::connect(place.as_str())?),
-            Address::SunRpc(_) => return Err(foreign()),
+        Ok(match (address, address.place()) {
+            (Address::Memory(name), _) => Self::Local(UnixStream::connect_addr(&local(name)?)?),
+            (Address::SunRpc(_), _) => return Err(foreign()),
+            (_, place) => Self::Remote(TcpStream::connect(place.unwrap_or_default())?),
         })
     }
 
@@ -122,7 +122,7 @@ impl Socket {
     pub fn over(&self) -> io::Result<Option<IpAddr>> {
         match self {
             Self::Local(_) => Ok(None),
-            Self::Remote(socket) => Ok(Some(socket.local_addr()?.ip())),
+            Self::Remote(socket) => Ok(Some(socket.local_addr()?.ip().to_canonical())),
         }
     }
 

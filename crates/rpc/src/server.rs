@@ -202,14 +202,15 @@ impl Server {
         let first = inlets.next().expect("one thread at least");
         std::thread::scope(|scope| {
             for (number, inlet) in inlets.enumerate() {
-                let (shared, options, stop, make, watchers) = (&shared, &self.options, &self.stop.0, &make, &watchers);
+                let (shared, settings, stop, make, watchers) =
+                    (&shared, (&self.address, &self.options), &self.stop.0, &make, &watchers);
                 scope.spawn(move || {
-                    if let Ok(mut worker) = Worker::new(number + 1, options, stop, (shared, watchers), inlet, make()) {
+                    if let Ok(mut worker) = Worker::new(number + 1, settings, stop, (shared, watchers), inlet, make()) {
                         worker.run(None);
                     }
                 });
             }
-            let mut worker = Worker::new(0, &self.options, &self.stop.0, (&shared, &watchers), first, make())?;
+            let mut worker = Worker::new(0, (&self.address, &self.options), &self.stop.0, (&shared, &watchers), first, make())?;
             worker.run(Some(Hall { listener, doors, greetings: HashMap::new(), tellings: HashMap::new() }));
             Ok(())
         })
@@ -342,6 +343,7 @@ mod token {
 
 struct Worker<'a, S> {
     number: usize,
+    address: &'a Address,
     options: &'a Options,
     stop: &'a Stop,
     shared: &'a [Shared],
@@ -597,7 +599,7 @@ fn answer_in_general(replier: Replier<'_>, call: &Call<'_>, result: Outcomes, an
 impl<'a, S: Service> Worker<'a, S> {
     fn new(
         number: usize,
-        options: &'a Options,
+        (address, options): (&'a Address, &'a Options),
         stop: &'a Stop,
         (shared, watchers): (&'a [Shared], &'a Watchers),
         inlet: Receiver<Guest>,
@@ -615,6 +617,7 @@ impl<'a, S: Service> Worker<'a, S> {
         let journal = Journal::new(watchers, number);
         let worker = Self {
             number,
+            address,
             options,
             stop,
             shared,
@@ -933,7 +936,7 @@ impl<'a, S: Service> Worker<'a, S> {
             Err(welcome) => welcome,
             Ok(interface) => match self.bind(&mut guest, interface) {
                 Ok((end, window, welcome)) => return self.serve_from_now(guest, interface, end, window, welcome),
-                Err(_) => Welcome::Denied,
+                Err(welcome) => welcome,
             },
         };
         let _ = guest.socket.send(&refused.emit(), None);
@@ -974,19 +977,21 @@ impl<'a, S: Service> Worker<'a, S> {
         }
     }
 
-    fn bind(&mut self, guest: &mut Guest, interface: usize) -> io::Result<(End, Window, Welcome)> {
+    fn bind(&mut self, guest: &mut Guest, interface: usize) -> Result<(End, Window, Welcome), Welcome> {
         let hello = &guest.hello;
         if hello.window > self.options.window {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the caller's window is too large"));
+            return Err(Welcome::Denied);
         }
-        let mut end = End::new(guest.socket.over()?)?;
+        let end = guest.socket.over().and_then(|over| End::new(self.address, over));
+        let mut end = end.map_err(|_| Welcome::NoEnd)?;
+        let denied = |_: io::Error| Welcome::Denied;
         let window = match (end.is_direct(), guest.window.take()) {
-            (true, Some(descriptor)) => Window::adopt(descriptor, hello.window)?,
-            (true, None) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the caller gave no window")),
-            (false, _) => Window::mirror(hello.window)?,
+            (true, Some(descriptor)) => Window::adopt(descriptor, hello.window).map_err(denied)?,
+            (true, None) => return Err(Welcome::Denied),
+            (false, _) => Window::mirror(hello.window).map_err(denied)?,
         };
-        let card = end.card()?;
-        end.adopt(&hello.card, &mut Nobody)?;
+        let card = end.card().map_err(denied)?;
+        end.adopt(&hello.card, &mut Nobody).map_err(denied)?;
         debug_assert!(end.engine().is_up(PEER));
         let welcome = Welcome::Bound { version: self.interfaces[interface].version, card };
         Ok((end, window, welcome))

@@ -204,6 +204,9 @@ pub struct Card {
 }
 
 impl Card {
+    /// Of a question that needs no end.
+    pub const NONE: Self = Self { address: Address::NONE, tag: Tag(0), offer: shunt_am::Offer([0; 40]) };
+
     fn put(&self, words: &mut [u64]) {
         words[..6].copy_from_slice(&self.address.to_words());
         words[6] = self.tag.0;
@@ -271,6 +274,8 @@ pub enum Welcome {
     },
     /// Records of calls follow.
     Watching,
+    /// The server could make no end of the device.
+    NoEnd,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -348,6 +353,7 @@ impl Welcome {
             Self::Protocol { version } => (5, u64::from(version)),
             Self::List { bytes } => (6, u64::from(bytes)),
             Self::Watching => (7, 0),
+            Self::NoEnd => (8, 0),
         };
         words[1] = pair(PROTOCOL, code);
         words[2] = value;
@@ -371,6 +377,7 @@ impl Welcome {
             5 => Self::Protocol { version: value },
             6 => Self::List { bytes: value },
             7 => Self::Watching,
+            8 => Self::NoEnd,
             _ => return None,
         })
     }
@@ -395,6 +402,7 @@ mod tests {
             Welcome::Protocol { version: 1 },
             Welcome::List { bytes: 12 },
             Welcome::Watching,
+            Welcome::NoEnd,
         ] {
             assert_eq!(Welcome::parse(&welcome.emit()), Some(welcome));
         }

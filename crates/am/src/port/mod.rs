@@ -93,7 +93,9 @@ impl<'m, E: Endpoint> Port<'m, E> {
             return Err(PortError::Device);
         }
         if let shunt_endpoint::Buffers::Posted { smallest, .. } = capabilities.buffers {
-            let size = smallest.next_multiple_of(4096.min(smallest.next_power_of_two()));
+            // A device may take buffers of which it needs several for a frame, and there are few: each is to hold a whole one.
+            let size = smallest.max(config.frame);
+            let size = size.next_multiple_of(4096.min(size.next_power_of_two()));
             let mut offset = 0;
             while offset + size <= endpoint.segment().size() {
                 match endpoint.post(shunt_endpoint::Area::new(offset, size)) {
