@@ -149,6 +149,7 @@ fn result(result: Result<(), Trouble>) -> c_int {
         Err(Trouble::Lost) => LOST,
         Err(Trouble::Refused(refused)) => refusal(refused),
         Err(Trouble::Channel(_)) => REFUSED,
+        Err(Trouble::Region(limit)) => region_trouble(limit),
     }
 }
 
