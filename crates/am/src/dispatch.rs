@@ -196,8 +196,8 @@ pub trait Dispatch {
     }
 }
 
-/// The `length` bytes at `at` of `memory`, if it has them.
-pub(crate) fn within(memory: &mut [u8], at: u64, length: u64) -> Option<&mut [u8]> {
+/// The `length` bytes at `at` of `memory`, if it has them: what [`Dispatch::place`] does by itself.
+pub fn within(memory: &mut [u8], at: u64, length: u64) -> Option<&mut [u8]> {
     let end = at.checked_add(length).filter(|end| *end <= memory.len() as u64)?;
     memory.get_mut(at as usize..end as usize)
 }

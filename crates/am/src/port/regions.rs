@@ -78,11 +78,6 @@ fn generation(at: u64) -> u32 {
     (at >> GENERATION_SHIFT) as u32 & GENERATIONS
 }
 
-/// Whether an address is in a region, not in the segment.
-pub(super) fn is_region(at: u64) -> bool {
-    at & REGION != 0
-}
-
 /// A blocking get into a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fetching {
@@ -115,6 +110,12 @@ pub struct Regions {
 }
 
 impl Regions {
+    /// Whether an address is a region's, not the segment's.
+    #[must_use]
+    pub fn has(at: u64) -> bool {
+        at & REGION != 0
+    }
+
     /// Shows the first `length` bytes of a region to a peer, for one use. The region is kept until it is taken back; if it cannot
     /// be shown it is free.
     ///
@@ -247,7 +248,7 @@ impl Regions {
     /// To be called first by [`Dispatch::reply`] (`well`) and [`Dispatch::returned`]: true if the message is the end of a blocking get,
     /// and no handler's.
     pub fn heed(&mut self, message: &Message<'_>, well: bool) -> bool {
-        let Some((at, _)) = message.bulk.filter(|(at, _)| is_region(*at)) else { return false };
+        let Some((at, _)) = message.bulk.filter(|(at, _)| Regions::has(*at)) else { return false };
         let slot = self.slots.get_mut(slot(at)).filter(|slot| slot.generation == generation(at));
         match slot.and_then(|slot| slot.shown.as_mut()) {
             Some(shown) if shown.fetching == Fetching::UnderWay => {

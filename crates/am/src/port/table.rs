@@ -1,6 +1,6 @@
 //! Handler tables, as GAM has them: 256 entries, each a function of the program.
 
-use super::regions::{is_region, Regions, Shows};
+use super::regions::{Regions, Shows};
 use crate::dispatch::{within, Access, Dispatch, Event, Message, Replier};
 
 type OnRequest<C> = fn(&mut C, Message<'_>, Replier<'_>);
@@ -80,7 +80,7 @@ impl<C> Dispatch for Table<C> {
     }
 
     fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
-        match is_region(at) {
+        match Regions::has(at) {
             true => self.regions.place(peer, access, at, length),
             false => within(&mut self.segment, at, length),
         }
