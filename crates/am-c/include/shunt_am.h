@@ -41,7 +41,8 @@ typedef void (*shunt_am_on_acknowledged)(void *context, uint32_t peer, uint16_t 
 typedef void (*shunt_am_on_event)(void *context, uint32_t peer, int event);
 
 /* Results of calls: done; the time is over; the connection is not up, or ended; no such peer or channel, or too many words;
- * not now, poll and try again; more data than a message takes; a handler of this port runs. shunt_am_text says the same in words. */
+ * not now, poll and try again; more data than a message takes; a handler of this port runs; a region was taken back, or is not for
+ * that; the bytes do not lie in it; no memory for it, or too many are shown. shunt_am_text says the same in words. */
 enum {
     SHUNT_AM_OK = 0,
     SHUNT_AM_TIMED_OUT = -1,
@@ -49,7 +50,10 @@ enum {
     SHUNT_AM_REFUSED = -3,
     SHUNT_AM_BUSY = -4,
     SHUNT_AM_TOO_LONG = -5,
-    SHUNT_AM_IN_HANDLER = -6
+    SHUNT_AM_IN_HANDLER = -6,
+    SHUNT_AM_STALE = -7,
+    SHUNT_AM_OUTSIDE = -8,
+    SHUNT_AM_NO_MEMORY = -9
 };
 const char *shunt_am_text(int result);
 
@@ -132,6 +136,26 @@ int shunt_am_store(shunt_am *port, uint32_t peer, uint64_t offset, const void *d
  * either segment, the words come back to `on_return`. */
 int shunt_am_get(shunt_am *port, uint32_t peer, uint64_t from, uint64_t to, uint64_t length, uint8_t handler,
                  const uint64_t *words, uint32_t count);
+/* Regions: memory that is shown to one peer, for one use, until it is taken back or the connection ends: to store into, to get from, or
+ * for what a get of ours brings. The name is told to the peer, in two words of a request say, and made there by shunt_am_named. */
+enum { SHUNT_AM_TO_STORE = 0, SHUNT_AM_TO_GET = 1, SHUNT_AM_TO_FETCH = 2 };
+typedef struct shunt_am_region {
+    uint32_t peer;
+    uint32_t reserved; /* 0 */
+    uint64_t words[2];
+} shunt_am_region;
+/* Shows `length` bytes of zeros; where they lie here goes to `memory`. */
+int shunt_am_show_region(shunt_am *port, uint32_t peer, size_t length, int use, shunt_am_region *region, void **memory);
+/* The memory is no more, and no message of the peer's reaches it. */
+int shunt_am_take_back_region(shunt_am *port, const shunt_am_region *region);
+/* What a peer told. */
+int shunt_am_named(uint32_t peer, const uint64_t words[2], shunt_am_region *region);
+/* As shunt_am_store, at `offset` of a region that a peer shows. If it was taken back, the words come back to `on_return`. */
+int shunt_am_store_region(shunt_am *port, const shunt_am_region *theirs, uint64_t offset, const void *data, size_t length,
+                          uint8_t handler, const uint64_t *words, uint32_t count);
+/* Gets bytes from `offset` on of a region that a peer shows into the start of `mine`, and waits until they are there. */
+int shunt_am_get_region(shunt_am *port, const shunt_am_region *theirs, uint64_t offset, const shunt_am_region *mine, uint64_t length,
+                        uint32_t milliseconds);
 /* Sends all bytes on an ordered channel, as the peer grants room. */
 int shunt_am_send(shunt_am *port, uint32_t peer, uint16_t channel, const void *data, size_t length);
 /* The peer may send bytes up to `limit` on the channel, counted since the connection came up; never taken back. It is told when

@@ -19,6 +19,7 @@
 mod connections;
 mod messages;
 mod program;
+mod regions;
 
 use program::Program;
 use shunt_am::port::{config_for, join, Port, Trouble};
@@ -38,6 +39,9 @@ const REFUSED: c_int = -3;
 const BUSY: c_int = -4;
 const TOO_LONG: c_int = -5;
 const IN_HANDLER: c_int = -6;
+const STALE: c_int = -7;
+const OUTSIDE: c_int = -8;
+const NO_MEMORY: c_int = -9;
 
 /// `shunt_am_card`: an address in six words, a tag, and nothing.
 #[repr(C)]
@@ -149,6 +153,7 @@ fn result(result: Result<(), Trouble>) -> c_int {
         Err(Trouble::Lost) => LOST,
         Err(Trouble::Refused(refused)) => refusal(refused),
         Err(Trouble::Channel(_)) => REFUSED,
+        Err(Trouble::Region(limit)) => regions::number(limit),
     }
 }
 
@@ -172,6 +177,9 @@ pub extern "C" fn shunt_am_text(result: c_int) -> *const c_char {
         BUSY => c"no credit or room now",
         TOO_LONG => c"more data than a message takes",
         IN_HANDLER => c"a handler may reply, or refuse, and make no other call",
+        STALE => c"the region was taken back, or is not for that",
+        OUTSIDE => c"the bytes do not lie in the region",
+        NO_MEMORY => c"no memory for a region, or too many are shown",
         _ => c"done",
     };
     text.as_ptr()

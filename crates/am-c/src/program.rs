@@ -1,7 +1,8 @@
 //! The program's handlers, and the memory that it shows.
 
 use crate::{entered, Handle};
-use shunt_am::{Data, Dispatch, Event, Message, Reason, Replier};
+use shunt_am::port::{Regions, Shows};
+use shunt_am::{within, Access, Data, Dispatch, Event, Message, Reason, Replier};
 use std::ffi::{c_int, c_void};
 
 /// `shunt_am_message`.
@@ -39,6 +40,7 @@ pub(crate) struct Program {
     acknowledged: Handler<OnAcknowledged>,
     event: Handler<OnEvent>,
     segment: Vec<u8>,
+    regions: Regions,
     /// Bytes of a stream that came in pieces.
     whole: Vec<u8>,
 }
@@ -53,6 +55,7 @@ impl Program {
             acknowledged: None,
             event: None,
             segment: vec![0; segment],
+            regions: Regions::default(),
             whole: Vec::new(),
         }
     }
@@ -100,6 +103,9 @@ impl Dispatch for Program {
     }
 
     fn reply(&mut self, message: Message<'_>) {
+        if self.regions.heed(&message, true) {
+            return;
+        }
         if let Some((handler, context)) = self.replies[usize::from(message.handler)] {
             // SAFETY: see above.
             unsafe { handler(context, &told(&message)) };
@@ -107,6 +113,9 @@ impl Dispatch for Program {
     }
 
     fn returned(&mut self, message: Message<'_>) {
+        if self.regions.heed(&message, false) {
+            return;
+        }
         if let Some((handler, context)) = self.returned {
             // SAFETY: see above.
             unsafe { handler(context, &told(&message)) };
@@ -138,11 +147,27 @@ impl Dispatch for Program {
         &mut self.segment
     }
 
+    fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
+        match Regions::has(at) {
+            true => self.regions.place(peer, access, at, length),
+            false => within(&mut self.segment, at, length),
+        }
+    }
+
     fn event(&mut self, peer: u32, event: Event) {
+        if matches!(event, Event::Lost(_)) {
+            self.regions.lapse(peer);
+        }
         if let Some((handler, context)) = self.event {
             // SAFETY: see above.
             unsafe { handler(context, peer, number(event)) };
         }
+    }
+}
+
+impl Shows for Program {
+    fn regions(&mut self) -> &mut Regions {
+        &mut self.regions
     }
 }
 

@@ -84,6 +84,7 @@ fn the_header_is_complete() {
         include_str!("../src/connections.rs"),
         include_str!("../src/messages.rs"),
         include_str!("../src/program.rs"),
+        include_str!("../src/regions.rs"),
     ]
     .concat();
     let (header, library) = (names(include_str!("../include/shunt_am.h"), PREFIX), names(&sources, &format!("fn {PREFIX}")));

@@ -51,6 +51,12 @@ static void forbidden(void *context, const shunt_am_message *message, shunt_am_r
     CHECK(shunt_am_connect(there, 0) == SHUNT_AM_IN_HANDLER && shunt_am_begin_connect(there, 0) == SHUNT_AM_IN_HANDLER);
     CHECK(shunt_am_join(there, here, NULL, NULL) == SHUNT_AM_IN_HANDLER);
     CHECK(shunt_am_get_status(there, 0, &status) == SHUNT_AM_IN_HANDLER);
+    shunt_am_region region = {0, 0, {(uint64_t)1 << 63, 9}};
+    void *place;
+    CHECK(shunt_am_show_region(there, 0, 9, SHUNT_AM_TO_STORE, &region, &place) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_take_back_region(there, &region) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_store_region(there, &region, 0, "x", 1, 4, NULL, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_get_region(there, &region, 0, &region, 1, 1) == SHUNT_AM_IN_HANDLER);
     CHECK(shunt_am_new_card(there, &card) == SHUNT_AM_IN_HANDLER);
     CHECK(shunt_am_add_peer(there, &card, &card) == SHUNT_AM_IN_HANDLER);
     shunt_am_disarm(there), shunt_am_set_spin(there, 1), shunt_am_disconnect(there, 0), shunt_am_close(there);
@@ -168,6 +174,29 @@ int main(int count, char **arguments) {
     CHECK(shunt_am_get(here, 0, 100, 200, 6, 5, NULL, 0) == SHUNT_AM_OK);
     UNTIL(fetched == 206);
     CHECK(!memcmp(memory + 200, "stored", 6));
+
+    /* Regions: stored into where they lie; got from, as far as the peer answers in time (this thread is the peer, too); taken back. */
+    shunt_am_region target, named, fetch, source;
+    void *place, *fetch_place, *source_place;
+    CHECK(shunt_am_show_region(there, 0, 70000, 3, &target, &place) == SHUNT_AM_REFUSED);
+    CHECK(shunt_am_show_region(there, 0, 70000, SHUNT_AM_TO_STORE, &target, &place) == SHUNT_AM_OK);
+    CHECK(shunt_am_show_region(there, 0, 100, SHUNT_AM_TO_GET, &source, &source_place) == SHUNT_AM_OK);
+    CHECK(shunt_am_show_region(here, 0, 100, SHUNT_AM_TO_FETCH, &fetch, &fetch_place) == SHUNT_AM_OK);
+    CHECK(shunt_am_named(0, target.words, &named) == SHUNT_AM_OK);
+    CHECK(shunt_am_store_region(here, &named, 69990, "region", 6, 4, NULL, 0) == SHUNT_AM_OK);
+    UNTIL(stored == target.words[0] + 69996);
+    CHECK(!memcmp((char *)place + 69990, "region", 6));
+    CHECK(shunt_am_store_region(here, &named, 69995, "region", 6, 4, NULL, 0) == SHUNT_AM_OUTSIDE);
+    CHECK(shunt_am_get_region(here, &source, 99, &fetch, 2, 1) == SHUNT_AM_OUTSIDE);
+    memcpy(source_place, "outboard", 9);
+    CHECK(shunt_am_get_region(here, &source, 0, &fetch, 9, 1) == SHUNT_AM_TIMED_OUT);
+    UNTIL(!memcmp(fetch_place, "outboard", 9));
+    CHECK(shunt_am_take_back_region(there, &target) == SHUNT_AM_OK);
+    CHECK(shunt_am_take_back_region(there, &target) == SHUNT_AM_STALE);
+    came_back = 0;
+    CHECK(shunt_am_store_region(here, &named, 0, "region", 6, 4, NULL, 0) == SHUNT_AM_OK);
+    UNTIL(came_back == 4);
+    CHECK(shunt_am_take_back_region(here, &fetch) == SHUNT_AM_OK && shunt_am_take_back_region(there, &source) == SHUNT_AM_OK);
 
     /* A stream: as much as is granted. */
     CHECK(shunt_am_room(here, 0, 1) == 0);

@@ -141,6 +141,17 @@ pub enum Event {
     Lost(Reason),
 }
 
+/// What a message does with memory of the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A peer's store writes there.
+    Store,
+    /// A peer's get reads it.
+    Get,
+    /// Bytes come that a get of ours asked for.
+    Fetch,
+}
+
 /// The program: handlers, and the memory it shows its peers. Private to each process that drives the engine.
 pub trait Dispatch {
     /// Runs a request's handler. A caller that does not know the handler calls [`Replier::refuse`].
@@ -172,10 +183,23 @@ pub trait Dispatch {
         &mut []
     }
 
+    /// The `length` bytes at `at` of what a peer may use in this way; `None`: there are none, or not for that. The address is the
+    /// peer's word. A program that shows more than a segment gives the rest addresses behind it. Asked again for each packet.
+    fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
+        let _ = access;
+        within(self.segment(peer), at, length)
+    }
+
     /// A connection came up or ended.
     fn event(&mut self, peer: u32, event: Event) {
         let _ = (peer, event);
     }
+}
+
+/// The `length` bytes at `at` of `memory`, if it has them: what [`Dispatch::place`] does by itself.
+pub fn within(memory: &mut [u8], at: u64, length: u64) -> Option<&mut [u8]> {
+    let end = at.checked_add(length).filter(|end| *end <= memory.len() as u64)?;
+    memory.get_mut(at as usize..end as usize)
 }
 
 /// Through a reference, as [`Link`].
@@ -197,6 +221,9 @@ impl<D: Dispatch + ?Sized> Dispatch for &mut D {
     }
     fn segment(&mut self, peer: u32) -> &mut [u8] {
         (**self).segment(peer)
+    }
+    fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
+        (**self).place(peer, access, at, length)
     }
     fn event(&mut self, peer: u32, event: Event) {
         (**self).event(peer, event);

@@ -84,7 +84,7 @@ mod transmit;
 
 pub use config::{Config, Nanoseconds};
 pub(crate) use connection::Side;
-pub use dispatch::{Body, Data, Dispatch, Event, Link, Message, Reason, Refused, Replier, LINE};
+pub use dispatch::{within, Access, Body, Data, Dispatch, Event, Link, Message, Reason, Refused, Replier, LINE};
 pub use engine::{Engine, Offer, Status};
 pub use handshake::greeting_check;
 pub use memory::{Layout, MemoryError};

@@ -2,7 +2,7 @@
 
 use crate::config::{fetch_channel, store_channel, Nanoseconds, FETCHES};
 use crate::connection::Side;
-use crate::dispatch::{Body, Data, Dispatch, Link, Message, Replier};
+use crate::dispatch::{Access, Body, Data, Dispatch, Link, Message, Replier};
 use crate::frame::{Item, Rejection, Task, LAST, REFUSED, WIRE_WORDS, WORDS};
 use crate::lossless::AtHand;
 use crate::state::Fetch;
@@ -182,7 +182,7 @@ impl Side<'_> {
     /// A piece of a store: straight to its place. What does not fit the segment spoils the whole store.
     fn stored(&mut self, now: Nanoseconds, item: &Item<'_>, data: Data<'_>, link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
         let (words, count) = item.words();
-        let place = place(dispatch.segment(self.index), words[0], data.len() as u64);
+        let place = dispatch.place(self.index, Access::Store, words[0], data.len() as u64);
         if !place.is_some_and(|place| data.copy_to(0, place)) {
             self.peer.store_refused = 1;
         }
@@ -190,7 +190,7 @@ impl Side<'_> {
             return;
         }
         let refused = core::mem::take(&mut self.peer.store_refused) != 0;
-        let whole = place_exists(dispatch.segment(self.index), words[1], words[2]);
+        let whole = dispatch.place(self.index, Access::Store, words[1], words[2]).is_some();
         let words_of_handler = &words[3..count];
         if refused || !whole {
             if self.reply(now, Task::Returned, item.handler, words_of_handler, &[], link).is_err() {
@@ -213,7 +213,7 @@ impl Side<'_> {
     fn asked(&mut self, words: [u64; WIRE_WORDS], dispatch: &mut dyn Dispatch) {
         let [offset, length, name, ..] = words;
         self.peer.replies_owed = self.peer.replies_owed.saturating_sub(1);
-        let refused = u32::from(!place_exists(dispatch.segment(self.index), offset, length));
+        let refused = u32::from(dispatch.place(self.index, Access::Get, offset, length).is_none());
         let at = name as usize % FETCHES;
         if self.peer.serving[at].live != 0 {
             self.peer.counters.violations += 1;
@@ -235,7 +235,8 @@ impl Side<'_> {
             self.peer.counters.violations += 1;
             return;
         }
-        let copied = place(dispatch.segment(self.index), fetch.offset.saturating_add(done), data.len() as u64)
+        let copied = dispatch
+            .place(self.index, Access::Fetch, fetch.offset.saturating_add(done), data.len() as u64)
             .is_some_and(|place| data.copy_to(0, place));
         self.peer.asked[at].done += data.len() as u64;
         if !copied || item.flags & REFUSED != 0 {
@@ -277,15 +278,4 @@ fn parse<'a>(messages: &'a [u8], rest: Option<&dyn Body>) -> Result<(Item<'a>, &
             Ok((item, &[], data))
         }
     }
-}
-
-fn place_exists(segment: &[u8], offset: u64, length: u64) -> bool {
-    offset.checked_add(length).is_some_and(|end| end <= segment.len() as u64)
-}
-
-fn place(segment: &mut [u8], offset: u64, length: u64) -> Option<&mut [u8]> {
-    if !place_exists(segment, offset, length) {
-        return None;
-    }
-    segment.get_mut(offset as usize..(offset + length) as usize)
 }

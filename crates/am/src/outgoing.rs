@@ -2,7 +2,7 @@
 
 use crate::config::{store_channel, Nanoseconds, FETCHES};
 use crate::connection::Side;
-use crate::dispatch::{Link, Refused};
+use crate::dispatch::{Access, Dispatch, Link, Refused};
 use crate::frame::{write_opening, Opening, Task, LAST, MESSAGE, WIRE_WORDS, WORDS};
 use crate::state::{Class, Fetch};
 
@@ -432,7 +432,7 @@ impl Side<'_> {
     }
 
     /// Answers gets, as far as packets are free.
-    pub(crate) fn serve(&mut self, link: &mut dyn Link, segment: &[u8]) {
+    pub(crate) fn serve(&mut self, link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
         let channel = crate::config::fetch_channel(&self.shared.config);
         for turn in 0..FETCHES {
             let at = (self.peer.serve_next as usize + turn) % FETCHES;
@@ -440,11 +440,12 @@ impl Side<'_> {
                 let fetch = self.peer.serving[at];
                 let rest = fetch.length.saturating_sub(fetch.done) as usize;
                 let part = if fetch.refused != 0 { 0 } else { rest.min(self.capacity() - MESSAGE - 16) };
-                let from = fetch.offset.saturating_add(fetch.done) as usize;
+                let from = fetch.offset.saturating_add(fetch.done);
                 // What is refused may have asked for bytes that lie nowhere.
-                let found = if part == 0 { Some(&[][..]) } else { segment.get(from..).and_then(|bytes| bytes.get(..part)) };
+                let found =
+                    if part == 0 { Some(&mut [][..]) } else { dispatch.place(self.index, Access::Get, from, part as u64) };
                 let Some(data) = found else {
-                    // The segment shrank since the request was checked.
+                    // The segment shrank, or a region was taken back, since the request was checked.
                     self.peer.serving[at].refused = 1;
                     continue;
                 };

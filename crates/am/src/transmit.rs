@@ -240,7 +240,7 @@ impl Side<'_> {
             return;
         }
         if self.peer.serving_live != 0 {
-            self.serve(link, dispatch.segment(self.index));
+            self.serve(link, dispatch);
         }
         self.say_room(link);
         self.send_packets(now, link);

@@ -1,11 +1,12 @@
 //! Calls that end when their work is done, polling meanwhile.
 
 use super::device_adapter::DeviceAdapter;
-use super::{Port, LOOKS};
+use super::{Name, Port, Shows, LOOKS};
 use crate::config::Nanoseconds;
 use crate::outgoing::{Get, Store};
 use crate::{Dispatch, Engine, Refused};
 use shunt_endpoint::{Endpoint, OpenError};
+use shunt_region::Limit;
 use std::time::Duration;
 
 /// Why a blocking call ended without having done its work.
@@ -19,6 +20,8 @@ pub enum Trouble {
     Refused(Refused),
     /// No channel to the peer was opened.
     Channel(OpenError),
+    /// A region is not what its name says.
+    Region(Limit),
 }
 
 impl std::fmt::Display for Trouble {
@@ -28,6 +31,7 @@ impl std::fmt::Display for Trouble {
             Self::Lost => to.write_str("the connection is lost"),
             Self::Refused(why) => why.fmt(to),
             Self::Channel(why) => why.fmt(to),
+            Self::Region(why) => why.fmt(to),
         }
     }
 }
@@ -66,7 +70,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
             if now >= end {
                 break Err(Trouble::TimedOut);
             }
-            self.wait(program, Duration::from_nanos(end - now));
+            // A connection that ends brings no frame: looked at again soon.
+            self.wait(program, Duration::from_nanos(end - now).min(Duration::from_millis(100)));
         };
         let _ = self.engine.watch(self.now, peer, false);
         result
@@ -261,6 +266,61 @@ impl<'m, E: Endpoint> Port<'m, E> {
             |engine| engine.taken(peer),
             |engine, now, adapter| engine.get(now, peer, get, adapter).map(Some),
         )
+    }
+
+    /// Stores bytes, of a region say, at `offset` of a region that a peer shows ([`crate::Access::Store`]); returns when they may be
+    /// written again. The handler runs there when all have arrived, with their address and number in [`crate::Message::bulk`]. If the
+    /// region was taken back meanwhile, the words come back ([`Dispatch::returned`]).
+    ///
+    /// # Errors
+    /// As [`Port::request`]; [`Trouble::Region`] with [`Limit::Outside`].
+    pub fn store_region(
+        &mut self,
+        (theirs, offset): (Name, u64),
+        bytes: &[u8],
+        (handler, words): (u8, &[u64]),
+        program: &mut dyn Dispatch,
+    ) -> Result<(), Trouble> {
+        let offset = theirs.part(offset, bytes.len() as u64).map_err(Trouble::Region)?;
+        self.store(theirs.peer(), &Store { offset, handler, words }, bytes, program)
+    }
+
+    /// Gets the first `length` bytes from `offset` on of a region that a peer shows ([`crate::Access::Get`]) into the first of one that
+    /// is shown to that peer for [`crate::Access::Fetch`], and waits until they are there. The peer may reuse its region when it is
+    /// told so.
+    ///
+    /// # Errors
+    /// As [`Port::wait_until`] and [`Port::request`]. [`Trouble::Region`]: [`Limit::Outside`]; [`Limit::OtherPeer`], if the two are of
+    /// different peers; [`Limit::State`], if ours is for another use; [`Limit::Stale`], if either was taken back. What has come till
+    /// then is in ours.
+    pub fn get_region<P: Shows>(
+        &mut self,
+        (theirs, offset): (Name, u64),
+        mine: Name,
+        length: u64,
+        limit: Duration,
+        program: &mut P,
+    ) -> Result<(), Trouble> {
+        if theirs.peer() != mine.peer() {
+            return Err(Trouble::Region(Limit::OtherPeer));
+        }
+        let from = theirs.part(offset, length).map_err(Trouble::Region)?;
+        let to = mine.part(0, length).map_err(Trouble::Region)?;
+        program.regions().begin(mine).map_err(Trouble::Region)?;
+        let peer = theirs.peer();
+        let asked = self.get(peer, &Get { from, to, length, handler: 0, words: &[] }, program);
+        let came =
+            asked.and_then(|()| self.wait_until(peer, program, limit, |program| program.regions().outcome(mine).is_some()));
+        let outcome = program.regions().outcome(mine);
+        if outcome.is_some() {
+            // One that still comes keeps the region from another.
+            program.regions().end(mine);
+        }
+        match (came, outcome) {
+            (Err(trouble), _) => Err(trouble),
+            (Ok(()), Some(true)) => Ok(()),
+            (Ok(()), _) => Err(Trouble::Region(Limit::Stale)),
+        }
     }
 
     /// Sends all bytes on an ordered channel.

@@ -7,10 +7,12 @@
 mod blocking;
 mod device_adapter;
 mod join;
+mod regions;
 mod table;
 
 pub use blocking::Trouble;
 pub use join::join;
+pub use regions::{Name, Regions, Shows, SHOWN};
 pub use table::Table;
 
 use crate::config::{Nanoseconds, MILLISECOND};

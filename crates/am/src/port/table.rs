@@ -1,6 +1,7 @@
 //! Handler tables, as GAM has them: 256 entries, each a function of the program.
 
-use crate::dispatch::{Dispatch, Event, Message, Replier};
+use super::regions::{Regions, Shows};
+use crate::dispatch::{within, Access, Dispatch, Event, Message, Replier};
 
 type OnRequest<C> = fn(&mut C, Message<'_>, Replier<'_>);
 type OnReply<C> = fn(&mut C, Message<'_>);
@@ -14,6 +15,8 @@ pub struct Table<C> {
     pub context: C,
     /// What peers may store to and get from. Empty at first.
     pub segment: Vec<u8>,
+    /// The regions that peers are shown beside that.
+    pub regions: Regions,
     /// What happened to connections, oldest first.
     pub events: Vec<(u32, Event)>,
 }
@@ -21,7 +24,8 @@ pub struct Table<C> {
 impl<C> Table<C> {
     /// No handlers.
     pub fn new(context: C) -> Self {
-        Self { requests: [None; 256], replies: [None; 256], returned: None, context, segment: vec![], events: vec![] }
+        let (requests, replies) = ([None; 256], [None; 256]);
+        Self { requests, replies, returned: None, context, segment: vec![], regions: Regions::default(), events: vec![] }
     }
 
     /// Sets the handler of a request or of a store that is complete.
@@ -54,12 +58,18 @@ impl<C> Dispatch for Table<C> {
 
     #[inline]
     fn reply(&mut self, message: Message<'_>) {
+        if message.bulk.is_some() && self.regions.heed(&message, true) {
+            return;
+        }
         if let Some(handler) = self.replies[usize::from(message.handler)] {
             handler(&mut self.context, message);
         }
     }
 
     fn returned(&mut self, message: Message<'_>) {
+        if self.regions.heed(&message, false) {
+            return;
+        }
         if let Some(handler) = self.returned {
             handler(&mut self.context, message);
         }
@@ -69,7 +79,23 @@ impl<C> Dispatch for Table<C> {
         &mut self.segment
     }
 
+    fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
+        match Regions::has(at) {
+            true => self.regions.place(peer, access, at, length),
+            false => within(&mut self.segment, at, length),
+        }
+    }
+
     fn event(&mut self, peer: u32, event: Event) {
+        if matches!(event, Event::Lost(_)) {
+            self.regions.lapse(peer);
+        }
         self.events.push((peer, event));
+    }
+}
+
+impl<C> Shows for Table<C> {
+    fn regions(&mut self) -> &mut Regions {
+        &mut self.regions
     }
 }
