@@ -7,17 +7,28 @@ use common::*;
 use shunt_rpc::*;
 use shunt_testkit::hosts::{pair, Host, Joint};
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// What the host's interface carries meanwhile, as a file.
-fn captured(host: &Host, file: &Path, work: impl FnOnce() + Send) {
+/// What the host's interface carries meanwhile, as a file. A datagram to `peer` behind the work says when all before it is in the file.
+fn captured(host: &Host, peer: &str, file: &Path, work: impl FnOnce() + Send) {
+    const END: &[u8] = b"the end of the capture";
     let mut command = host.command("tcpdump");
     command.args(["--immediate-mode", "-U", "-s", "0", "-Z", "root", "-i", &host.interface, "-w"]).arg(file);
     let mut dump = command.stderr(Stdio::piped()).spawn().expect("tcpdump, which `scripts/prepare test` installs");
     let mut said = BufReader::new(dump.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(said.any(|line| line.contains("listening on")), "tcpdump did not start");
-    host.enter(work);
+    host.enter(|| {
+        work();
+        UdpSocket::bind("0.0.0.0:0").unwrap().send_to(END, (peer, 9)).unwrap();
+    });
+    let begun = Instant::now();
+    while !std::fs::read(file).is_ok_and(|bytes| bytes.windows(END.len()).any(|window| window == END)) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "tcpdump does not see the last datagram");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     // SAFETY: a child that was not waited for. It writes what it has, and ends.
     unsafe { libc::kill(dump.id() as i32, libc::SIGINT) };
     said.for_each(drop);
@@ -49,7 +60,7 @@ fn tshark_shows_calls_and_their_answers() {
     let at = format!("udp:{}:0", hosts[0].addresses[0]).parse().unwrap();
     let server = hosts[0].enter(|| Server::bind(&at, ServerOptions::default()).unwrap().spawn(Test::default).unwrap());
     let file = std::env::temp_dir().join(format!("shunt-rpc-{}.pcap", std::process::id()));
-    captured(&hosts[1], &file, || {
+    captured(&hosts[1], &hosts[0].addresses[0].to_string(), &file, || {
         let client = client(server.address());
         assert_eq!(client.call::<_, i32>(ADD, &(1, 2)).unwrap(), 3);
         assert_eq!(client.call::<_, ()>(99, &()).unwrap_err().kind(), Kind::NoProcedure);
