@@ -5,7 +5,7 @@ use shunt_rpc::{Claim, Client, Context, Error, Fault, Kind, Options, Ran, Runnin
 use shunt_rpc_examples::log::{LogV1, LogV1Client, LogV1Server, OpaqueRecord, Stat};
 use shunt_rpc_examples::onc::*;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -217,6 +217,48 @@ fn a_server_that_is_gone_is_lost() {
     let client = connect(&server.address().to_string());
     drop(server);
     assert_eq!(client.half(&1).unwrap_err().kind(), Kind::Lost);
+}
+
+/// Between a caller and a server: the first datagram of each call is lost, and the next one comes twice. Gives the port, and which calls came how often.
+fn bad_line(server: u16) -> (u16, std::sync::mpsc::Receiver<u32>) {
+    let (front, back) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    back.connect(("127.0.0.1", server)).unwrap();
+    let port = front.local_addr().unwrap().port();
+    let (seen, calls) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut bytes, mut known) = ([0; 2048], vec![]);
+        loop {
+            let (length, from) = front.recv_from(&mut bytes).unwrap();
+            let xid = u32::from_be_bytes(bytes[..4].try_into().unwrap());
+            if seen.send(xid).is_err() {
+                return;
+            }
+            if !known.contains(&xid) {
+                known.push(xid);
+                continue;
+            }
+            for _ in 0..2 {
+                back.send(&bytes[..length]).unwrap();
+                let mut answer = [0; 2048];
+                let length = back.recv(&mut answer).unwrap();
+                front.send_to(&answer[..length], from).unwrap();
+            }
+        }
+    });
+    (port, calls)
+}
+
+#[test]
+fn a_call_that_is_lost_and_doubled_runs_once() {
+    let server = serve("sunrpc+udp://127.0.0.1:0", 1).unwrap();
+    let (port, calls) = bad_line(port(&server));
+    let client = connect(&format!("sunrpc+udp://127.0.0.1:{port}"));
+    // The second answer to each call comes when nothing waits for it.
+    assert_eq!((client.count().unwrap(), client.count().unwrap(), client.half(&8).unwrap()), (1, 2, 4));
+    let calls: Vec<u32> = calls.try_iter().collect();
+    let different: std::collections::BTreeSet<u32> = calls.iter().copied().collect();
+    // With the null call by which a caller binds.
+    assert!(different.len() == 4 && calls.len() >= 8, "each again under its number: {calls:?}");
 }
 
 #[test]

@@ -244,6 +244,7 @@ impl Caller {
         }
         // Numbers of this caller do not begin where those of the last one at this port did: servers know duplicates by them.
         let next = (now() as u32).rotate_left(16) ^ std::process::id();
+        let patience = matches!(link, Link::Udp(_)).then_some(PATIENCE);
         Ok(Self {
             link,
             epoll,
@@ -257,7 +258,7 @@ impl Caller {
             program,
             version,
             credential: manner.claim.clone().map_or(Credential::None, Credential::Sys),
-            deadline: manner.deadline.map(|limit| limit.as_nanos() as u64),
+            deadline: manner.deadline.map(|limit| limit.as_nanos() as u64).or(patience),
             strangers: 0,
             wakers: vec![],
             window_size: manner.window,
@@ -524,7 +525,6 @@ impl Caller {
     }
 
     pub fn wait(&mut self, name: Name, until: Option<u64>) -> Result<(), Error> {
-        let until = until.or_else(|| self.is_datagrams().then(|| now() + PATIENCE));
         loop {
             self.poll();
             if self.is_done(name) {

@@ -257,7 +257,7 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
         polls.clear();
         let want = |fd, events| libc::pollfd { fd, events, revents: 0 };
         polls.push(want(common.bell, libc::POLLIN));
-        // A thread with more than its share leaves new callers to the others.
+        // A server that has as many callers as it may leaves the next ones in the queue.
         let full = common.connections.load(Ordering::Relaxed) >= common.callers;
         polls.push(want(if full { -1 } else { common.door.descriptor() }, libc::POLLIN));
         for connection in &connections {
