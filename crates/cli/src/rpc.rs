@@ -25,7 +25,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(
             Command::new("list")
-                .about("Show the servers of this host, or the one at an address, with their programs and procedures")
+                .about("Show the servers of this host, or the one at an address, with their programs and procedures; of sunrpc+tcp://HOST, what rpcbind there has registered")
                 .arg(address())
                 .arg(json()),
         )

@@ -1,7 +1,7 @@
 //! SunRPC with strangers: rpcgen's code over libtirpc calls our server, and serves our caller; over TCP and UDP, with and without
 //! rpcbind. All of it runs in a network and a mount namespace of its own, so rpcbind's port and socket are the test's.
 
-use shunt_rpc::{Claim, Client, Context, Error, Fault, Kind, Options, Ran, Running, Server, ServerOptions};
+use shunt_rpc::{Claim, Client, Context, Error, Fault, Kind, Options, Ran, Running, Server, ServerOptions, Transport};
 use shunt_rpc_examples::log::{LogV1, LogV1Client, LogV1Server, OpaqueRecord, Stat};
 use shunt_rpc_examples::onc::*;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -309,6 +309,12 @@ fn rpcbind_tells_where_servers_are() {
         let server = serve(&address, 1).unwrap();
         exercise(&address, &[4000]);
         their_client(&directory, net, 0, 4000);
+        let dump = |transport| shunt_rpc::onc::rpcbind::dump(transport, "127.0.0.1", Duration::from_secs(20)).unwrap();
+        let listed = dump(Transport::Udp);
+        assert_eq!(listed, dump(Transport::Tcp));
+        let ours: Vec<_> =
+            listed.iter().filter(|entry| entry.program == 0x2000_0099).map(|entry| (entry.version, &*entry.net)).collect();
+        assert!(ours.contains(&(1, net)) && ours.contains(&(3, net)) && ours.len() == 2, "{listed:?}");
         // While it lives, another one is refused.
         assert_eq!(serve(&address, 1).err().unwrap().kind(), std::io::ErrorKind::AddrInUse);
         exercise(&address, &[1]);

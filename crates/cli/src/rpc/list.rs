@@ -1,7 +1,8 @@
 //! `shunt rpc list`.
 use clap::ArgMatches;
 use serde::Serialize;
-use shunt_rpc::{look, names, Address, Listed, Seen};
+use shunt_rpc::{look, names, onc::rpcbind, Address, Listed, Place, Seen};
+use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::inspect::processes;
@@ -78,10 +79,43 @@ impl Server {
     }
 }
 
+/// What rpcbind of a host has registered, one of many.
+#[derive(Serialize)]
+struct Registration {
+    program: u32,
+    version: u32,
+    net: String,
+    address: String,
+    owner: String,
+}
+
+/// Prints what rpcbind of a host has registered, for servers by SunRPC tell nothing themselves.
+fn registrations(place: &Place, json: bool) -> Result<u8, Failure> {
+    let host = &place.host;
+    let entries = rpcbind::dump(place.transport, host, Duration::from_secs(5))
+        .map_err(|error| Failure::of_environment(format_args!("rpcbind of {host}: {error}; is it running there?")))?;
+    let entries: Vec<Registration> = entries
+        .into_iter()
+        .map(|rpcbind::Entry { program, version, net, address, owner }| Registration { program, version, net, address, owner })
+        .collect();
+    if json {
+        print_json(&entries)?;
+    } else {
+        let line = |it: &Registration| {
+            format!("{:#010x}  version {}  {:<6} {:<28} {}\n", it.program, it.version, it.net, it.address, it.owner)
+        };
+        print(&entries.iter().map(line).collect::<String>())?;
+    }
+    Ok(0)
+}
+
 /// Prints the servers.
 pub fn list(matches: &ArgMatches) -> Result<u8, Failure> {
     let addresses = match matches.get_one::<String>("address") {
-        Some(address) => vec![super::address(address)?],
+        Some(address) => match super::address(address)? {
+            Address::SunRpc(place) if place.port.is_none() => return registrations(&place, matches.get_flag("json")),
+            address => vec![address],
+        },
         None => {
             let names = names().map_err(|error| Failure::of_environment(format_args!("/proc/net/unix: {error}")))?;
             names.iter().filter_map(|name| name.parse().ok()).collect()
