@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::unistd::{fork, ForkResult};
 use shunt_am::port::{config_for, memory, Port};
@@ -34,6 +34,9 @@ const BLOCKS: usize = 40;
 /// Calls that are outstanding, and calls of a turn.
 const OUTSTANDING: usize = 64;
 const MANY: usize = 20_000;
+
+/// Turns between hosts, and how long each is.
+const HOSTS: (usize, Duration) = (9, Duration::from_millis(300));
 
 const PROGRAM: u32 = 0x2000_0001;
 
@@ -90,11 +93,36 @@ impl Cell for Rpc {
             reference / copied
         );
         say(&text);
+        between_hosts(collector);
         Ok(())
     }
 
     fn turn(&mut self, _: &mut Instrument, _: &Contender, _: usize) -> io::Result<Turn> {
         Ok(Turn::default())
+    }
+}
+
+/// The same beside active messages over `udp` and `xdp`, between two hosts that are made for it; where that cannot be it is said.
+fn between_hosts(collector: &mut Collector) {
+    let Some(shunt) = crate::contenders::shunt_beside_us() else {
+        return say("calls between hosts are left out: no shunt command beside this one\n");
+    };
+    for (device, carrier) in [("udp", crate::hosts::Carrier::Udp), ("xdp", crate::hosts::Carrier::Own)] {
+        match crate::hosts::calls::beside_messages(carrier, &shunt, HOSTS, PROGRAM, || Echo) {
+            Ok([message, call]) => {
+                let rows = [("messages", "active messages, one word", message), ("null", "null call", call)];
+                for (name, words, value) in rows {
+                    let figure =
+                        Figure::new(format!("rpc/{device}/{name}"), format!("{device}: {words}"), Unit::Nanoseconds, value);
+                    collector.add_floor("between hosts", vec![figure]);
+                }
+                let ratio = call / message;
+                say(&format!(
+                    "{device}: active message {message:.0} ns, null call {call:.0} ns, null / active message {ratio:.3}\n"
+                ));
+            }
+            Err(sentence) => say(&format!("calls over {device} are left out: {sentence}\n")),
+        }
     }
 }
 

@@ -45,6 +45,13 @@ pub struct Program {
     bytes: u64,
 }
 
+impl Program {
+    /// Answers so far.
+    pub fn replies(&self) -> u64 {
+        self.replies
+    }
+}
+
 impl Dispatch for Program {
     fn request(&mut self, message: Message<'_>, replier: Replier<'_>) {
         let _ = replier.reply(1, message.words, message.data);

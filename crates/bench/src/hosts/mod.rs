@@ -4,6 +4,7 @@
 //! processor of their own, and spin where the row does not say that they block.
 
 mod aims;
+pub mod calls;
 pub(crate) mod contender;
 pub(crate) mod endpoints;
 mod kernel;
