@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use libc::{c_int, c_uint, c_void, timeval};
 
 use crate::layout::{
-    Accepted, Bool, Client, ClientOps, Message, OpaqueAuth, RpcErr, Rejected, ReplyBody, XdrProc, FALSE, TRUE, XDR_DECODE, XDR_ENCODE, XDR_FREE,
+    Accepted, Bool, Client, ClientOps, Message, OpaqueAuth, Rejected, ReplyBody, RpcErr, XdrProc, FALSE, TRUE, XDR_DECODE,
+    XDR_ENCODE, XDR_FREE,
 };
 use crate::real::is_connected_stream;
 use crate::reply::{Reply, Verdict};

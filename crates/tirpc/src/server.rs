@@ -4,7 +4,8 @@
 use libc::{c_int, c_void};
 
 use crate::layout::{
-    Bool, Message, Transport, TransportOps, XdrProc, FALSE, TRUE, XDR_DECODE, XDR_ENCODE, XDR_FREE, XPRT_DIED, XPRT_IDLE, XPRT_MOREREQS,
+    Bool, Message, Transport, TransportOps, XdrProc, FALSE, TRUE, XDR_DECODE, XDR_ENCODE, XDR_FREE, XPRT_DIED, XPRT_IDLE,
+    XPRT_MOREREQS,
 };
 use crate::real::{find, is_connected_stream, together, XdrMessage};
 use crate::stream::{apply, xdr, Stream};
@@ -139,13 +140,18 @@ unsafe extern "C-unwind" fn reply(transport: *mut Transport, message: *mut Messa
         let done = if accepted {
             let answer = (*message).body.accepted;
             let auth = &raw mut (*(*transport).p3).auth;
-            header(&mut *stream, connection.xid, &answer.verf) && ((*(*auth).ops).wrap)(auth, xdrs, answer.proc, answer.place) != 0
+            header(&mut *stream, connection.xid, &answer.verf)
+                && ((*(*auth).ops).wrap)(auth, xdrs, answer.proc, answer.place) != 0
         } else {
             (connection.replymsg)(xdrs, message) != 0
         };
         // An answer that could not be encoded is sent as far as it is, as libtirpc does: its caller learns that it cannot be decoded.
         let _ = (*stream).output.end_record(true, &mut (*stream).socket);
-        if done { TRUE } else { FALSE }
+        if done {
+            TRUE
+        } else {
+            FALSE
+        }
     }
 }
 

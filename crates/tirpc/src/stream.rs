@@ -26,7 +26,14 @@ impl Stream {
     pub fn new(fd: c_int, patience: c_int, eager: bool) -> Box<Stream> {
         let null = core::ptr::null_mut;
         let mut stream = Box::new(Stream {
-            xdr: Xdr { op: XDR_ENCODE, ops: &OPS, public: core::ptr::null_mut(), private: null(), base: core::ptr::null_mut(), handy: 0 },
+            xdr: Xdr {
+                op: XDR_ENCODE,
+                ops: &OPS,
+                public: core::ptr::null_mut(),
+                private: null(),
+                base: core::ptr::null_mut(),
+                handy: 0,
+            },
             input: Input::new(BUFFER),
             output: Output::new(BUFFER),
             socket: Socket { fd, patience, eager, failure: None },
