@@ -272,7 +272,7 @@ fn message(reply: &Reply) -> Message {
     } else {
         ReplyBody { rejected: Rejected { stat, words } }
     };
-    Message { xid: reply.xid, direction: 1, stat: (!accepted).into(), body, rest: [0; 2] }
+    Message { xid: reply.xid, direction: 1, stat: (!accepted).into(), body, rest: 0 }
 }
 
 unsafe extern "C-unwind" fn geterr(client: *mut Client, to: *mut RpcErr) {

@@ -129,7 +129,7 @@ pub struct Message {
     pub direction: c_int,
     pub stat: c_int,
     pub body: ReplyBody,
-    pub rest: [u64; 2],
+    pub rest: u64,
 }
 
 #[repr(C)]

@@ -110,8 +110,9 @@ unsafe extern "C-unwind" fn stat(transport: *mut Transport) -> c_int {
         return XPRT_DIED;
     }
     match stream.input.has_more(&mut stream.socket) {
-        true => XPRT_MOREREQS,
-        false => XPRT_IDLE,
+        Ok(true) => XPRT_MOREREQS,
+        Ok(false) => XPRT_IDLE,
+        Err(_) => XPRT_DIED,
     }
 }
 

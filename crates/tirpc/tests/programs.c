@@ -1,5 +1,7 @@
 /* A server and a client of libtirpc in one: `programs server PORTFILE`, `programs client PORT SECONDS`. Prints what a call says. */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <rpc/rpc.h>
 #include <stdio.h>
@@ -14,8 +16,16 @@ struct bytes { char *at; u_int length; };
 static bool_t xdr_block(XDR *x, struct bytes *b) { return xdr_bytes(x, &b->at, &b->length, 4 << 20); }
 static int noted;
 
+/* Which library has a function of a handle: this tells on the error stream whether the layers are collapsed. */
+static void tell(const char *what, void *function) {
+    Dl_info found;
+    fprintf(stderr, "%s in %s\n", what, dladdr(function, &found) ? found.dli_fname : "?");
+}
+
 static void dispatch(struct svc_req *request, SVCXPRT *transport) {
+    static int told;
     struct bytes block = {0, 0};
+    if (!told++) tell("reply", (void *)transport->xp_ops->xp_reply);
     switch (request->rq_proc) {
     case 0: svc_sendreply(transport, (xdrproc_t)xdr_void, NULL); return;
     case 1:
@@ -119,6 +129,7 @@ static int client(int seconds) {
         printf("%.0f\n", best[32]);
         return 0;
     }
+    tell("call", (void *)one->cl_ops->cl_call);
     say("null", one, null(one));
     static const u_int lengths[] = {0, 1, 3, 4, 1000, 4096, 65480, 65500, 65532, 65536, 65537, 200001, 1 << 20};
     for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) echo(one, lengths[i]);

@@ -44,8 +44,12 @@ impl Input {
     }
 
     /// Goes past what is left of the current record. Whether bytes of another one are here.
-    pub fn has_more(&mut self, source: &mut impl Source) -> bool {
-        self.skip(source).is_ok() && self.at < self.end
+    ///
+    /// # Errors
+    /// [`Ended`] if the stream ends before the record.
+    pub fn has_more(&mut self, source: &mut impl Source) -> Result<bool, Ended> {
+        self.skip(source)?;
+        Ok(self.at < self.end)
     }
 
     fn skip(&mut self, source: &mut impl Source) -> Result<(), Ended> {

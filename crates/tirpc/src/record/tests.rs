@@ -61,7 +61,7 @@ proptest! {
             prop_assert_eq!(&taken, &whole);
             prop_assert_eq!(input.bytes(&mut [0], &mut source), Err(Ended));
         }
-        prop_assert!(!input.has_more(&mut source));
+        prop_assert_eq!(input.has_more(&mut source), Ok(false));
     }
 
     #[test]
@@ -109,4 +109,13 @@ fn positions_of_a_fragment_are_found_again() {
     assert_eq!(input.word(&mut source), Ok(1));
     assert!(input.seek(-4) && !input.seek(16));
     assert_eq!((input.word(&mut source), input.word(&mut source)), (Ok(1), Ok(7)));
+}
+
+#[test]
+fn a_stream_that_ends_within_a_record_is_no_idle_one() {
+    let mut source = pieces(vec![0x80, 0, 0, 8, 1, 2, 3, 4], vec![64]);
+    let mut input = Input::new(64);
+    input.next_record(&mut source).unwrap();
+    assert_eq!(input.word(&mut source), Ok(0x0102_0304));
+    assert_eq!(input.has_more(&mut source), Err(Ended));
 }
