@@ -1,0 +1,332 @@
+//! A client's handle: the call of `clnt_vc.c` over records of ours, and what goes with it. The handle itself, its descriptor and its
+//! authentication stay libtirpc's.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use libc::{c_int, c_uint, c_void, timeval};
+
+use crate::layout::{
+    Accepted, Bool, Client, ClientOps, Message, OpaqueAuth, Rejected, ReplyBody, RpcErr, XdrProc, FALSE, TRUE, XDR_DECODE,
+    XDR_ENCODE, XDR_FREE,
+};
+use crate::real::is_connected_stream;
+use crate::reply::{Reply, Verdict};
+use crate::socket::Failure;
+use crate::stream::{apply, xdr, Owned, Stream};
+
+/// `enum clnt_stat`, as far as it is said here.
+mod status {
+    pub const SUCCESS: i32 = 0;
+    pub const CANT_ENCODE_ARGS: i32 = 1;
+    pub const CANT_DECODE_RES: i32 = 2;
+    pub const CANT_SEND: i32 = 3;
+    pub const CANT_RECV: i32 = 4;
+    pub const TIMED_OUT: i32 = 5;
+    pub const AUTH_ERROR: i32 = 7;
+}
+
+/// AUTH_INVALIDRESP.
+const INVALID_RESPONSE: u32 = 6;
+
+/// `clnt_control`'s requests (clnt.h).
+mod control {
+    pub const SET_TIMEOUT: u32 = 1;
+    pub const GET_TIMEOUT: u32 = 2;
+    pub const GET_XID: u32 = 10;
+    pub const SET_XID: u32 = 11;
+    pub const GET_VERS: u32 = 12;
+    pub const GET_PROG: u32 = 14;
+    pub const SET_VERS: u32 = 13;
+    pub const SET_PROG: u32 = 15;
+}
+
+/// Whose turn it is on a descriptor, which several handles may have.
+type Turn = Arc<Mutex<()>>;
+static TURNS: Mutex<Vec<(c_int, Weak<Mutex<()>>)>> = Mutex::new(vec![]);
+
+fn turn_of(fd: c_int) -> Turn {
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    turns.retain(|(_, turn)| turn.strong_count() > 0);
+    if let Some(turn) = turns.iter().find(|(known, _)| *known == fd).and_then(|(_, turn)| turn.upgrade()) {
+        return turn;
+    }
+    let turn = Turn::default();
+    turns.push((fd, Arc::downgrade(&turn)));
+    turn
+}
+
+/// A turn on a descriptor. Signals wait for its end, as they do in libtirpc: a handler that calls on the same handle would wait for ever.
+struct Taken<'a> {
+    guard: Option<MutexGuard<'a, ()>>,
+    mask: libc::sigset_t,
+}
+
+impl<'a> Taken<'a> {
+    fn new(turn: &'a Turn) -> Taken<'a> {
+        // SAFETY: both sets are this frame's.
+        let mask = unsafe {
+            let (mut all, mut mask) = (core::mem::zeroed(), core::mem::zeroed());
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut mask);
+            mask
+        };
+        Taken { guard: Some(turn.lock().unwrap_or_else(PoisonError::into_inner)), mask }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.guard = None;
+        // SAFETY: the mask that was before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, core::ptr::null_mut()) };
+    }
+}
+
+/// A handle; its functions point to it.
+#[repr(C)]
+struct Handle {
+    ops: ClientOps,
+    real: *const ClientOps,
+    stream: Owned,
+    turn: Turn,
+    /// As libtirpc counts: downwards, in the bytes of the wire.
+    xid: u32,
+    program: u32,
+    version: u32,
+    wait: timeval,
+    wait_is_set: bool,
+    error: RpcErr,
+}
+
+/// Makes a handle ours, if its descriptor is a stream socket.
+///
+/// # Safety
+/// A handle that clnt_vc_create(3) has just made.
+pub unsafe fn adopt(client: *mut Client, fd: c_int) {
+    // SAFETY: the caller's handle.
+    unsafe {
+        let mut xid = 0u32;
+        if !is_connected_stream(fd) || ((*(*client).ops).control)(client, control::GET_XID, (&raw mut xid).cast()) == 0 {
+            return;
+        }
+        let mut handle = Box::new(Handle {
+            ops: ClientOps { call, geterr, freeres, destroy, control: control_handle, ..*(*client).ops },
+            real: (*client).ops,
+            stream: Stream::over(fd, 0, false),
+            turn: turn_of(fd),
+            xid: xid.to_be(),
+            program: 0,
+            version: 0,
+            wait: timeval { tv_sec: 0, tv_usec: 0 },
+            wait_is_set: false,
+            error: RpcErr::default(),
+        });
+        read_back(&mut handle, client);
+        (*client).ops = Box::into_raw(handle).cast();
+    }
+}
+
+/// The program and the version, as libtirpc has them.
+unsafe fn read_back(handle: &mut Handle, client: *mut Client) {
+    // SAFETY: libtirpc's own function on its handle; a word for each.
+    unsafe {
+        ((*handle.real).control)(client, control::GET_PROG, (&raw mut handle.program).cast());
+        ((*handle.real).control)(client, control::GET_VERS, (&raw mut handle.version).cast());
+    }
+}
+
+/// # Safety
+/// A handle of [`adopt`].
+unsafe fn of(client: *mut Client) -> *mut Handle {
+    // SAFETY: promised by the caller.
+    unsafe { (*client).ops.cast_mut().cast() }
+}
+
+/// Whether a time is one that libtirpc takes.
+fn is_time(time: &timeval) -> bool {
+    (0..=100_000_000).contains(&time.tv_sec) && (0..=1_000_000).contains(&time.tv_usec)
+}
+
+impl Handle {
+    /// Why the stream ended, as libtirpc says it; `otherwise` where it has not.
+    fn lost(&mut self, otherwise: c_int) -> c_int {
+        let (status, errno) = match self.stream.socket.failure.take() {
+            None => (otherwise, None),
+            Some(Failure::Time) => (status::TIMED_OUT, None),
+            Some(Failure::Receive(errno)) => (status::CANT_RECV, Some(errno)),
+            Some(Failure::Send(errno)) => (status::CANT_SEND, Some(errno)),
+        };
+        self.error.status = status;
+        if let Some(errno) = errno {
+            self.error.words[0] = errno as u32;
+        }
+        status
+    }
+}
+
+unsafe extern "C-unwind" fn call(
+    client: *mut Client,
+    procedure: u32,
+    xdr_arguments: XdrProc,
+    arguments: *mut c_void,
+    xdr_results: XdrProc,
+    results: *mut c_void,
+    timeout: timeval,
+) -> c_int {
+    // SAFETY: a handle of ours; the caller's functions and places; one thread has the turn.
+    unsafe {
+        let turn = Arc::clone(&(*of(client)).turn);
+        let mut taken = Taken::new(&turn);
+        let handle = &mut *of(client);
+        if !handle.wait_is_set && is_time(&timeout) {
+            handle.wait = timeout;
+        }
+        let milliseconds = handle.wait.tv_sec.saturating_mul(1000).saturating_add(handle.wait.tv_usec / 1000);
+        handle.stream.socket.patience = milliseconds as c_int;
+        let at_once = timeout.tv_sec == 0 && timeout.tv_usec == 0;
+        let ship = !(at_once && xdr_results.is_none());
+        let stream = handle.stream.pointer();
+        let mut refreshes = 2;
+        loop {
+            handle.error.status = status::SUCCESS;
+            handle.stream.socket.failure = None;
+            handle.xid = handle.xid.wrapping_sub(1);
+            let xid = u32::from_be(handle.xid);
+            let xdrs = xdr(stream, XDR_ENCODE);
+            let auth = (*client).auth;
+            let head = [xid, 0, 2, handle.program, handle.version, procedure];
+            let mut bytes = [0; 24];
+            for (at, word) in head.into_iter().enumerate() {
+                bytes[at * 4..at * 4 + 4].copy_from_slice(&word.to_be_bytes());
+            }
+            let encoded = (*stream).output.bytes(&bytes, &mut (*stream).socket).is_ok()
+                && ((*(*auth).ops).marshal)(auth, xdrs) != 0
+                && ((*(*auth).ops).wrap)(auth, xdrs, xdr_arguments, arguments) != 0;
+            if !encoded {
+                let status = handle.lost(status::CANT_ENCODE_ARGS);
+                let _ = (*stream).output.end_record(true, &mut (*stream).socket);
+                return status;
+            }
+            if (*stream).output.end_record(ship, &mut (*stream).socket).is_err() {
+                return handle.lost(status::CANT_SEND);
+            }
+            if !ship {
+                return status::SUCCESS;
+            }
+            if at_once {
+                handle.error.status = status::TIMED_OUT;
+                return status::TIMED_OUT;
+            }
+            let reply = loop {
+                let stream = &mut *handle.stream;
+                if stream.input.next_record(&mut stream.socket).is_err() {
+                    return handle.lost(status::CANT_RECV);
+                }
+                match Reply::read(&mut stream.input, &mut stream.socket) {
+                    Ok(reply) if reply.xid == xid => break reply,
+                    Ok(_) => {}
+                    Err(_) if stream.socket.failure.is_none() => {}
+                    Err(_) => return handle.lost(status::CANT_RECV),
+                }
+            };
+            let mut message = message(&reply);
+            if let Verdict::Success = reply.verdict {
+                let xdrs = xdr(stream, XDR_DECODE);
+                if ((*(*auth).ops).validate)(auth, &raw mut message.body.accepted.verf) == 0 {
+                    handle.error = RpcErr { status: status::AUTH_ERROR, words: [INVALID_RESPONSE, 0] };
+                } else if ((*(*auth).ops).unwrap)(auth, xdrs, xdr_results, results) == 0 {
+                    return handle.lost(status::CANT_DECODE_RES);
+                }
+                return handle.error.status;
+            }
+            let (status, words) = reply.verdict.error();
+            handle.error.status = status;
+            if let Some(words) = words {
+                handle.error.words = words;
+            }
+            if refreshes == 0 {
+                return status;
+            }
+            refreshes -= 1;
+            // Credentials are renewed by calls on this very handle.
+            drop(taken);
+            let renewed = ((*(*auth).ops).refresh)(auth, (&raw mut message).cast()) != 0;
+            taken = Taken::new(&turn);
+            if !renewed {
+                return status;
+            }
+        }
+    }
+}
+
+/// The reply as authentication takes it. Its verifier is the reply's.
+fn message(reply: &Reply) -> Message {
+    let verf = OpaqueAuth {
+        flavor: reply.flavor as c_int,
+        base: if reply.length == 0 { core::ptr::null_mut() } else { reply.verifier.as_ptr().cast_mut().cast() },
+        length: reply.length,
+    };
+    let (accepted, stat, words) = reply.verdict.parts();
+    let body = if accepted {
+        ReplyBody { accepted: Accepted { verf, stat, place: core::ptr::null_mut(), proc: None } }
+    } else {
+        ReplyBody { rejected: Rejected { stat, words } }
+    };
+    Message { xid: reply.xid, direction: 1, stat: (!accepted).into(), body, rest: 0 }
+}
+
+unsafe extern "C-unwind" fn geterr(client: *mut Client, to: *mut RpcErr) {
+    // SAFETY: a handle of ours; the caller's place.
+    unsafe { *to = (*of(client)).error };
+}
+
+unsafe extern "C-unwind" fn freeres(client: *mut Client, function: XdrProc, place: *mut c_void) -> Bool {
+    // SAFETY: a handle of ours; the caller's function.
+    unsafe {
+        let turn = Arc::clone(&(*of(client)).turn);
+        let _taken = Taken::new(&turn);
+        apply(function, xdr((*of(client)).stream.pointer(), XDR_FREE), place)
+    }
+}
+
+unsafe extern "C-unwind" fn control_handle(client: *mut Client, request: c_uint, info: *mut c_void) -> Bool {
+    // SAFETY: a handle of ours; `info` is what the request asks for.
+    unsafe {
+        let turn = Arc::clone(&(*of(client)).turn);
+        let _taken = Taken::new(&turn);
+        let handle = &mut *of(client);
+        let ours = [control::SET_TIMEOUT, control::GET_TIMEOUT, control::GET_XID, control::SET_XID];
+        if ours.contains(&request) && info.is_null() {
+            return FALSE;
+        }
+        match request {
+            control::SET_TIMEOUT if !is_time(&*info.cast::<timeval>()) => return FALSE,
+            control::SET_TIMEOUT => {
+                handle.wait = info.cast::<timeval>().read();
+                handle.wait_is_set = true;
+            }
+            control::GET_TIMEOUT => info.cast::<timeval>().write(handle.wait),
+            control::GET_XID => info.cast::<u32>().write(u32::from_be(handle.xid)),
+            control::SET_XID => handle.xid = info.cast::<u32>().read().wrapping_add(1).to_be(),
+            _ => {
+                let answer = ((*handle.real).control)(client, request, info);
+                if matches!(request, control::SET_VERS | control::SET_PROG) {
+                    read_back(handle, client);
+                }
+                return answer;
+            }
+        }
+        TRUE
+    }
+}
+
+unsafe extern "C-unwind" fn destroy(client: *mut Client) {
+    // SAFETY: a handle of ours, which is used no more.
+    unsafe {
+        let turn = Arc::clone(&(*of(client)).turn);
+        let _taken = Taken::new(&turn);
+        let handle = Box::from_raw(of(client));
+        (*client).ops = handle.real;
+        ((*handle.real).destroy)(client);
+    }
+}

@@ -1,0 +1,184 @@
+//! A connection of a server: the functions of `svc_vc.c` that move calls and answers, over records of ours. Everything else of the transport
+//! stays as libtirpc made it.
+
+use libc::{c_int, c_void};
+
+use crate::layout::{
+    Bool, Message, Transport, TransportOps, XdrProc, FALSE, TRUE, XDR_DECODE, XDR_ENCODE, XDR_FREE, XPRT_DIED, XPRT_IDLE,
+    XPRT_MOREREQS,
+};
+use crate::real::{find, is_connected_stream, together, XdrMessage};
+use crate::stream::{apply, xdr, Owned, Stream};
+
+/// How long a record may pause, in milliseconds (svc_vc.c).
+const PATIENCE: c_int = 35_000;
+/// rpc_msg.h: MSG_ACCEPTED, SUCCESS, REPLY.
+const ACCEPTED: c_int = 0;
+const SUCCESS: c_int = 0;
+const REPLY: u32 = 1;
+
+/// A connection; its transport's functions point to it.
+#[repr(C)]
+struct Connection {
+    ops: TransportOps,
+    real: *const TransportOps,
+    stream: Owned,
+    xid: u32,
+    died: bool,
+    begun: bool,
+    callmsg: XdrMessage,
+    replymsg: XdrMessage,
+}
+
+/// Makes a transport that is being registered ours, if it is a connection of libtirpc's.
+///
+/// # Safety
+/// A transport; `register` is libtirpc's own function.
+pub unsafe fn adopt(transport: *mut Transport, register: *const c_void) {
+    // SAFETY: the caller's transport; the functions have these prototypes.
+    unsafe {
+        let t = &mut *transport;
+        let is_connection = !t.ops.is_null()
+            && t.port == 0
+            && !t.p1.is_null()
+            && !t.p3.is_null()
+            && together((*t.ops).recv as *const c_void, register)
+            && is_connected_stream(t.fd);
+        let (callmsg, replymsg) = (find(c"xdr_callmsg"), find(c"xdr_replymsg"));
+        if !is_connection || callmsg.is_null() || replymsg.is_null() {
+            return;
+        }
+        let connection = Box::new(Connection {
+            ops: TransportOps { recv, stat, getargs, reply, freeargs, destroy },
+            real: t.ops,
+            stream: Stream::over(t.fd, PATIENCE, true),
+            xid: 0,
+            died: false,
+            begun: false,
+            callmsg: core::mem::transmute::<*mut c_void, XdrMessage>(callmsg),
+            replymsg: core::mem::transmute::<*mut c_void, XdrMessage>(replymsg),
+        });
+        t.ops = Box::into_raw(connection).cast();
+    }
+}
+
+/// # Safety
+/// A transport of [`adopt`].
+unsafe fn of(transport: *mut Transport) -> *mut Connection {
+    // SAFETY: promised by the caller.
+    unsafe { (*transport).ops.cast_mut().cast() }
+}
+
+/// The transport is libtirpc's again.
+unsafe fn give_back(transport: *mut Transport) {
+    // SAFETY: a transport of ours, whose connection is used no more.
+    unsafe {
+        let connection = Box::from_raw(of(transport));
+        (*transport).ops = connection.real;
+    }
+}
+
+unsafe extern "C-unwind" fn recv(transport: *mut Transport, message: *mut Message) -> Bool {
+    // SAFETY: a transport of ours.
+    unsafe {
+        let connection = &mut *of(transport);
+        if !connection.begun {
+            connection.begun = true;
+            // With a limit of records (SVCSET_CONNMAXREC) connections do not block, and other rules hold.
+            if libc::fcntl((*transport).fd, libc::F_GETFL) & libc::O_NONBLOCK != 0 {
+                give_back(transport);
+                return ((*(*transport).ops).recv)(transport, message);
+            }
+        }
+        let stream = connection.stream.pointer();
+        let found = (*stream).input.next_record(&mut (*stream).socket).is_ok()
+            && (connection.callmsg)(xdr(stream, XDR_DECODE), message) != 0;
+        connection.died |= !found;
+        if found {
+            connection.xid = (*message).xid;
+        }
+        found.into()
+    }
+}
+
+unsafe extern "C-unwind" fn stat(transport: *mut Transport) -> c_int {
+    // SAFETY: a transport of ours.
+    let connection = unsafe { &mut *of(transport) };
+    let stream = &mut *connection.stream;
+    // As svc_vc.c: what was lost while reading or sending is the connection's end, and so is what is lost while going past the rest.
+    if connection.died || stream.socket.failure.is_some() {
+        return XPRT_DIED;
+    }
+    match stream.input.has_more(&mut stream.socket) {
+        Ok(true) => XPRT_MOREREQS,
+        Ok(false) => XPRT_IDLE,
+        Err(_) => XPRT_DIED,
+    }
+}
+
+unsafe extern "C-unwind" fn getargs(transport: *mut Transport, function: XdrProc, place: *mut c_void) -> Bool {
+    // SAFETY: a transport of ours; the authentication's own functions.
+    unsafe {
+        let auth = &raw mut (*(*transport).p3).auth;
+        let stream = (*of(transport)).stream.pointer();
+        (((*(*auth).ops).unwrap)(auth, xdr(stream, (*stream).xdr.op), function, place) != 0).into()
+    }
+}
+
+unsafe extern "C-unwind" fn freeargs(transport: *mut Transport, function: XdrProc, place: *mut c_void) -> Bool {
+    // SAFETY: a transport of ours; the caller's function.
+    unsafe { apply(function, xdr((*of(transport)).stream.pointer(), XDR_FREE), place) }
+}
+
+unsafe extern "C-unwind" fn reply(transport: *mut Transport, message: *mut Message) -> Bool {
+    // SAFETY: a transport of ours; the caller's message; the authentication's own functions.
+    unsafe {
+        let connection = &mut *of(transport);
+        let stream = connection.stream.pointer();
+        let xdrs = xdr(stream, XDR_ENCODE);
+        (*message).xid = connection.xid;
+        let accepted = (*message).stat == ACCEPTED && (*message).body.accepted.stat == SUCCESS;
+        let done = if accepted {
+            let answer = (*message).body.accepted;
+            let auth = &raw mut (*(*transport).p3).auth;
+            header(&mut *stream, connection.xid, &answer.verf)
+                && ((*(*auth).ops).wrap)(auth, xdrs, answer.proc, answer.place) != 0
+        } else {
+            (connection.replymsg)(xdrs, message) != 0
+        };
+        // An answer that could not be encoded is sent as far as it is, as libtirpc does: its caller learns that it cannot be decoded.
+        let _ = (*stream).output.end_record(true, &mut (*stream).socket);
+        if done {
+            TRUE
+        } else {
+            FALSE
+        }
+    }
+}
+
+/// The head of an answer that tells success.
+unsafe fn header(stream: &mut Stream, xid: u32, verf: &crate::layout::OpaqueAuth) -> bool {
+    const MOST: u32 = 400;
+    if verf.length > MOST {
+        return false;
+    }
+    let mut bytes = [0; 24 + MOST as usize];
+    let length = (verf.length as usize).next_multiple_of(4);
+    for (at, word) in [xid, REPLY, ACCEPTED as u32, verf.flavor as u32, verf.length].into_iter().enumerate() {
+        bytes[at * 4..at * 4 + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    if verf.length > 0 {
+        // SAFETY: the verifier's bytes.
+        let verifier = unsafe { core::slice::from_raw_parts(verf.base.cast::<u8>(), verf.length as usize) };
+        bytes[20..20 + verifier.len()].copy_from_slice(verifier);
+    }
+    stream.output.bytes(&bytes[..24 + length], &mut stream.socket).is_ok()
+}
+
+unsafe extern "C-unwind" fn destroy(transport: *mut Transport) {
+    // SAFETY: a transport of ours.
+    unsafe {
+        give_back(transport);
+        ((*(*transport).ops).destroy)(transport);
+    }
+}

@@ -1,0 +1,63 @@
+//! Programs of libtirpc print the same with and without the library, at either end, over the kernel's sockets and over shunt's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Server and client of one row; `$1` programs, `$2` the server's libraries, `$3` the client's. Each row has a network of its own.
+const ROW: &str = r#"
+ip link set lo up
+LD_PRELOAD="$2" timeout 30 "$1" server port 2>server.err & server=$!
+for i in $(seq 500); do [ -s port ] && break; sleep 0.02; done
+LD_PRELOAD="$3" timeout 30 "$1" client "$(cat port)" 2>client.err
+status=$?
+kill $server 2>/dev/null
+wait $server
+exit $status
+"#;
+
+fn library(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release").join(name);
+    path.canonicalize().unwrap_or_else(|_| panic!("there is no {}; run: scripts/build", path.display()))
+}
+
+fn gcc(words: &[&str]) {
+    let done = Command::new("gcc").args(["-I/usr/include/tirpc"]).args(words).output().expect("gcc (scripts/prepare test)");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn programs_print_the_same_with_and_without() {
+    let scratch = tempfile::tempdir().unwrap();
+    let programs = scratch.path().join("programs");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.c");
+    gcc(&["-O1", "-o", programs.to_str().unwrap(), source, "-ltirpc", "-lpthread"]);
+    let (ours, shunt) = (library("libshunt_tirpc.so"), library("libshunt.so"));
+    let mut first: Option<String> = None;
+    for under in [None, Some(&shunt)] {
+        for (server, client) in [(false, false), (false, true), (true, false), (true, true)] {
+            let row = format!("shunt {}, server {server}, client {client}", under.is_some());
+            let folder = tempfile::tempdir().unwrap();
+            let preload = |collapsed: bool| {
+                let libraries = under.into_iter().chain(collapsed.then_some(&ours));
+                libraries.map(|path| path.to_str().unwrap()).collect::<Vec<_>>().join(":")
+            };
+            let done = Command::new("unshare")
+                .args(["-n", "sh", "-c", ROW, "row"])
+                .arg(&programs)
+                .args([preload(server), preload(client)])
+                .current_dir(folder.path())
+                .output()
+                .unwrap();
+            let told = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+            assert!(done.status.success(), "{row}: {done:?} {}", told("client.err"));
+            for (name, what, collapsed) in [("server.err", "reply in", server), ("client.err", "call in", client)] {
+                let text = told(name);
+                let line = text.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("{row}: {text}"));
+                assert_eq!(line.ends_with("libshunt_tirpc.so"), collapsed, "{row}: {line}");
+            }
+            let printed = String::from_utf8(done.stdout).unwrap();
+            assert!(printed.ends_with("end\n"), "{row}: {printed}");
+            assert_eq!(first.get_or_insert_with(|| printed.clone()), &printed, "{row}");
+        }
+    }
+}
