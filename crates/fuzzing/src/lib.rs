@@ -31,6 +31,7 @@ mod rpc;
 mod runs;
 mod shadow;
 mod spmd_frames;
+mod tirpc;
 mod updates;
 
 /// A target: its name, which is that of its corpus and of its program in `fuzz/`, and its body.
@@ -59,6 +60,7 @@ pub const TARGETS: &[Target] = &[
     ("rpc_values", rpc::values),
     ("rpc_definitions", rpc::definitions),
     ("rpc_onc", rpc::onc),
+    ("tirpc", tirpc::run),
     ("regions", regions::run),
 ];
 
