@@ -211,6 +211,52 @@ fn hostile_records_end_their_connection_alone() {
     assert_eq!((&answers[4..8], &answers[32..36]), (&[0, 0, 0, 7][..], &[0, 0, 0, 8][..]));
 }
 
+/// A caller that only sends is held back, and finds all its answers later.
+#[test]
+fn a_caller_that_does_not_read_is_held_back() {
+    const ECHOED: usize = 20_000;
+    let server = serve("sunrpc+tcp://127.0.0.1:0", 1).unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", port(&server))).unwrap();
+    let head = [0, 2, 0x2000_0099, 1, 1, 0, 0, 0, 0, ECHOED as u32].map(u32::to_be_bytes).concat();
+    let call = |xid: u32| {
+        let mark = 0x8000_0000 | (4 + head.len() + ECHOED) as u32;
+        [&mark.to_be_bytes()[..], &xid.to_be_bytes(), &head, &[xid as u8; ECHOED]].concat()
+    };
+    let mut writer = stream.try_clone().unwrap();
+    writer.set_nonblocking(true).unwrap();
+    let (mut sent, mut rest) = (0u32, vec![]);
+    let mut refused = 0;
+    // The kernel's buffers on both sides, and what the server keeps, are some MiB: hundreds of calls.
+    while refused < 20 {
+        assert!(sent < 5000, "the server takes calls without end");
+        if rest.is_empty() {
+            rest = call(sent);
+            sent += 1;
+        }
+        match writer.write(&rest) {
+            Ok(count) => {
+                rest.drain(..count);
+                refused = 0;
+            }
+            Err(_) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+    let last = std::thread::spawn(move || {
+        writer.set_nonblocking(false).unwrap();
+        writer.write_all(&rest).unwrap();
+    });
+    stream.set_nonblocking(false).unwrap();
+    for xid in 0..sent {
+        let mut answer = vec![0; 4 + 28 + ECHOED];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!((&answer[4..8], answer[32..].iter().all(|byte| *byte == xid as u8)), (&xid.to_be_bytes()[..], true));
+    }
+    last.join().unwrap();
+}
+
 #[test]
 fn a_server_that_is_gone_is_lost() {
     let server = serve("sunrpc+tcp://127.0.0.1:0", 1).unwrap();

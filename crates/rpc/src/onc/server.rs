@@ -198,6 +198,8 @@ impl<S: Service> Desk<S> {
 struct Connection {
     stream: TcpStream,
     reader: Reader,
+    /// What was read and is not taken yet, as too many answers wait.
+    come: Vec<u8>,
     outgoing: Vec<u8>,
     over: bool,
 }
@@ -211,8 +213,15 @@ impl Connection {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
             Err(_) => return self.over = true,
         };
-        let mut bytes = &room[..count];
-        loop {
+        self.come.extend_from_slice(&room[..count]);
+        self.run(desk);
+    }
+
+    /// Runs calls of what has come, until as many bytes of answers wait as may: a caller that sends and does not read keeps its calls.
+    fn run<S: Service>(&mut self, desk: &mut Desk<S>) {
+        let come = std::mem::take(&mut self.come);
+        let mut bytes = &come[..];
+        while self.outgoing.len() < CROWD && !self.over {
             match self.reader.take(&mut bytes) {
                 Ok(Some(record)) => match desk.answer(&record) {
                     Some(answer) => {
@@ -220,12 +229,13 @@ impl Connection {
                         self.outgoing.extend_from_slice(&answer);
                         self.flush();
                     }
-                    None => return self.over = true,
+                    None => self.over = true,
                 },
-                Ok(None) => return,
-                Err(_) => return self.over = true,
+                Ok(None) => break,
+                Err(_) => self.over = true,
             }
         }
+        self.come.extend_from_slice(bytes);
     }
 
     fn flush(&mut self) {
@@ -274,6 +284,7 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
         for (connection, poll) in connections.iter_mut().zip(&polls[2..]) {
             if poll.revents & libc::POLLOUT != 0 {
                 connection.flush();
+                connection.run(&mut desk);
             }
             if poll.revents & !libc::POLLOUT != 0 {
                 connection.serve(&mut desk, &mut room);
@@ -297,7 +308,7 @@ fn accept(common: &Common<'_>, listener: &TcpListener) -> Option<Connection> {
     stream.set_nonblocking(true).ok()?;
     let _ = stream.set_nodelay(true);
     common.connections.fetch_add(1, Ordering::Relaxed);
-    Some(Connection { stream, reader: Reader::new(common.record), outgoing: vec![], over: false })
+    Some(Connection { stream, reader: Reader::new(common.record), come: vec![], outgoing: vec![], over: false })
 }
 
 fn datagram<S: Service>(common: &Common<'_>, socket: &UdpSocket, desk: &mut Desk<S>, room: &mut [u8]) {
