@@ -151,7 +151,7 @@ fn write(out: impl Write, tracks: impl Iterator<Item = Track>, limits: Limits) -
     let mut out = BufWriter::new(out);
     let job = std::process::id();
     let microseconds = |time: u64| format!("{}.{:03}", time / 1000, time % 1000);
-    write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+    writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     write!(
         out,
         "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{job},\"args\":{{\"name\":\"shunt spmd, {} ranks\"}}}}",
