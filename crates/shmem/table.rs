@@ -379,9 +379,9 @@ fn collectives(t: &mut Table) {
     const SET: &str = "int PE_start, int logPE_stride, int PE_size, long *pSync";
     const OF: &str = "{ let _ = pSync; collectives::active_set(NAME, PE_start, logPE_stride, PE_size) }";
     t.row("void", "barrier_all", "", "collectives::barrier_all(NAME)");
-    t.row("void", "sync_all", "", "collectives::barrier_all(NAME)");
+    t.row("void", "sync_all", "", "collectives::sync_all(NAME)");
     for name in ["barrier", "sync"] {
-        t.row("void", name, SET, &format!("collectives::barrier(NAME, {OF})"));
+        t.row("void", name, SET, &format!("collectives::{name}(NAME, {OF})"));
     }
     // Each: name, parameters between source and team or set, arguments; bytes of an element are `size`.
     let kinds = [

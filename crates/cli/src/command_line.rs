@@ -94,7 +94,14 @@ fn spmd() -> Command {
                 .value_name("PID")
                 .help("Start nothing, but show what each rank of a job waits for; PID is that of a rank or of the command that started it")
                 .value_parser(value_parser!(u32).range(1..=i64::from(i32::MAX)))
-                .conflicts_with_all(["ranks", "heap", "label", "bind", "hosts", "program"]),
+                .conflicts_with_all(["ranks", "heap", "label", "bind", "hosts", "trace", "program"]),
+        )
+        .arg(
+            Arg::new("trace")
+                .long("trace")
+                .value_name("FILE")
+                .help("Write what each rank waited for, its collectives and its large transfers there, for Perfetto or chrome://tracing")
+                .value_parser(value_parser!(OsString)),
         )
         .arg(
             Arg::new("hosts")

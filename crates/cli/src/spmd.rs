@@ -1,9 +1,10 @@
 //! `shunt spmd`: starts the ranks of a job. What a job is belongs to `shunt-pgas`.
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::ErrorKind;
 
 use crate::failure::Failure;
-use shunt_pgas::launch::{self, Job};
+use shunt_pgas::launch::{self, Job, Outcome};
 use shunt_pgas::Ended;
 
 /// Runs a job, and says why it ended if not all was well.
@@ -37,6 +38,11 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
             _ => Failure::of_environment(message),
         }
     };
+    if hosts.is_some() && matches.contains_id("trace") {
+        return Err(Failure::of_usage(
+            "--trace is not there for jobs with --hosts so far; trace the ranks of one host without it",
+        ));
+    }
     if let Some(hosts) = hosts {
         let rsh: &String = matches.get_one("rsh").expect("has a default");
         let own = std::env::current_exe().map_err(cannot)?.into_os_string();
@@ -46,7 +52,10 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
             Some(message) => Err(Failure { message, status: outcome.status as u8 }),
         };
     }
-    let outcome = launch::run(&job).map_err(cannot)?;
+    let outcome = match matches.get_one::<OsString>("trace") {
+        None => launch::run(&job).map_err(cannot)?,
+        Some(path) => traced(&job, path)?.map_err(cannot)?,
+    };
     match outcome.cause {
         // The program's own wish needs no words.
         None | Some((Ended::Asked { .. }, _)) => Ok(outcome.status as u8),
@@ -55,6 +64,27 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
             Err(Failure { message: format!("{why} (process {process}); the job is over"), status: outcome.status as u8 })
         }
     }
+}
+
+/// Runs a job whose ranks are traced; the file is there before they start.
+fn traced(job: &Job, path: &OsStr) -> Result<std::io::Result<Outcome>, Failure> {
+    let cannot = |error: std::io::Error| {
+        let path = path.to_string_lossy();
+        Failure::of_environment(format!(
+            "--trace {path}: cannot be written: {error}; name a file in a directory that you may write"
+        ))
+    };
+    let file = File::create(path).map_err(cannot)?;
+    let (mut outcome, written) = match launch::run_traced(job, file) {
+        Ok(both) => both,
+        Err(error) => return Ok(Err(error)),
+    };
+    if let Err(error) = written {
+        cannot(error).report();
+        // The job's own trouble is the more important.
+        outcome.status = outcome.status.max(1);
+    }
+    Ok(Ok(outcome))
 }
 
 /// A host's part of a job, for the launcher at the other end of standard input and output.

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::trace::{self, Kind};
 use crate::world::World;
 
 /// Elements that a reduction works on at a time: on the stack, and in the nearest cache.
@@ -41,6 +42,7 @@ pub unsafe fn broadcast(
     root: usize,
     to_root: bool,
 ) -> Result<()> {
+    let _scope = trace::scope(world, || group.what(Kind::Broadcast, bytes));
     if root >= group.size() {
         return Err(Error::Rank { rank: root as i64, ranks: group.size() });
     }
@@ -60,6 +62,7 @@ pub unsafe fn broadcast(
 /// # Safety
 /// As [`broadcast`].
 pub unsafe fn collect(world: &World, group: &Group, destination: usize, source: usize, bytes: usize) -> Result<()> {
+    let _scope = trace::scope(world, || group.what(Kind::Collect, bytes));
     place(world, group)?;
     group.tell(world, 0, bytes as u64);
     group.barrier(world)?;
@@ -82,6 +85,7 @@ pub unsafe fn collect(world: &World, group: &Group, destination: usize, source: 
 /// # Safety
 /// As [`broadcast`].
 pub unsafe fn fcollect(world: &World, group: &Group, destination: usize, source: usize, bytes: usize) -> Result<()> {
+    let _scope = trace::scope(world, || group.what(Kind::Fcollect, bytes));
     let own = place(world, group)?;
     group.barrier(world)?;
     if bytes > 0 {
@@ -111,6 +115,7 @@ pub unsafe fn alltoalls(
     size: usize,
     count: usize,
 ) -> Result<()> {
+    let _scope = trace::scope(world, || group.what(Kind::Alltoall, size.saturating_mul(count)));
     let own = place(world, group)?;
     group.barrier(world)?;
     if count > 0 && size > 0 {
@@ -147,6 +152,7 @@ pub unsafe fn reduce<T: Copy>(
     count: usize,
     operation: impl Fn(T, T) -> T,
 ) -> Result<()> {
+    let _scope = trace::scope(world, || group.what(Kind::Reduce, count.saturating_mul(size_of::<T>())));
     let own = place(world, group)?;
     group.barrier(world)?;
     // A member alone computes a piece, from all sources to all destinations: so the source may be the destination.

@@ -4,6 +4,7 @@
 
 use crate::atomic::{self, Word};
 use crate::error::{Error, Result};
+use crate::trace::{bulk, Kind};
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::marker::PhantomData;
@@ -252,6 +253,7 @@ impl<T: Plain> Global<T> {
     /// If not all of them exist, or the rank does not.
     pub fn get_all(&self, world: &World, values: &mut [T]) -> Result<()> {
         let from = self.place(world, values.len())? as *const T;
+        let _scope = bulk(world, Kind::Get, self.rank, size_of_val(values));
         // SAFETY: checked; any bits are values.
         unsafe { std::ptr::copy(from, values.as_mut_ptr(), values.len()) };
         Ok(())
@@ -263,6 +265,7 @@ impl<T: Plain> Global<T> {
     /// If not all of them exist, or the rank does not.
     pub fn put_all(&self, world: &World, values: &[T]) -> Result<()> {
         let to = self.place(world, values.len())? as *mut T;
+        let _scope = bulk(world, Kind::Put, self.rank, size_of_val(values));
         // SAFETY: checked.
         unsafe { std::ptr::copy(values.as_ptr(), to, values.len()) };
         world.stored(self.rank, to as usize, size_of_val(values));

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
+use crate::trace::{self, Kind, What};
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -102,6 +103,25 @@ impl Group {
     /// # Errors
     /// If the job ends first.
     pub fn barrier(&self, world: &World) -> Result<()> {
+        self.meet(world, Kind::Barrier)
+    }
+
+    /// The same, for callers that promise less about puts.
+    ///
+    /// # Errors
+    /// If the job ends first.
+    pub fn sync(&self, world: &World) -> Result<()> {
+        self.meet(world, Kind::Sync)
+    }
+
+    /// What a record says of a call of this group that moves so many bytes.
+    pub(crate) fn what(&self, kind: Kind, bytes: usize) -> What {
+        What { kind, place: Group::key(self.start, self.stride, self.size, 0), amount: bytes as u64 }
+    }
+
+    #[inline(always)]
+    fn meet(&self, world: &World, kind: Kind) -> Result<()> {
+        let _scope = trace::scope(world, || self.what(kind, 0));
         world.quiet();
         let (Some(slot), Some(index)) = (self.slot, self.index) else { return Ok(()) };
         if world.crowded() {
@@ -176,10 +196,15 @@ impl Group {
     }
 }
 
+/// Start, stride and size that a key tells.
+pub(crate) fn parts(key: u64) -> (i64, i64, i64) {
+    let field = |shift: u32, bits: u32| (key >> shift & ((1 << bits) - 1)) as i64;
+    (field(23, 10), field(11, 12) - 1024, field(0, 11))
+}
+
 /// The members that a key tells, as far as there are such ranks. The key may be any number.
 pub(crate) fn members(key: u64, ranks: usize) -> Vec<usize> {
-    let field = |shift: u32, bits: u32| (key >> shift & ((1 << bits) - 1)) as i64;
-    let (start, stride, size) = (field(23, 10), field(11, 12) - 1024, field(0, 11));
+    let (start, stride, size) = parts(key);
     let members = (0..size).map(|at| start + at * stride).filter(|rank| (0..ranks as i64).contains(rank));
     members.map(|rank| rank as usize).take(ranks).collect()
 }

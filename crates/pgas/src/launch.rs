@@ -6,14 +6,17 @@ pub mod hosts;
 mod labels;
 pub mod remote;
 mod signals;
+mod trace;
 
 use crate::error::Ended;
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
 use crate::memory::{Mapping, Memory};
+use crate::trace::RECORDS;
 use crate::wait::futex_wake;
 use crate::world::VARIABLE;
 use signals::Signals;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
@@ -21,6 +24,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trace::Recording;
 
 /// From the end of a job to SIGTERM at those who are still there, and from there to SIGKILL.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
@@ -58,6 +62,7 @@ pub(crate) fn write_header(address: usize, layout: &Layout, crowded: bool) {
         (&raw mut (*header).ranks).write(layout.ranks as u32);
         (&raw mut (*header).heap_bytes).write(layout.heap_bytes as u64);
         (&raw mut (*header).crowded).write(u32::from(crowded));
+        (&raw mut (*header).trace).write(layout.trace as u32);
         (&raw mut (*header).magic).write(MAGIC);
     }
 }
@@ -140,12 +145,31 @@ pub fn run(job: &Job) -> io::Result<Outcome> {
     run_part(job, &part, Signals::hold()?)
 }
 
+/// The same, and writes what the ranks did to `file` as JSON of Chrome's trace event format, however the job ended. The second result tells
+/// whether that could be written.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_traced(job: &Job, file: File) -> io::Result<(Outcome, io::Result<()>)> {
+    let part = Part { first: 0, total: job.ranks, environment: Vec::new(), sink: None };
+    let recording = Recording::begin();
+    let layout = Layout::new(job.ranks, job.heap).traced(RECORDS);
+    let (outcome, control) = run_with(job, &part, Signals::hold()?, layout)?;
+    // SAFETY: the control mapping has all that lies before the heaps.
+    let written = unsafe { recording.write(file, control.address(), &layout) };
+    Ok((outcome, written))
+}
+
 /// The same for the ranks of one host. Numbers of ranks in the outcome count from this host's first.
 fn run_part(job: &Job, part: &Part, signals: Signals) -> io::Result<Outcome> {
+    run_with(job, part, signals, Layout::new(job.ranks, job.heap)).map(|(outcome, _)| outcome)
+}
+
+/// The same with this layout; with the memory before the heaps.
+fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Result<(Outcome, Mapping)> {
     if job.ranks == 0 || job.ranks > RANKS {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a job has 1 to {RANKS} ranks")));
     }
-    let layout = Layout::new(job.ranks, job.heap);
     let processors = processors();
     let memory = create(&layout, job.ranks > processors.len())?;
     let control = memory.map(0, layout.heaps())?;
@@ -165,7 +189,7 @@ fn run_part(job: &Job, part: &Part, signals: Signals) -> io::Result<Outcome> {
     running.watch();
     running.finish();
     labels.finish();
-    Ok(Outcome { status: running.status, cause: running.cause })
+    Ok((Outcome { status: running.status, cause: running.cause }, running.control))
 }
 
 impl Running<'_> {

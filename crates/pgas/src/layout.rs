@@ -2,12 +2,13 @@
 //!
 //! One cache line has one writer where it matters: a rank's sleep word, a member's flags, a group's counter.
 
+use crate::trace::ring_bytes;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
 /// Groups that may exist at one time.
@@ -66,7 +67,8 @@ pub struct Header {
     pub heap_bytes: u64,
     /// More ranks than processors: waiting does not spin.
     pub crowded: u32,
-    pad: u32,
+    /// Records of each rank's ring; 0 if the job is not traced.
+    pub trace: u32,
     /// Bytes of the program's static data that each rank shares; 0 until the first has come.
     pub data_bytes: AtomicU64,
     /// See [`state`].
@@ -146,6 +148,8 @@ pub struct Layout {
     pub ranks: usize,
     /// Bytes of one heap.
     pub heap_bytes: usize,
+    /// Records of each rank's ring; 0 if the job is not traced.
+    pub trace: usize,
 }
 
 const fn up(value: usize, to: usize) -> usize {
@@ -155,7 +159,12 @@ const fn up(value: usize, to: usize) -> usize {
 impl Layout {
     /// `heap` is rounded up.
     pub fn new(ranks: usize, heap: usize) -> Layout {
-        Layout { ranks, heap_bytes: up(heap.max(1), HUGE) }
+        Layout { ranks, heap_bytes: up(heap.max(1), HUGE), trace: 0 }
+    }
+
+    /// The same with rings of so many records.
+    pub fn traced(self, records: usize) -> Layout {
+        Layout { trace: records, ..self }
     }
 
     /// Of a rank's block.
@@ -173,9 +182,14 @@ impl Layout {
         up(self.block(self.ranks), PAGE) + slot * self.group_stride()
     }
 
+    /// Of a rank's ring, behind the groups; all are empty if the job is not traced.
+    pub fn ring(&self, rank: usize) -> usize {
+        up(self.group(GROUPS), PAGE) + rank * up(ring_bytes(self.trace), PAGE)
+    }
+
     /// Of rank 0's heap; the others follow at the stride `heap_bytes`.
     pub fn heaps(&self) -> usize {
-        up(self.group(GROUPS), HUGE)
+        up(self.ring(self.ranks), HUGE)
     }
 
     /// Behind the heaps: rank 0's static data; the others follow at the stride of its size.
@@ -192,6 +206,11 @@ mod tests {
     fn parts_do_not_overlap() {
         for ranks in [1, 2, 3, 64, RANKS] {
             let layout = Layout::new(ranks, 1);
+            assert_eq!(layout.ring(0), layout.ring(ranks));
+            let traced = layout.traced(100);
+            assert_eq!(traced.group(GROUPS), layout.group(GROUPS));
+            assert!(traced.ring(0) >= traced.group(GROUPS) && traced.ring(1) >= traced.ring(0) + ring_bytes(100));
+            assert!(traced.heaps() >= traced.ring(ranks - 1) + ring_bytes(100));
             assert!(size_of::<Header>() <= PAGE);
             assert!(layout.group(0) >= layout.block(ranks - 1) + size_of::<RankBlock>());
             assert!(layout.heaps() >= layout.group(GROUPS - 1) + layout.group_stride());

@@ -27,6 +27,7 @@ pub mod layout;
 pub mod lock;
 mod memory;
 pub mod pmix;
+pub mod trace;
 pub mod view;
 pub mod wait;
 mod world;

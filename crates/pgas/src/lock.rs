@@ -2,6 +2,7 @@
 //! rank wants is 0 again.
 
 use crate::error::Result;
+use crate::trace::{self, Kind, What};
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::sync::atomic::AtomicU64;
@@ -23,8 +24,9 @@ fn turn(value: u64) -> u32 {
 /// If the address is wrong, or if the job ends.
 pub fn set(world: &World, address: usize) -> Result<()> {
     let word = word(world, address)?;
-    let ticket = take(word);
     let place = world.number(word.as_ptr() as usize);
+    let _scope = trace::scope(world, || What { kind: Kind::Lock, place: place + 1, amount: 0 });
+    let ticket = take(word);
     wait::until(world, Waits::Lock, Span::flag(place), || turn(word.load(Acquire)) == ticket)?;
     world.own_block().holds.store(place + 1, Relaxed);
     Ok(())

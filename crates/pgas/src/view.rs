@@ -67,7 +67,7 @@ fn layout(bytes: &[u8]) -> Option<Layout> {
     let version = word(bytes, offset_of!(Header, version)) as u32;
     let right = word(bytes, offset_of!(Header, magic)) == MAGIC && version == VERSION && (1..=RANKS).contains(&ranks);
     // Nothing behind the groups is looked at, so the heaps' size does not matter.
-    right.then_some(Layout { ranks, heap_bytes: 0 })
+    right.then_some(Layout { ranks, heap_bytes: 0, trace: 0 })
 }
 
 fn rows(bytes: &[u8], layout: &Layout, key: impl Fn(usize) -> u64) -> Vec<Row> {

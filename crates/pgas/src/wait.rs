@@ -11,6 +11,7 @@
 
 use crate::error::{Error, Result};
 use crate::layout::RankBlock;
+use crate::trace::{self, Kind, What};
 use crate::world::World;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
@@ -68,6 +69,11 @@ impl Span {
             0 => self.bytes as u64,
             address => address.checked_sub(world.own_heap().0).map_or(0, |offset| offset as u64 + 1),
         }
+    }
+
+    /// The number of its place in the own symmetric memory, plus one; 0 if it is not there.
+    fn place(self, world: &World) -> u64 {
+        world.own_number(self.address, self.bytes).map_or(0, |number| number + 1)
     }
 
     /// A value.
@@ -146,6 +152,9 @@ pub(crate) fn rouse(block: &RankBlock) {
 /// If the job ends first.
 #[inline]
 pub fn until(world: &World, why: Waits, span: Span, mut ready: impl FnMut() -> bool) -> Result<()> {
+    // Barriers and locks are traced as a whole, by themselves.
+    let traced = || trace::scope(world, || What { kind: Kind::Wait, place: span.place(world), amount: 0 });
+    let _scope = if why == Waits::Value { traced() } else { None };
     let quick = if world.crowded() { CROWDED } else { QUICK };
     for _ in 0..quick {
         if ready() {
@@ -181,11 +190,8 @@ fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -
 
 /// For those who look from outside: before the first sleep, when a clock's reading does not matter any more.
 fn tell(block: &RankBlock, why: Waits, on: u64) {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     block.waits_on.store(on, Relaxed);
-    block.waits_since.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Relaxed);
+    block.waits_since.store(trace::clock(), Relaxed);
     block.waits_for.store(why as u32, Relaxed);
 }
 

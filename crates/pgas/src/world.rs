@@ -10,6 +10,7 @@ use crate::image::{self, Image};
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
 use crate::memory::{Mapping, Memory, LARGEST};
 use crate::pmix;
+use crate::trace::{Ring, RECORDS};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -58,7 +59,7 @@ static WORLD: Place = Place(UnsafeCell::new(World {
     data_bytes: 0,
     blocks: 0,
     base: 0,
-    layout: Layout { ranks: 0, heap_bytes: 0 },
+    layout: Layout { ranks: 0, heap_bytes: 0, trace: 0 },
     crowded: false,
     heap: Mutex::new(None),
     all: None,
@@ -217,6 +218,18 @@ impl World {
         self.crowded
     }
 
+    /// Whether calls are recorded.
+    #[inline(always)]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.layout.trace != 0
+    }
+
+    /// This rank's ring, if the job is traced.
+    pub(crate) fn ring(&self) -> Option<Ring<'_>> {
+        // SAFETY: the job's memory was mapped there for the rest of the process's life, with this layout.
+        unsafe { Ring::of(self.base, &self.layout, self.me) }
+    }
+
     /// Where the own heap begins, and its size.
     pub fn own_heap(&self) -> (usize, usize) {
         (self.own_heap, self.heap_bytes)
@@ -293,6 +306,11 @@ impl World {
             return heaps as u64;
         }
         1 << 62 | at.wrapping_sub(self.first_data) as u64
+    }
+
+    /// The number that rank 0's copy of an object has, which is the offset in the heap; none if it is not symmetric.
+    pub(crate) fn own_number(&self, address: usize, bytes: usize) -> Option<u64> {
+        self.place(0, address, bytes)
     }
 
     /// The number of a rank's copy of an object; none if it is not symmetric.
@@ -440,9 +458,12 @@ fn from_memory(memory: &Memory, me: usize, broken: impl Fn(String) -> Error) -> 
     if header.magic != MAGIC || header.version != VERSION {
         return Err(broken("the launcher is of another version than this program's library".into()));
     }
-    let layout = Layout { ranks: header.ranks as usize, heap_bytes: header.heap_bytes as usize };
+    let layout = Layout { ranks: header.ranks as usize, heap_bytes: header.heap_bytes as usize, trace: header.trace as usize };
     if layout.ranks == 0 || layout.ranks > RANKS || me >= layout.ranks {
         return Err(broken("no such rank".into()));
+    }
+    if layout.trace > RECORDS {
+        return Err(broken("the job's rings are too long".into()));
     }
     let crowded = header.crowded != 0;
     let whole = memory.map_aligned(layout.data(), layout.heaps()).map_err(|error| {

@@ -19,17 +19,33 @@ pub fn active_set(name: &'static str, start: c_int, log_stride: c_int, size: c_i
     Some(or_fail(name, World::current().active_set(i64::from(start), stride, i64::from(size))))
 }
 
-pub fn barrier_all(name: &'static str) {
+fn all(name: &'static str) -> (&'static World, &'static Group) {
     let world = World::current();
     if world.ranks() == 0 {
         fail(name, Error::Rank { rank: 0, ranks: 0 });
     }
-    or_fail(name, world.all().barrier(world));
+    (world, world.all())
+}
+
+pub fn barrier_all(name: &'static str) {
+    let (world, group) = all(name);
+    or_fail(name, group.barrier(world));
+}
+
+pub fn sync_all(name: &'static str) {
+    let (world, group) = all(name);
+    or_fail(name, group.sync(world));
 }
 
 pub fn barrier(name: &'static str, group: Option<&Group>) {
     if let Some(group) = group {
         or_fail(name, group.barrier(World::current()));
+    }
+}
+
+pub fn sync(name: &'static str, group: Option<&Group>) {
+    if let Some(group) = group {
+        or_fail(name, group.sync(World::current()));
     }
 }
 

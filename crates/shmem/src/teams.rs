@@ -154,6 +154,6 @@ pub fn destroy(team: Team) {
 
 pub fn sync(name: &'static str, team: Team) -> c_int {
     let Some(group) = live(team) else { return -1 };
-    or_fail(name, group.barrier(World::current()));
+    or_fail(name, group.sync(World::current()));
     0
 }

@@ -2,6 +2,7 @@
 
 use crate::contexts::{rank, Ctx};
 use crate::setup::fail;
+use shunt_pgas::trace::{bulk, Kind, BULK};
 use shunt_pgas::World;
 use std::ffi::c_int;
 
@@ -29,14 +30,18 @@ fn refuse(name: &'static str, address: usize, length: usize, rank: usize, pe: c_
 }
 
 #[inline(always)]
-fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+fn copy(from: *const u8, to: *mut u8, bytes: usize, (kind, rank): (Kind, usize)) {
     // SAFETY: one side was checked by `target`, the other is the program's, of the same length. Sizes of one word are one store, as an atomic
     // load at the other side may expect.
     unsafe {
         match bytes {
             8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
             4 => to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
-            _ => std::ptr::copy(from, to, bytes),
+            0..BULK => std::ptr::copy(from, to, bytes),
+            _ => {
+                let _scope = bulk(World::current(), kind, rank, bytes);
+                std::ptr::copy(from, to, bytes);
+            }
         }
     }
 }
@@ -53,7 +58,7 @@ pub fn put<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, coun
         return;
     }
     let (at, rank) = target(name, context, to as usize, bytes::<T>(count), pe);
-    copy(from.cast(), at as *mut u8, bytes::<T>(count));
+    copy(from.cast(), at as *mut u8, bytes::<T>(count), (Kind::Put, rank));
     World::current().stored(rank, at, bytes::<T>(count));
 }
 
@@ -62,8 +67,8 @@ pub fn get<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, coun
     if count == 0 {
         return;
     }
-    let (at, _) = target(name, context, from as usize, bytes::<T>(count), pe);
-    copy(at as *const u8, to.cast(), bytes::<T>(count));
+    let (at, rank) = target(name, context, from as usize, bytes::<T>(count), pe);
+    copy(at as *const u8, to.cast(), bytes::<T>(count), (Kind::Get, rank));
 }
 
 #[inline(always)]

@@ -313,6 +313,109 @@ fn the_view_tells_what_ranks_wait_for() {
     assert!(text(&output.stderr).contains("there is no process"), "{output:?}");
 }
 
+/// Runs `traced.c` on three ranks, traced; how it ended, and the file.
+fn traced(how: &str) -> (Output, serde_json::Value) {
+    let program = compiled("traced");
+    let file = scratch().join(format!("trace-{how}.json"));
+    let mut command = Command::new(built("shunt"));
+    command.args(["spmd", "-n", "3", "--trace"]).arg(&file).arg("--").arg(&program).arg(how);
+    let output = command.output().unwrap();
+    (output, serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap())
+}
+
+/// Nanoseconds of a number of microseconds with three digits behind the point.
+fn nanoseconds(value: &serde_json::Value) -> i64 {
+    (value.as_f64().unwrap() * 1000.0).round() as i64
+}
+
+/// The events of a rank's track: names, begin and end; those that cross are refused here.
+fn events(trace: &serde_json::Value, rank: usize) -> Vec<(String, i64, i64, serde_json::Value)> {
+    let of_rank = |event: &&serde_json::Value| event["tid"] == rank && event["ph"] == "X";
+    let events: Vec<_> = trace["traceEvents"].as_array().unwrap().iter().filter(of_rank).collect();
+    let event = |event: &&serde_json::Value| {
+        let (begin, length) = (nanoseconds(&event["ts"]), nanoseconds(&event["dur"]));
+        assert!(begin >= 0 && length >= 0, "{event}");
+        (event["name"].as_str().unwrap().to_owned(), begin, begin + length, event["args"].clone())
+    };
+    let events: Vec<_> = events.iter().map(event).collect();
+    for (at, (name, begin, end, _)) in events.iter().enumerate() {
+        // Ordered by their ends: the next few are enough, and a trace may have many.
+        for (other, later, last, _) in events[at + 1..].iter().take(20) {
+            assert!(end <= last && (end <= later || later <= begin), "{name} and {other} of rank {rank}");
+        }
+    }
+    events
+}
+
+#[test]
+fn a_trace_tells_what_each_rank_did() {
+    let (output, trace) = traced("whole");
+    assert!(output.status.success() && output.stdout == b"fine\n", "{output:?}");
+    assert_eq!(trace["otherData"], serde_json::json!({ "ranks": 3, "lost": [0, 0, 0], "refused": [0, 0, 0] }));
+    for rank in 0..3 {
+        let named = |event: &serde_json::Value| event["tid"] == rank && event["args"]["name"] == format!("rank {rank}");
+        assert!(trace["traceEvents"].as_array().unwrap().iter().any(named), "{trace}");
+        let events = events(&trace, rank);
+        let find =
+            |name: &str| -> Vec<_> { events.iter().filter(|event| event.0 == name).map(|event| event.3.clone()).collect() };
+        let next = (rank + 1) % 3;
+        let all = serde_json::json!({ "start": 0, "stride": 1, "size": 3 });
+        assert!(find("barrier").len() > 3 && find("barrier").iter().all(|group| *group == all), "{trace}");
+        assert_eq!(find("sync"), std::slice::from_ref(&all));
+        for name in ["put", "get"] {
+            assert_eq!(find(name), [serde_json::json!({ "bytes": 65536, "rank": next })], "{name}");
+        }
+        let waits = find("wait_until");
+        assert_eq!(waits.len(), 2, "{waits:?}");
+        // The signal is the second word of what was allocated after 64 KiB.
+        assert!(waits[0]["offset"].as_u64().unwrap() >= 65536 + 8 && waits[1]["static_offset"].is_u64(), "{waits:?}");
+        let lock = find("set_lock");
+        assert!(lock.len() == 1 && lock[0]["static_offset"].is_u64(), "{lock:?}");
+        assert_eq!(find("reduce"), [serde_json::json!({ "start": 0, "stride": 1, "size": 3, "bytes": 8 })]);
+    }
+}
+
+#[test]
+fn a_trace_counts_what_it_lost() {
+    let (output, trace) = traced("many");
+    assert!(output.status.success(), "{output:?}");
+    for rank in 0..3 {
+        let events = events(&trace, rank);
+        assert_eq!(events.len(), 65536);
+        assert!(trace["otherData"]["lost"][rank].as_u64().unwrap() > 2 * 40000 - 65536);
+        assert_eq!(trace["otherData"]["refused"][rank], 0);
+    }
+}
+
+#[test]
+fn a_killed_rank_leaves_a_trace() {
+    let (output, trace) = traced("kill");
+    assert_eq!(output.status.code(), Some(137), "{output:?}");
+    for rank in 0..3 {
+        let events = events(&trace, rank);
+        for name in ["barrier", "put", "wait_until", "set_lock"] {
+            assert!(events.iter().any(|event| event.0 == name), "{name} of rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_refused_before_the_start() {
+    let refused = |words: &[&str]| {
+        let output = Command::new(built("shunt")).arg("spmd").args(words).args(["--", "echo", "started"]).output().unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        text(&output.stderr)
+    };
+    let said = refused(&["-n", "2", "--trace", "/no/such/directory/file"]);
+    assert!(said.contains("--trace /no/such/directory/file: cannot be written") && said.lines().count() == 1, "{said}");
+    let said = refused(&["--hosts", "a:1,b:1", "--trace", "file"]);
+    assert!(said.contains("--trace is not there for jobs with --hosts"), "{said}");
+    let output = Command::new(built("shunt")).args(["spmd", "--view", "1", "--trace", "file"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--trace"), "{output:?}");
+    let full = Command::new(built("shunt")).args(["spmd", "-n", "1", "--trace", "/dev/full", "--", "true"]).output().unwrap();
+    assert!(full.status.code() == Some(1) && text(&full.stderr).contains("cannot be written"), "{full:?}");
+}
+
 #[test]
 fn signals_at_the_launcher_end_the_job() {
     let program = compiled("ends");
