@@ -128,6 +128,7 @@ fn print(pairs: &[Pair]) -> std::io::Result<()> {
         writeln!(out, "{:<40}{p50:>7.0} ns{:>19} ns{ratio:>8.2} x", pair.peer.about, format!("{low:.0} to {high:.0}"))?;
         kept.push((pair.peer.name, ratio >= PROMISE));
     }
+    writeln!(out, "{:<40}{:>7.0} ns, and in each of those above", "the clock", turn::clock())?;
     let names = |held: bool| {
         let names: Vec<&str> = kept.iter().skip(1).filter(|(_, is)| *is == held).map(|(name, _)| *name).collect();
         if names.is_empty() {

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 
-use super::{loops, Caller};
+use super::{loops, Binding, Caller};
 use crate::echo_capnp::echo;
 use crate::place::Place;
 use crate::Failure;
@@ -55,7 +55,7 @@ struct Bound {
     _told: UnixStream,
 }
 
-pub fn bind(place: &Place, told: UnixStream) -> Result<Box<dyn Caller>, Failure> {
+pub fn bind(place: &Place, told: UnixStream) -> Binding {
     let (runtime, local) = (loops::runtime()?, LocalSet::new());
     let client = local.block_on(&runtime, async {
         let stream = net::UnixStream::connect(place.socket("capnp")).await?;

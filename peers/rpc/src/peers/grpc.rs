@@ -9,7 +9,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use super::{loops, Caller};
+use super::{loops, Binding, Caller};
 use crate::echo_proto::echo_client::EchoClient;
 use crate::echo_proto::echo_server::{Echo, EchoServer};
 use crate::echo_proto::Word;
@@ -39,7 +39,7 @@ struct Bound {
     _told: UnixStream,
 }
 
-pub fn bind(place: &Place, told: UnixStream) -> Result<Box<dyn Caller>, Failure> {
+pub fn bind(place: &Place, told: UnixStream) -> Binding {
     let runtime = loops::runtime()?;
     let endpoint = Endpoint::from_shared(format!("unix:{}", place.socket("grpc").display()))?;
     let client = EchoClient::new(runtime.block_on(endpoint.connect())?);

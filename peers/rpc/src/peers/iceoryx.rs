@@ -9,7 +9,7 @@ use iceoryx2::port::client::Client;
 use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::request_response::PortFactory;
 
-use super::Caller;
+use super::{Binding, Caller};
 use crate::place::Place;
 use crate::turn::Turn;
 use crate::Failure;
@@ -54,7 +54,7 @@ struct Bound {
     _node: Node<ipc::Service>,
 }
 
-pub fn bind(place: &Place, told: UnixStream) -> Result<Box<dyn Caller>, Failure> {
+pub fn bind(place: &Place, told: UnixStream) -> Binding {
     let (node, calls) = open(place)?;
     let client = calls.client_builder().create()?;
     Ok(Box::new(Bound { client, told, _calls: calls, _node: node }))

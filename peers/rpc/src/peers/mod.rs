@@ -18,6 +18,9 @@ pub trait Caller {
     fn turn(&mut self, length: Duration) -> Result<f64, Failure>;
 }
 
+/// A caller that is bound, or why there is none.
+pub type Binding = Result<Box<dyn Caller>, Failure>;
+
 /// A way to call.
 pub struct Peer {
     pub name: &'static str,
@@ -25,7 +28,7 @@ pub struct Peer {
     /// Serves until the stream ends, and writes a byte to it once it can be called.
     pub serve: fn(&Place, UnixStream) -> Result<(), Failure>,
     /// The caller keeps the stream.
-    pub bind: fn(&Place, UnixStream) -> Result<Box<dyn Caller>, Failure>,
+    pub bind: fn(&Place, UnixStream) -> Binding,
 }
 
 /// Ours is the first: the others are compared with it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use shunt_rpc::xdr::Decoder;
 use shunt_rpc::{Address, Answer, Client, Context, Interface, Options, Refusal, Server, ServerOptions, Service};
 
-use super::Caller;
+use super::{Binding, Caller};
 use crate::place::Place;
 use crate::turn::Turn;
 use crate::Failure;
@@ -45,7 +45,7 @@ struct Bound {
     _told: UnixStream,
 }
 
-pub fn bind(place: &Place, told: UnixStream) -> Result<Box<dyn Caller>, Failure> {
+pub fn bind(place: &Place, told: UnixStream) -> Binding {
     let address: Address = place.name().parse()?;
     let client = Client::connect(&address, PROGRAM, 1..=1, Options::default())?;
     Ok(Box::new(Bound { client, _told: told }))

@@ -10,7 +10,7 @@ use tarpc::tokio_serde::formats::Bincode;
 use tarpc::{client, context};
 use tokio::runtime::Runtime;
 
-use super::{loops, Caller};
+use super::{loops, Binding, Caller};
 use crate::place::Place;
 use crate::Failure;
 
@@ -47,7 +47,7 @@ struct Bound {
     _told: UnixStream,
 }
 
-pub fn bind(place: &Place, told: UnixStream) -> Result<Box<dyn Caller>, Failure> {
+pub fn bind(place: &Place, told: UnixStream) -> Binding {
     let runtime = loops::runtime()?;
     let client = runtime.block_on(async {
         let connection = unix::connect(place.socket("tarpc"), Bincode::default).await?;
