@@ -1,0 +1,6 @@
+//! Stubs of Cap'n Proto and gRPC: needs `capnp` and `protoc` (Debian: capnproto, protobuf-compiler).
+
+fn main() {
+    capnpc::CompilerCommand::new().file("echo.capnp").run().expect("capnp, of Debian's package capnproto");
+    tonic_prost_build::compile_protos("echo.proto").expect("protoc, of Debian's package protobuf-compiler");
+}
