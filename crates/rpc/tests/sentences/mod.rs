@@ -14,7 +14,13 @@ pub trait Device {
 
     /// A server at an address, on a thread of this process.
     fn serve(&self, address: &Address, options: ServerOptions) -> Running {
-        Server::bind(address, options).unwrap().spawn(Test::default).unwrap()
+        loop {
+            match Server::bind(address, options.clone()) {
+                // Between fork and exec, a child that another test starts has what the last server here listened with.
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => std::thread::sleep(Duration::from_millis(1)),
+                server => return server.unwrap().spawn(Test::default).unwrap(),
+            }
+        }
     }
 
     /// A command where servers are.
