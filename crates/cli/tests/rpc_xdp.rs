@@ -11,7 +11,7 @@ use std::process::Command;
 
 use agents::{pair, Agent};
 use sentences::{be_the_other_side, Device};
-use shunt_rpc::{Address, Running, Server, ServerOptions};
+use shunt_rpc::{Address, Running, ServerOptions};
 use shunt_testkit::hosts::{Host, Joint};
 
 /// The host of servers, and the one of callers.
@@ -25,7 +25,7 @@ impl Device for Hosts {
     }
 
     fn serve(&self, address: &Address, options: ServerOptions) -> Running {
-        self.hosts[0].enter(|| Server::bind(address, options).unwrap().spawn(common::Test::default).unwrap())
+        self.hosts[0].enter(|| sentences::listening(address, options))
     }
 
     fn beside_servers(&self, program: &Path) -> Command {

@@ -7,6 +7,17 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// A server at an address, on a thread of this process.
+pub fn listening(address: &Address, options: ServerOptions) -> Running {
+    loop {
+        match Server::bind(address, options.clone()) {
+            // Between fork and exec, a child that another test starts has what the last server here listened with.
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => std::thread::sleep(Duration::from_millis(1)),
+            server => return server.unwrap().spawn(Test::default).unwrap(),
+        }
+    }
+}
+
 /// Where servers and callers of a device are.
 pub trait Device {
     /// Where the server of a test listens.
@@ -14,13 +25,7 @@ pub trait Device {
 
     /// A server at an address, on a thread of this process.
     fn serve(&self, address: &Address, options: ServerOptions) -> Running {
-        loop {
-            match Server::bind(address, options.clone()) {
-                // Between fork and exec, a child that another test starts has what the last server here listened with.
-                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => std::thread::sleep(Duration::from_millis(1)),
-                server => return server.unwrap().spawn(Test::default).unwrap(),
-            }
-        }
+        listening(address, options)
     }
 
     /// A command where servers are.
