@@ -70,8 +70,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
             if now >= end {
                 break Err(Trouble::TimedOut);
             }
-            // A connection that ends brings no frame: looked at again soon.
-            self.wait(program, Duration::from_nanos(end - now).min(Duration::from_millis(100)));
+            self.wait_while(program, Duration::from_nanos(end - now), |port| port.engine.is_up(peer));
         };
         let _ = self.engine.watch(self.now, peer, false);
         result

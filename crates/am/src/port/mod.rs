@@ -258,6 +258,11 @@ impl<'m, E: Endpoint> Port<'m, E> {
 
     /// Polls, and sleeps when nothing comes, until a frame came or the time is over. True: something came.
     pub fn wait(&mut self, program: &mut dyn Dispatch, limit: Duration) -> bool {
+        self.wait_while(program, limit, |_| true)
+    }
+
+    /// The same, until a timer has changed what is asked of the port: a connection that ends brings no frame.
+    fn wait_while(&mut self, program: &mut dyn Dispatch, limit: Duration, go_on: impl Fn(&Self) -> bool) -> bool {
         let start = self.now();
         let end = start + limit.as_nanos() as u64;
         let spin_until = start + self.spin.as_nanos() as u64;
@@ -266,7 +271,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
                 return true;
             }
             if self.now >= spin_until {
-                if self.now() >= end {
+                if self.now() >= end || !go_on(self) {
                     return false;
                 }
                 self.sleep(end);
