@@ -1,14 +1,9 @@
 //! What the caller decides, and what follows from it for memory.
 
 use bytemuck::{Pod, Zeroable};
+use shunt_path::Bounds;
 
-/// Times are nanoseconds of a clock that never goes back; its zero is the caller's.
-pub type Nanoseconds = u64;
-
-/// Nanoseconds in a microsecond.
-pub const MICROSECOND: Nanoseconds = 1_000;
-/// Nanoseconds in a millisecond.
-pub const MILLISECOND: Nanoseconds = 1_000_000;
+pub use shunt_path::{Nanoseconds, MICROSECOND, MILLISECOND};
 
 /// Most peers of one engine: their "has something to do" bits are one array.
 pub const MAXIMUM_PEERS: u32 = 4096;
@@ -64,6 +59,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Retransmission time-outs: the longest is shorter than a declared time, and the first for paths of one site, where RFC 6298 says 1 s.
+    pub(crate) fn timeouts(&self) -> Bounds {
+        Bounds { least: u64::from(self.least_timeout) * MICROSECOND, most: 2_000 * MILLISECOND, initial: 100 * MILLISECOND }
+    }
+
     /// For devices that lose frames, such as `udp` and `xdp`, with frames of `frame` bytes.
     #[must_use]
     pub const fn lossy(peers: u32, frame: u32) -> Self {

@@ -1,13 +1,12 @@
 //! One connection: the parts of the engine's memory that belong to it, and the lists of its packets.
 
 use crate::config::{store_channel, Nanoseconds, SHORT_FRAMES};
-use crate::congestion::Congestion;
 use crate::dispatch::{Dispatch, Refused};
 use crate::frame::{FULL, SHORT};
 use crate::handshake::pair_token;
-use crate::round_trip::RoundTrip;
 use crate::state::{life, slot, Channel, Class, Fetch, Held, Parameters, Peer, Queue, Shared, Slot, NONE};
 use bytemuck::Zeroable;
+use shunt_path::{Congestion, Law, RoundTrip};
 
 /// A connection's memory. All slices are this peer's own.
 pub struct Side<'a> {
@@ -105,7 +104,7 @@ impl Side<'_> {
         peer.queues = [Queue { head: NONE, tail: NONE, length: 0 }; 3];
         peer.room_due = NONE;
         peer.news = NONE;
-        peer.congestion = Congestion::new(self.shared.config.initial_window);
+        peer.congestion = Congestion::new(self.shared.config.initial_window, Law::Cubic);
         peer.round_trip = RoundTrip::default();
         peer.asked = [Fetch::zeroed(); crate::config::FETCHES];
         peer.serving = peer.asked;

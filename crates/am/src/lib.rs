@@ -62,7 +62,6 @@
 mod acknowledge;
 mod check;
 pub mod config;
-mod congestion;
 mod connection;
 mod dispatch;
 mod engine;
@@ -76,7 +75,6 @@ mod outgoing;
 #[cfg(feature = "std")]
 pub mod port;
 mod reorder;
-mod round_trip;
 mod secret;
 mod single_packet;
 mod state;

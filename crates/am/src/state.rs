@@ -4,9 +4,8 @@
 //! state makes wrong messages or a panic, never a wild access.
 
 use crate::config::{Config, Nanoseconds, FETCHES, MAXIMUM_PEERS, MAXIMUM_WINDOW};
-use crate::congestion::Congestion;
-use crate::round_trip::RoundTrip;
 use bytemuck::{Pod, Zeroable};
+use shunt_path::{Congestion, RoundTrip};
 
 /// "shuntam4"
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam4");

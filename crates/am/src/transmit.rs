@@ -141,7 +141,7 @@ impl Side<'_> {
     }
 
     pub(crate) fn timeout(&self) -> Nanoseconds {
-        self.peer.round_trip.timeout(u64::from(self.shared.config.least_timeout) * MICROSECOND, self.peer.backoff)
+        self.peer.round_trip.timeout(self.shared.config.timeouts(), self.peer.backoff)
     }
 
     /// Sends packets as far as windows, pace and device allow: lost ones first, then replies, requests, bulk.

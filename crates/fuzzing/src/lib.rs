@@ -19,6 +19,7 @@ mod hello;
 mod hellos;
 mod image;
 mod inbox;
+mod inet;
 mod input;
 mod instructions;
 mod list;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     ("shadow", shadow::run),
     ("frames", frames::run),
     ("runs", runs::run),
+    ("inet", inet::run),
     ("agent_requests", requests::run),
     ("updates", updates::run),
     ("instructions", instructions::run),

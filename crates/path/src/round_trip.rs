@@ -1,12 +1,18 @@
 //! The smoothed round-trip time and the retransmission time-out: RFC 6298, in nanoseconds.
 
-use crate::config::{Nanoseconds, MICROSECOND, MILLISECOND};
+use crate::{Nanoseconds, MICROSECOND, MILLISECOND};
 use bytemuck::{Pod, Zeroable};
 
-/// No time-out is longer (RFC 6298, 2.5 allows a maximum of at least 60 s; our declared times are shorter).
-const MAXIMUM: Nanoseconds = 2_000 * MILLISECOND;
-/// Before the first measurement. RFC 6298 says 1 s, for paths anywhere; these are of one site.
-const INITIAL: Nanoseconds = 100 * MILLISECOND;
+/// Between what a time-out lies, and what it is before the first measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// None is shorter: the receiver's delay of acknowledgements and its scheduler.
+    pub least: Nanoseconds,
+    /// None is longer, however often it was doubled (RFC 6298, 2.5), but for `least`.
+    pub most: Nanoseconds,
+    /// Before the first measurement (RFC 6298, 2.1).
+    pub initial: Nanoseconds,
+}
 
 /// What is known of the path's delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -36,9 +42,9 @@ impl RoundTrip {
 
     /// RTO, doubled `backoff` times (section 5.5).
     #[must_use]
-    pub fn timeout(&self, least: Nanoseconds, backoff: u32) -> Nanoseconds {
-        let base = if self.smoothed == 0 { INITIAL } else { self.smoothed + self.variation * 4 };
-        (base.max(least) << backoff.min(16)).min(MAXIMUM.max(least))
+    pub fn timeout(&self, bounds: Bounds, backoff: u32) -> Nanoseconds {
+        let base = if self.smoothed == 0 { bounds.initial } else { self.smoothed + self.variation * 4 };
+        (base.max(bounds.least) << backoff.min(16)).min(bounds.most.max(bounds.least))
     }
 
     /// SRTT, or what stands for it before the first measurement.
@@ -58,15 +64,16 @@ mod tests {
 
     #[test]
     fn the_first_samples_as_in_the_rfc() {
+        let bounds = |least| Bounds { least, most: 2_000 * MILLISECOND, initial: 100 * MILLISECOND };
         let mut path = RoundTrip::default();
-        assert_eq!(path.timeout(MILLISECOND, 0), INITIAL);
+        assert_eq!(path.timeout(bounds(MILLISECOND), 0), 100 * MILLISECOND);
         path.measure(80 * MICROSECOND);
         assert_eq!((path.smoothed, path.variation), (80 * MICROSECOND, 40 * MICROSECOND));
         path.measure(160 * MICROSECOND);
         assert_eq!(path.smoothed, 90 * MICROSECOND);
         assert_eq!(path.variation, 50 * MICROSECOND);
-        assert_eq!(path.timeout(MICROSECOND, 0), 290 * MICROSECOND);
-        assert_eq!(path.timeout(MICROSECOND, 2), 1160 * MICROSECOND);
-        assert_eq!(path.timeout(MILLISECOND, 60), MAXIMUM);
+        assert_eq!(path.timeout(bounds(MICROSECOND), 0), 290 * MICROSECOND);
+        assert_eq!(path.timeout(bounds(MICROSECOND), 2), 1160 * MICROSECOND);
+        assert_eq!(path.timeout(bounds(MILLISECOND), 60), 2_000 * MILLISECOND);
     }
 }

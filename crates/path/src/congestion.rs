@@ -1,4 +1,4 @@
-//! How much may be under way: CUBIC (RFC 9438), with HyStart++ (RFC 9406) to leave slow start, and pacing.
+//! How much may be under way: CUBIC (RFC 9438) or NewReno (RFC 5681), with HyStart++ (RFC 9406) to leave slow start, and pacing.
 //!
 //! Why CUBIC: a link is shared with kernel TCP flows, whose default it is. On the short paths of a site its window is the
 //! "Reno-friendly" one (RFC 9438 section 4.3): such a path's recovery takes less than a second, where the cubic curve is
@@ -8,7 +8,7 @@
 //!
 //! Windows are counted in packets, as in Linux, in 1024ths.
 
-use crate::config::{Nanoseconds, MILLISECOND};
+use crate::{Nanoseconds, MILLISECOND};
 use bytemuck::{Pod, Zeroable};
 
 const ONE: u64 = 1024;
@@ -20,6 +20,15 @@ const PACED_FROM: Nanoseconds = MILLISECOND;
 /// 10 it had 17 % of a link beside TCP where it has 29 % with this, and on queues of 8 to 83 packets both fill the link as before
 /// (docs/decisions/0057-a-link-shared-with-tcp.md).
 const BURST: u64 = 20;
+
+/// How a window grows once slow start is over, and by how much a loss shrinks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    /// RFC 9438: to seven tenths, and along a cubic curve back.
+    Cubic,
+    /// RFC 5681, section 3.1: to a half, and one packet more a round trip.
+    NewReno,
+}
 
 /// State of the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -45,6 +54,8 @@ pub struct Congestion {
     round_least: Nanoseconds,
     last_least: Nanoseconds,
     samples: u64,
+    /// 0: `Law::Cubic`; 1: `Law::NewReno`.
+    law: u64,
 }
 
 fn cube_root(value: u64) -> u64 {
@@ -63,12 +74,13 @@ fn cube_root(value: u64) -> u64 {
 impl Congestion {
     /// Begins with `initial` packets.
     #[must_use]
-    pub fn new(initial: u32) -> Self {
+    pub fn new(initial: u32, law: Law) -> Self {
         Self {
             window: u64::from(initial) * ONE,
             threshold: u64::MAX / 2,
             round_least: Nanoseconds::MAX,
             last_least: Nanoseconds::MAX,
+            law: u64::from(law == Law::NewReno),
             ..Self::default()
         }
     }
@@ -114,6 +126,8 @@ impl Congestion {
         let packets = u64::from(packets);
         if self.in_slow_start() {
             self.window = (self.window + packets * ONE).min(self.threshold.max(self.window));
+        } else if self.law != 0 {
+            self.window += packets * ONE * ONE / self.window.max(1);
         } else {
             if self.epoch == 0 {
                 self.epoch = now.max(1);
@@ -157,7 +171,8 @@ impl Congestion {
         self.saved_threshold = self.threshold;
         // Fast convergence (4.7), and beta = 0.7 (4.6).
         self.maximum = if self.window < self.maximum { self.window * 17 / 20 } else { self.window };
-        self.threshold = (self.window * 7 / 10).max(LEAST);
+        let kept = if self.law == 0 { self.window * 7 / 10 } else { self.window / 2 };
+        self.threshold = kept.max(LEAST);
         self.epoch = 0;
     }
 
@@ -168,6 +183,11 @@ impl Congestion {
             self.reduce();
         }
         self.window = ONE;
+    }
+
+    /// Nothing was under way for longer than a time-out: no more than `initial` packets leave at once (RFC 5681, section 4.1).
+    pub fn idle(&mut self, initial: u32) {
+        self.window = self.window.min(u64::from(initial) * ONE);
     }
 
     /// The time-out was spurious: nothing was lost (RFC 4015).
@@ -217,8 +237,8 @@ mod tests {
     /// short path ours must be that, within a quarter.
     #[test]
     fn on_a_short_path_it_takes_what_reno_takes() {
-        for between in [200u64, 2000] {
-            let mut control = Congestion::new(10);
+        for (between, law) in [(200u64, Law::Cubic), (2000, Law::Cubic), (200, Law::NewReno), (2000, Law::NewReno)] {
+            let mut control = Congestion::new(10, law);
             let (round_trip, mut now) = (100_000, 1_000_000u64);
             let (mut until_loss, mut sum, mut rounds) = (between, 0u64, 0u64);
             for _ in 0..20_000 {
@@ -235,13 +255,27 @@ mod tests {
                 control.acknowledged(now, window as u32, true, round_trip, 100_000);
             }
             let (mean, reno) = (sum as f64 / rounds as f64, (1.5 * between as f64).sqrt());
-            assert!((mean / reno - 1.0).abs() < 0.25, "mean window {mean}, Reno's {reno}");
+            assert!((mean / reno - 1.0).abs() < 0.25, "{law:?}: mean window {mean}, Reno's {reno}");
         }
+    }
+
+    /// RFC 5681, section 3.1: a window that is acknowledged whole grows by one packet, and a loss halves it.
+    #[test]
+    fn reno_grows_by_a_packet_a_round_trip() {
+        let mut control = Congestion::new(100, Law::NewReno);
+        assert!(control.lost(50, 10));
+        assert_eq!(control.packets(), 50);
+        for round in 0..10u64 {
+            for _ in 0..control.packets() {
+                control.acknowledged(1000 + round, 1, true, 100, 1000);
+            }
+        }
+        assert!((58..=60).contains(&control.packets()), "{}", control.packets());
     }
 
     #[test]
     fn one_reduction_a_flight_and_an_undo() {
-        let mut control = Congestion::new(100);
+        let mut control = Congestion::new(100, Law::Cubic);
         assert!(control.lost(50, 10));
         assert_eq!(control.packets(), 70);
         assert!(!control.lost(60, 20));
