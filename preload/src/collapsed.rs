@@ -1,6 +1,6 @@
 //! What a library of shunt's own that stands behind this one asks of it: `libshunt_tirpc.so`, which carries calls over streams of a program.
 //!
-//! These are no calls of the C library's. Who looks them up and does not find them does without.
+//! These are no calls of the C library's. A library that does not find them does without.
 
 use core::ffi::c_int;
 use shunt_poll::fast_path;
