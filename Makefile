@@ -152,6 +152,7 @@ install:
 	@test -f $(BUILT)/shunt -a -f $(BUILT)/libshunt.so || { echo "nothing to install yet; run: make build" >&2; exit 1; }
 	install -D -m 755 $(BUILT)/shunt $(DESTDIR)$(PREFIX)/bin/shunt
 	install -D -m 644 $(BUILT)/libshunt.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so
+	install -D -m 644 $(BUILT)/libshunt_tirpc.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_tirpc.so
 	install -D -m 644 $(BUILT)/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so
 	install -D -m 644 $(BUILT)/libshunt_shmem.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a
 	install -D -m 755 $(BUILT)/shunt-shmemcc $(DESTDIR)$(PREFIX)/bin/shunt-shmemcc
@@ -159,10 +160,12 @@ install:
 	cd $(BUILT)/include && find . -name '*.h' -exec install -D -m 644 {} $(abspath $(DESTDIR)$(PREFIX))/include/shunt/{} \;
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/shmem/tools/shunt-shmem.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/tirpc/tools/shunt-tirpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	install -D -m 644 docs/man/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1
 
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/include/shunt
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-shmemcc $(DESTDIR)$(PREFIX)/bin/shunt-shmemc++ $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
+	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_tirpc.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1

@@ -16,6 +16,7 @@
 //! hooks                                the exported symbols of descriptors
 //! stdio end timed exec spawn shell pipes aio uring symbols    exported symbols of other topics
 //! direct trap                          calls by number, and those that the kernel tells of
+//! collapsed                            what libraries of shunt's own ask that stand behind this one
 //! start                                the constructor: one line a step
 //! ```
 #![no_std]
@@ -25,6 +26,7 @@ mod hook;
 
 mod aio;
 mod cancel;
+mod collapsed;
 mod copies;
 mod datagrams;
 mod direct;

@@ -46,7 +46,15 @@ pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
     }
     if obstacle.is_none_or(|obstacle| !obstacle.library_would_break_it()) {
         environment.respect_memory_limit();
-        environment.preload(&library)?;
+        let behind =
+            match environment.get(library::RPC_VARIABLE).is_some_and(|value| value == "on").then(|| library::beside(&library)) {
+                Some(Err(missing)) if !matches.get_flag(REQUIRE) => {
+                    warn(format_args!("{}; calls of SunRPC go through libtirpc's own functions", missing.message));
+                    None
+                }
+                found => found.transpose()?,
+            };
+        environment.preload(&library, behind.as_deref())?;
     }
     Err(exec::replace_this_process(Path::new(&path), &words, environment.pairs()))
 }

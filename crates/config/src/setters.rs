@@ -89,3 +89,8 @@ pub(crate) fn set_library(_: &mut Options, value: &[u8]) -> Result<(), Problem> 
         _ => Ok(()),
     }
 }
+
+/// Used by the command alone.
+pub(crate) fn set_rpc(_: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    choice(value, &[("off", ()), ("on", ())])
+}

@@ -53,7 +53,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 12] = [
+pub static TABLE: [Entry; 13] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -228,6 +228,22 @@ pub static TABLE: [Entry; 12] = [
                be trapped, the process keeps to the kernel (reason `raw-instructions`); `shunt why` names whose they are.",
         reader: Reader::Library,
         set: setters::set_raw,
+    },
+    Entry {
+        name: "rpc",
+        flag: "--rpc",
+        variable: "SHUNT_RPC",
+        value_name: "off|on",
+        form: "one of off, on",
+        unit: "",
+        default: "off",
+        range: "off, on",
+        example: "on",
+        help: "Whether the layers of SunRPC programs of libtirpc are collapsed: with `on`, libshunt_tirpc.so is preloaded behind the library, \
+               and stands before libtirpc's functions that move calls and answers over connections. Programs without libtirpc are not changed \
+               by it. What is on the wire stays the same, so one end alone may have it.",
+        reader: Reader::Command,
+        set: setters::set_rpc,
     },
     Entry {
         name: "library",

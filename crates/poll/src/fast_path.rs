@@ -47,3 +47,23 @@ pub unsafe fn poll(entry: *mut pollfd, limit: Option<u64>) -> bool {
     // SAFETY: as above.
     unsafe { user::write(&raw mut (*entry).revents, events) }.is_ok()
 }
+
+/// Whether bytes of the stream `fd` are there, or come within about as long as an answer takes that is on its way. `None`: looking for
+/// them is not for here: no stream, something unusual about it, a peer on this processor, or waits that are long.
+#[inline]
+pub fn bytes_come(fd: i32) -> Option<bool> {
+    let socket = shunt_stream::socket::stream(fd)?;
+    spin::show_processor(&socket.own().wait);
+    if shunt_stream::progress::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
+        return None;
+    }
+    // Before the first look: what comes behind it changes the word.
+    let word = socket.peer().post.word.load(Ordering::Acquire);
+    if readiness::bytes_alone(socket) {
+        return Some(true);
+    }
+    if !spin::promising() || spin::is_beside(socket) {
+        return None;
+    }
+    Some(spin::comes(socket, word) && readiness::bytes_alone(socket))
+}

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libc::{c_int, c_uint, c_void, timeval};
 
+use crate::accelerated::Signals;
 use crate::layout::{
     Accepted, Bool, Client, ClientOps, Message, OpaqueAuth, Rejected, ReplyBody, RpcErr, XdrProc, FALSE, TRUE, XDR_DECODE,
     XDR_ENCODE, XDR_FREE,
@@ -25,6 +26,8 @@ mod status {
     pub const AUTH_ERROR: i32 = 7;
 }
 
+/// The last of the flavours that do nothing but write words.
+const AUTH_SHORT: c_int = 2;
 /// AUTH_INVALIDRESP.
 const INVALID_RESPONSE: u32 = 6;
 
@@ -55,30 +58,42 @@ fn turn_of(fd: c_int) -> Turn {
     turn
 }
 
-/// A turn on a descriptor. Signals wait for its end, as they do in libtirpc: a handler that calls on the same handle would wait for ever.
-struct Taken<'a> {
-    guard: Option<MutexGuard<'a, ()>>,
-    mask: libc::sigset_t,
+/// A turn on a handle's descriptor. Signals wait for its end.
+struct Taken {
+    handle: *mut Handle,
+    guard: Option<MutexGuard<'static, ()>>,
 }
 
-impl<'a> Taken<'a> {
-    fn new(turn: &'a Turn) -> Taken<'a> {
-        // SAFETY: both sets are this frame's.
-        let mask = unsafe {
-            let (mut all, mut mask) = (core::mem::zeroed(), core::mem::zeroed());
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut mask);
-            mask
-        };
-        Taken { guard: Some(turn.lock().unwrap_or_else(PoisonError::into_inner)), mask }
+impl Taken {
+    /// # Safety
+    /// The handle of `client` is ours and outlives the turn.
+    unsafe fn new(client: *mut Client) -> Taken {
+        let mut signals = Signals::wait();
+        // SAFETY: promised by the caller; the turn is the handle's, and only it is looked at before it is taken.
+        unsafe {
+            let handle = of(client);
+            let turn: &Turn = &(*handle).turn;
+            let turn: &'static Mutex<()> = &*Arc::as_ptr(turn);
+            let guard = turn.try_lock().unwrap_or_else(|_| {
+                signals.before_sleep();
+                turn.lock().unwrap_or_else(PoisonError::into_inner)
+            });
+            let stream: &Owned = &(*handle).stream;
+            (*stream.pointer()).socket.signals = Some(signals);
+            Taken { handle, guard: Some(guard) }
+        }
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Taken {
     fn drop(&mut self) {
+        // SAFETY: the handle is there as long as the turn.
+        let signals = unsafe {
+            let stream: &Owned = &(*self.handle).stream;
+            (*stream.pointer()).socket.signals.take()
+        };
         self.guard = None;
-        // SAFETY: the mask that was before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, core::ptr::null_mut()) };
+        drop(signals);
     }
 }
 
@@ -175,8 +190,7 @@ unsafe extern "C-unwind" fn call(
 ) -> c_int {
     // SAFETY: a handle of ours; the caller's functions and places; one thread has the turn.
     unsafe {
-        let turn = Arc::clone(&(*of(client)).turn);
-        let mut taken = Taken::new(&turn);
+        let mut taken = Taken::new(client);
         let handle = &mut *of(client);
         if !handle.wait_is_set && is_time(&timeout) {
             handle.wait = timeout;
@@ -194,6 +208,10 @@ unsafe extern "C-unwind" fn call(
             let xid = u32::from_be(handle.xid);
             let xdrs = xdr(stream, XDR_ENCODE);
             let auth = (*client).auth;
+            if !(0..=AUTH_SHORT).contains(&(*auth).cred.flavor) {
+                // What others do to marshal is theirs, and may take long.
+                handle.stream.socket.signals.as_mut().map(Signals::before_sleep);
+            }
             let head = [xid, 0, 2, handle.program, handle.version, procedure];
             let mut bytes = [0; 24];
             for (at, word) in head.into_iter().enumerate() {
@@ -251,7 +269,7 @@ unsafe extern "C-unwind" fn call(
             // Credentials are renewed by calls on this very handle.
             drop(taken);
             let renewed = ((*(*auth).ops).refresh)(auth, (&raw mut message).cast()) != 0;
-            taken = Taken::new(&turn);
+            taken = Taken::new(client);
             if !renewed {
                 return status;
             }
@@ -263,8 +281,8 @@ unsafe extern "C-unwind" fn call(
 fn message(reply: &Reply) -> Message {
     let verf = OpaqueAuth {
         flavor: reply.flavor as c_int,
-        base: if reply.length == 0 { core::ptr::null_mut() } else { reply.verifier.as_ptr().cast_mut().cast() },
-        length: reply.length,
+        base: if reply.verifier.is_empty() { core::ptr::null_mut() } else { reply.verifier.as_ptr().cast_mut().cast() },
+        length: reply.verifier.len() as c_uint,
     };
     let (accepted, stat, words) = reply.verdict.parts();
     let body = if accepted {
@@ -283,8 +301,7 @@ unsafe extern "C-unwind" fn geterr(client: *mut Client, to: *mut RpcErr) {
 unsafe extern "C-unwind" fn freeres(client: *mut Client, function: XdrProc, place: *mut c_void) -> Bool {
     // SAFETY: a handle of ours; the caller's function.
     unsafe {
-        let turn = Arc::clone(&(*of(client)).turn);
-        let _taken = Taken::new(&turn);
+        let _taken = Taken::new(client);
         apply(function, xdr((*of(client)).stream.pointer(), XDR_FREE), place)
     }
 }
@@ -292,8 +309,7 @@ unsafe extern "C-unwind" fn freeres(client: *mut Client, function: XdrProc, plac
 unsafe extern "C-unwind" fn control_handle(client: *mut Client, request: c_uint, info: *mut c_void) -> Bool {
     // SAFETY: a handle of ours; `info` is what the request asks for.
     unsafe {
-        let turn = Arc::clone(&(*of(client)).turn);
-        let _taken = Taken::new(&turn);
+        let _taken = Taken::new(client);
         let handle = &mut *of(client);
         let ours = [control::SET_TIMEOUT, control::GET_TIMEOUT, control::GET_XID, control::SET_XID];
         if ours.contains(&request) && info.is_null() {
@@ -323,8 +339,9 @@ unsafe extern "C-unwind" fn control_handle(client: *mut Client, request: c_uint,
 unsafe extern "C-unwind" fn destroy(client: *mut Client) {
     // SAFETY: a handle of ours, which is used no more.
     unsafe {
-        let turn = Arc::clone(&(*of(client)).turn);
-        let _taken = Taken::new(&turn);
+        drop(Taken::new(client));
+        let mut signals = Signals::wait();
+        signals.before_sleep();
         let handle = Box::from_raw(of(client));
         (*client).ops = handle.real;
         ((*handle.real).destroy)(client);

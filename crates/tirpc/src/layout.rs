@@ -132,6 +132,19 @@ pub struct Message {
     pub rest: u64,
 }
 
+/// `struct rpc_msg` of a call.
+#[repr(C)]
+pub struct CallMessage {
+    pub xid: u32,
+    pub direction: c_int,
+    pub rpcvers: u32,
+    pub program: u32,
+    pub version: u32,
+    pub procedure: u32,
+    pub cred: OpaqueAuth,
+    pub verf: OpaqueAuth,
+}
+
 #[repr(C)]
 pub struct Netbuf {
     pub maxlen: c_uint,

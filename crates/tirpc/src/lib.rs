@@ -22,6 +22,7 @@
 //! assert_eq!(sent.0, [0x80, 0, 0, 4, 0, 0, 0, 7]);
 //! ```
 
+mod accelerated;
 mod client;
 pub mod layout;
 mod real;
@@ -31,3 +32,4 @@ mod server;
 mod socket;
 mod stream;
 mod symbols;
+mod turn;

@@ -50,12 +50,10 @@ impl Verdict {
 pub struct Reply {
     /// The call that is answered.
     pub xid: u32,
-    /// The verifier: its flavour, its bytes, how many they are.
+    /// The verifier's flavour.
     pub flavor: u32,
-    /// At the beginning, the verifier.
-    pub verifier: [u8; LONGEST],
-    /// Its bytes.
-    pub length: u32,
+    /// The verifier.
+    pub verifier: Vec<u8>,
     /// What is said.
     pub verdict: Verdict,
 }
@@ -66,13 +64,20 @@ impl Reply {
     /// # Errors
     /// [`Ended`] if the stream has ended, or if this is no answer: the next record may be one.
     pub fn read(input: &mut Input, source: &mut impl Source) -> Result<Reply, Ended> {
+        if let Some(xid) = usual(input, source)? {
+            return Ok(Reply { xid, flavor: 0, verifier: vec![], verdict: Verdict::Success });
+        }
         let (xid, direction, stat) = (input.word(source)?, input.word(source)?, input.word(source)?);
-        let mut reply = Reply { xid, flavor: 0, verifier: [0; LONGEST], length: 0, verdict: Verdict::Success };
+        let mut reply = Reply { xid, flavor: 0, verifier: vec![], verdict: Verdict::Success };
         match (direction, stat) {
             (1, 0) => {
-                (reply.flavor, reply.length) = (input.word(source)?, input.word(source)?);
-                let length = reply.length as usize;
-                input.bytes(reply.verifier.get_mut(..length).ok_or(Ended)?, source)?;
+                reply.flavor = input.word(source)?;
+                let length = input.word(source)? as usize;
+                if length > LONGEST {
+                    return Err(Ended);
+                }
+                reply.verifier.resize(length, 0);
+                input.bytes(&mut reply.verifier, source)?;
                 input.bytes(&mut [0; 4][..length.next_multiple_of(4) - length], source)?;
                 reply.verdict = match input.word(source)? {
                     0 => Verdict::Success,
@@ -91,4 +96,18 @@ impl Reply {
         }
         Ok(reply)
     }
+}
+
+/// The call that is answered, if this is success without a verifier, in one piece. Else nothing is taken.
+#[inline]
+fn usual(input: &mut Input, source: &mut impl Source) -> Result<Option<u32>, Ended> {
+    /// REPLY, MSG_ACCEPTED, AUTH_NONE and nothing of it, SUCCESS.
+    const REST: [u8; HEAD - 4] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const HEAD: usize = 24;
+    let Some(head) = input.here(HEAD, source)? else { return Ok(None) };
+    if head[4..] == REST {
+        return Ok(Some(u32::from_be_bytes([head[0], head[1], head[2], head[3]])));
+    }
+    input.seek(-(HEAD as isize));
+    Ok(None)
 }

@@ -4,18 +4,22 @@
 use libc::{c_int, c_void};
 
 use crate::layout::{
-    Bool, Message, Transport, TransportOps, XdrProc, FALSE, TRUE, XDR_DECODE, XDR_ENCODE, XDR_FREE, XPRT_DIED, XPRT_IDLE,
-    XPRT_MOREREQS,
+    Bool, CallMessage, Message, Transport, TransportOps, XdrProc, FALSE, TRUE, XDR_DECODE, XDR_ENCODE, XDR_FREE, XPRT_DIED,
+    XPRT_IDLE, XPRT_MOREREQS,
 };
 use crate::real::{find, is_connected_stream, together, XdrMessage};
 use crate::stream::{apply, xdr, Owned, Stream};
+use crate::turn::Turn;
 
 /// How long a record may pause, in milliseconds (svc_vc.c).
 const PATIENCE: c_int = 35_000;
-/// rpc_msg.h: MSG_ACCEPTED, SUCCESS, REPLY.
+/// rpc_msg.h: MSG_ACCEPTED, SUCCESS, CALL, REPLY.
 const ACCEPTED: c_int = 0;
 const SUCCESS: c_int = 0;
+const CALL: u32 = 0;
 const REPLY: u32 = 1;
+/// Bytes of the longest credentials, and of the longest verifier.
+const MOST: usize = 400;
 
 /// A connection; its transport's functions point to it.
 #[repr(C)]
@@ -26,6 +30,7 @@ struct Connection {
     xid: u32,
     died: bool,
     begun: bool,
+    turn: Turn,
     callmsg: XdrMessage,
     replymsg: XdrMessage,
 }
@@ -55,6 +60,7 @@ pub unsafe fn adopt(transport: *mut Transport, register: *const c_void) {
             xid: 0,
             died: false,
             begun: false,
+            turn: Turn::default(),
             callmsg: core::mem::transmute::<*mut c_void, XdrMessage>(callmsg),
             replymsg: core::mem::transmute::<*mut c_void, XdrMessage>(replymsg),
         });
@@ -90,15 +96,50 @@ unsafe extern "C-unwind" fn recv(transport: *mut Transport, message: *mut Messag
                 return ((*(*transport).ops).recv)(transport, message);
             }
         }
+        connection.turn.begin();
         let stream = connection.stream.pointer();
+        let xdrs = xdr(stream, XDR_DECODE);
         let found = (*stream).input.next_record(&mut (*stream).socket).is_ok()
-            && (connection.callmsg)(xdr(stream, XDR_DECODE), message) != 0;
+            && (usual(&mut *stream, message.cast()) || (connection.callmsg)(xdrs, message) != 0);
         connection.died |= !found;
         if found {
             connection.xid = (*message).xid;
         }
         found.into()
     }
+}
+
+/// Reads the head of a call without a verifier, if it is here in one piece: else nothing is taken.
+unsafe fn usual(stream: &mut Stream, message: *mut CallMessage) -> bool {
+    const HEAD: usize = 32;
+    let Stream { input, socket, .. } = stream;
+    let Ok(Some(head)) = input.here(HEAD, socket) else { return false };
+    let mut words = [0; HEAD / 4];
+    for (word, bytes) in words.iter_mut().zip(head.chunks_exact(4)) {
+        *word = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    let [xid, direction, rpcvers, program, version, procedure, flavor, length] = words;
+    let padded = (length as usize).next_multiple_of(4);
+    // SAFETY: the caller's message, whose credentials have room for the longest.
+    let message = unsafe { &mut *message };
+    if direction == CALL && rpcvers == 2 && length <= MOST as u32 && !message.cred.base.is_null() {
+        match input.here(padded + 8, socket) {
+            Ok(Some(rest)) if rest[padded + 4..] == [0; 4] => {
+                // SAFETY: as above.
+                unsafe { core::ptr::copy_nonoverlapping(rest.as_ptr(), message.cred.base.cast(), length as usize) };
+                let verifier = i32::from_be_bytes([rest[padded], rest[padded + 1], rest[padded + 2], rest[padded + 3]]);
+                (message.xid, message.direction, message.rpcvers) = (xid, direction as c_int, rpcvers);
+                (message.program, message.version, message.procedure) = (program, version, procedure);
+                (message.cred.flavor, message.cred.length) = (flavor as c_int, length);
+                (message.verf.flavor, message.verf.length) = (verifier, 0);
+                return true;
+            }
+            Ok(Some(_)) => input.seek(-((padded + 8) as isize)),
+            _ => false,
+        };
+    }
+    input.seek(-(HEAD as isize));
+    false
 }
 
 unsafe extern "C-unwind" fn stat(transport: *mut Transport) -> c_int {
@@ -111,6 +152,7 @@ unsafe extern "C-unwind" fn stat(transport: *mut Transport) -> c_int {
     }
     match stream.input.has_more(&mut stream.socket) {
         Ok(true) => XPRT_MOREREQS,
+        Ok(false) if connection.turn.goes_on(&stream.socket) => XPRT_MOREREQS,
         Ok(false) => XPRT_IDLE,
         Err(_) => XPRT_DIED,
     }
@@ -158,21 +200,25 @@ unsafe extern "C-unwind" fn reply(transport: *mut Transport, message: *mut Messa
 
 /// The head of an answer that tells success.
 unsafe fn header(stream: &mut Stream, xid: u32, verf: &crate::layout::OpaqueAuth) -> bool {
-    const MOST: u32 = 400;
-    if verf.length > MOST {
+    if verf.length > MOST as u32 {
         return false;
     }
-    let mut bytes = [0; 24 + MOST as usize];
-    let length = (verf.length as usize).next_multiple_of(4);
-    for (at, word) in [xid, REPLY, ACCEPTED as u32, verf.flavor as u32, verf.length].into_iter().enumerate() {
+    let head = [xid, REPLY, ACCEPTED as u32, verf.flavor as u32, verf.length, SUCCESS as u32];
+    let mut bytes = [0; 24];
+    for (at, word) in head.into_iter().enumerate() {
         bytes[at * 4..at * 4 + 4].copy_from_slice(&word.to_be_bytes());
     }
-    if verf.length > 0 {
-        // SAFETY: the verifier's bytes.
-        let verifier = unsafe { core::slice::from_raw_parts(verf.base.cast::<u8>(), verf.length as usize) };
-        bytes[20..20 + verifier.len()].copy_from_slice(verifier);
+    let Stream { output, socket, .. } = stream;
+    if verf.length == 0 {
+        return output.bytes(&bytes, socket).is_ok();
     }
-    stream.output.bytes(&bytes[..24 + length], &mut stream.socket).is_ok()
+    let mut verifier = [0; MOST];
+    // SAFETY: the verifier's bytes.
+    let given = unsafe { core::slice::from_raw_parts(verf.base.cast::<u8>(), verf.length as usize) };
+    verifier[..given.len()].copy_from_slice(given);
+    output.bytes(&bytes[..20], socket).is_ok()
+        && output.bytes(&verifier[..given.len().next_multiple_of(4)], socket).is_ok()
+        && output.bytes(&bytes[20..], socket).is_ok()
 }
 
 unsafe extern "C-unwind" fn destroy(transport: *mut Transport) {

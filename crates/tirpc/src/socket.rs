@@ -2,6 +2,7 @@
 
 use libc::{c_int, c_void};
 
+use crate::accelerated::{accelerated, Accelerated, Signals};
 use crate::record::{Ended, Sink, Source};
 
 extern "C-unwind" {
@@ -33,6 +34,9 @@ pub struct Socket {
     pub eager: bool,
     /// Why it ended.
     pub failure: Option<Failure>,
+    /// Signals that wait for the end of the call that has the socket.
+    pub signals: Option<Signals>,
+    library: Option<&'static Accelerated>,
 }
 
 fn errno() -> i32 {
@@ -40,6 +44,17 @@ fn errno() -> i32 {
 }
 
 impl Socket {
+    /// Of a descriptor.
+    pub fn new(fd: c_int, patience: c_int, eager: bool) -> Socket {
+        Socket { fd, patience, eager, failure: None, signals: None, library: accelerated() }
+    }
+
+    /// Whether bytes are there, or come very soon; `None`: looking is no use.
+    #[inline]
+    pub fn bytes_come(&self) -> Option<bool> {
+        self.library?.bytes_come(self.fd)
+    }
+
     fn fail(&mut self, failure: Failure) -> Result<usize, Ended> {
         self.failure = Some(failure);
         Err(Ended)
@@ -49,9 +64,12 @@ impl Socket {
 impl Source for Socket {
     #[inline]
     fn read(&mut self, into: &mut [u8]) -> Result<usize, Ended> {
-        let mut look = self.eager;
+        let mut look = self.eager || self.bytes_come() == Some(true);
         loop {
             if !look {
+                if let Some(signals) = &mut self.signals {
+                    signals.before_sleep();
+                }
                 let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
                 // SAFETY: one entry.
                 match unsafe { poll(&mut entry, 1, self.patience) } {

@@ -36,7 +36,7 @@ impl Stream {
             },
             input: Input::new(BUFFER),
             output: Output::new(BUFFER),
-            socket: Socket { fd, patience, eager, failure: None },
+            socket: Socket::new(fd, patience, eager),
         }));
         // SAFETY: just made.
         unsafe { (*stream).xdr.private = stream.cast() };

@@ -1,7 +1,7 @@
 //! Structures as `src/layout.rs` has them are those of libtirpc's headers: its offsets and sizes, asserted by the C compiler.
 
 use core::mem::{offset_of, size_of};
-use shunt_tirpc::layout::{Accepted, Auth, Client, Message, OpaqueAuth, RpcErr, Transport, TransportExtension, Xdr};
+use shunt_tirpc::layout::{Accepted, Auth, CallMessage, Client, Message, OpaqueAuth, RpcErr, Transport, TransportExtension, Xdr};
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -21,6 +21,9 @@ fn structures_are_those_of_the_headers() {
     fields!(c, "XDR": Xdr { "x_op" = op, "x_ops" = ops, "x_public" = public, "x_private" = private, "x_base" = base, "x_handy" = handy });
     fields!(c, "AUTH": Auth { "ah_cred" = cred, "ah_verf" = verf, "ah_key" = key, "ah_ops" = ops, "ah_private" = private });
     fields!(c, "struct rpc_msg": Message { "rm_xid" = xid, "rm_direction" = direction, "rm_reply.rp_stat" = stat, "acpted_rply" = body });
+    fields!(c, "struct rpc_msg": CallMessage { "rm_xid" = xid, "rm_direction" = direction, "rm_call.cb_rpcvers" = rpcvers,
+        "rm_call.cb_prog" = program, "rm_call.cb_vers" = version, "rm_call.cb_proc" = procedure, "rm_call.cb_cred" = cred,
+        "rm_call.cb_verf" = verf });
     fields!(c, "struct accepted_reply": Accepted { "ar_verf" = verf, "ar_stat" = stat, "ar_results.where" = place, "ar_results.proc" = proc });
     fields!(c, "SVCXPRT_EXT": TransportExtension { "flags" = flags, "xp_auth" = auth });
     let sizes = [

@@ -1,12 +1,18 @@
-/* A server and a client of libtirpc in one: `programs server PORTFILE`, `programs client PORT SECONDS`. Prints what a call says. */
+/* A server and a client of libtirpc in one: `programs server PORTFILE LOOP`, `programs client PORT LOOP`. Prints what a call says. LOOP is `run`,
+   `poll` or `select`, the server's own loop where it is not svc_run(3), or `limit`, svc_run with a limit of a record's length,
+   with which libtirpc loses records that are longer than its buffer, and those that come together: neither is sent then. A client's LOOP `measure` prints what a null call takes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <rpc/rpc.h>
+#include <rpc/rpc_com.h>
+#include <rpc/svc_mt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +27,65 @@ static void tell(const char *what, void *function) {
     Dl_info found;
     fprintf(stderr, "%s in %s\n", what, dladdr(function, &found) ? found.dli_fname : "?");
 }
+
+/* A flavour of authentication that wraps arguments and results as RPCSEC_GSS does for privacy: encoded apart, changed, sent as opaque bytes; and
+   each answer has a verifier of 17 bytes. */
+enum { FLAVOR = 390099, MOST = 8000, KEY = 0x5a };
+static char token[] = "seventeen bytes..", verifier[] = "an answer's token";
+static int wrapped, unwrapped;
+
+static bool_t wrap(XDR *x, xdrproc_t function, void *place) {
+    char plain[MOST], *at = plain;
+    XDR inner;
+    xdrmem_create(&inner, plain, MOST, XDR_ENCODE);
+    if (!function(&inner, place)) return FALSE;
+    u_int length = xdr_getpos(&inner);
+    for (u_int i = 0; i < length; i++) plain[i] ^= KEY;
+    wrapped++;
+    return xdr_bytes(x, &at, &length, MOST);
+}
+
+static bool_t unwrap(XDR *x, xdrproc_t function, void *place) {
+    char plain[MOST], *at = plain;
+    u_int length = 0;
+    XDR inner;
+    if (!xdr_bytes(x, &at, &length, MOST)) return FALSE;
+    for (u_int i = 0; i < length; i++) plain[i] ^= KEY;
+    xdrmem_create(&inner, plain, length, XDR_DECODE);
+    unwrapped++;
+    return function(&inner, place);
+}
+
+static int server_wrap(SVCAUTH *a, XDR *x, xdrproc_t f, caddr_t p) { (void)a; return wrap(x, f, p); }
+static int server_unwrap(SVCAUTH *a, XDR *x, xdrproc_t f, caddr_t p) { (void)a; return unwrap(x, f, p); }
+static int server_destroy(SVCAUTH *a) { (void)a; return 1; }
+static struct svc_auth_ops server_ops = {server_wrap, server_unwrap, server_destroy};
+
+static enum auth_stat authenticate(struct svc_req *request, struct rpc_msg *message) {
+    struct opaque_auth *cred = &message->rm_call.cb_cred;
+    if (cred->oa_length != 17 || memcmp(cred->oa_base, token, 17) || message->rm_call.cb_verf.oa_length != 3) return AUTH_BADCRED;
+    SVC_XP_AUTH(request->rq_xprt).svc_ah_ops = &server_ops;
+    request->rq_xprt->xp_verf.oa_flavor = FLAVOR;
+    request->rq_xprt->xp_verf.oa_base = verifier;
+    request->rq_xprt->xp_verf.oa_length = 17;
+    return AUTH_OK;
+}
+
+static int validated, refreshed;
+static void next_verifier(AUTH *a) { (void)a; }
+static int marshal(AUTH *a, XDR *x) { return xdr_opaque_auth(x, &a->ah_cred) && xdr_opaque_auth(x, &a->ah_verf); }
+static int validate(AUTH *a, struct opaque_auth *v) {
+    (void)a;
+    validated++;
+    return v->oa_flavor == FLAVOR && v->oa_length == 17 && !memcmp(v->oa_base, verifier, 17);
+}
+static int refresh(AUTH *a, void *message) {
+    (void)message;
+    return a->ah_cred.oa_base != token && (a->ah_cred.oa_base = token, ++refreshed);
+}
+static void destroy(AUTH *a) { (void)a; }
+static int client_wrap(AUTH *a, XDR *x, xdrproc_t f, caddr_t p) { (void)a; return wrap(x, f, p); }
+static int client_unwrap(AUTH *a, XDR *x, xdrproc_t f, caddr_t p) { (void)a; return unwrap(x, f, p); }
 
 static void dispatch(struct svc_req *request, SVCXPRT *transport) {
     static int told;
@@ -48,7 +113,9 @@ static void dispatch(struct svc_req *request, SVCXPRT *transport) {
     }
 }
 
-static int serve(const char *file) {
+static int serve(const char *file, const char *loop) {
+    int most = 8 << 20;
+    if (!strcmp(loop, "limit")) rpc_control(RPC_SVC_CONNMAXREC_SET, &most);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -64,6 +131,18 @@ static int serve(const char *file) {
     fprintf(out, "%d\n", ntohs(address.sin_port));
     fclose(out);
     rename(next, file);
+    svc_auth_reg(FLAVOR, authenticate);
+    while (!strcmp(loop, "poll")) {
+        struct pollfd set[64];
+        int count = svc_max_pollfd < 64 ? svc_max_pollfd : 64;
+        memcpy(set, svc_pollfd, count * sizeof *set);
+        int ready = poll(set, count, -1);
+        if (ready > 0) svc_getreq_poll(set, ready);
+    }
+    while (!strcmp(loop, "select")) {
+        fd_set set = svc_fdset;
+        if (select(FD_SETSIZE, &set, NULL, NULL, NULL) > 0) svc_getreqset(&set);
+    }
     svc_run();
     return 1;
 }
@@ -114,9 +193,9 @@ static int number(CLIENT *client, int procedure) {
     return status == RPC_SUCCESS ? value : -100 - (int)status;
 }
 
-static int client(int seconds) {
+static int client(const char *loop) {
     CLIENT *one = handle(PROGRAM, 1);
-    if (seconds) { /* measure: nanoseconds of a null call, the median of turns */
+    if (!strcmp(loop, "measure")) { /* nanoseconds of a null call, the median of turns */
         double best[64];
         for (int turn = 0; turn < 64; turn++) {
             struct timespec a, b;
@@ -132,8 +211,16 @@ static int client(int seconds) {
     tell("call", (void *)one->cl_ops->cl_call);
     say("null", one, null(one));
     static const u_int lengths[] = {0, 1, 3, 4, 1000, 4096, 65480, 65500, 65532, 65536, 65537, 200001, 1 << 20};
-    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) echo(one, lengths[i]);
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        if (lengths[i] < 65000 || strcmp(loop, "limit")) echo(one, lengths[i]);
     printf("echoes done\n");
+    if (!strcmp(loop, "limit")) {
+        printf("uid without %d\n", number(one, 4));
+        say("weak", one, clnt_call(one, 7, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+        say("killed", one, clnt_call(one, 6, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+        printf("end\n");
+        return 0;
+    }
     for (int i = 0; i < 5000; i++) {
         enum clnt_stat status = clnt_call(one, 2, (xdrproc_t)xdr_void, NULL, NULL, NULL, none);
         if (status) { say("batched", one, status); break; }
@@ -147,6 +234,14 @@ static int client(int seconds) {
     printf("uid %d\n", number(one, 4));
     auth_destroy(one->cl_auth);
     one->cl_auth = plain;
+    static struct auth_ops ops = {next_verifier, marshal, validate, refresh, destroy, client_wrap, client_unwrap};
+    static AUTH auth = {.ah_cred = {FLAVOR, "not yet the token", 17}, .ah_verf = {FLAVOR, "abc", 3}, .ah_ops = &ops};
+    one->cl_auth = &auth;
+    say("another flavour", one, null(one));
+    for (u_int length = 0; length < 6000; length += 977) echo(one, length);
+    printf("wrapped %d, unwrapped %d, validated %d, refreshed %d\n", wrapped, unwrapped, validated, refreshed);
+    one->cl_auth = plain;
+    printf("uid after it %d\n", number(one, 4));
     say("no procedure", one, clnt_call(one, 99, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
     say("weak", one, clnt_call(one, 7, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
     say("system", one, clnt_call(one, 8, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
@@ -187,7 +282,7 @@ static int client(int seconds) {
 int main(int count, char **words) {
     alarm(60);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (count == 3 && !strcmp(words[1], "server")) return serve(words[2]);
+    if (count == 4 && !strcmp(words[1], "server")) return serve(words[2], words[3]);
     port = count > 2 ? atoi(words[2]) : 0;
-    return client(count > 3);
+    return client(count > 3 ? words[3] : "run");
 }

@@ -9,7 +9,7 @@ use crate::failure::{warn, Failure};
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 const RING: &str = "SHUNT_RING";
-const LIBRARY_FILE: &[u8] = super::library::FILE.as_bytes();
+const FILES: [&str; 2] = [super::library::FILE, super::library::RPC_FILE];
 
 /// Variables and their values, in order. A name may occur twice, as it may in a real environment.
 #[derive(Clone, Debug, Default)]
@@ -77,21 +77,19 @@ impl Environment {
     /// No copy of the library is preloaded: the loader would say of each program that it cannot.
     pub fn forget_library(&mut self) {
         let Some(old) = self.get(LD_PRELOAD).map(OsStr::to_owned) else { return };
-        let others: Vec<&[u8]> = old
-            .as_bytes()
-            .split(|byte| separates(*byte))
-            .filter(|name| !name.is_empty() && name.rsplit(|byte| *byte == b'/').next() != Some(LIBRARY_FILE))
-            .collect();
+        let others: Vec<&[u8]> =
+            old.as_bytes().split(|byte| separates(*byte)).filter(|name| !name.is_empty() && !is_ours(name)).collect();
         self.set(LD_PRELOAD, OsStr::from_bytes(&others.join(&b':')).to_owned());
     }
 
     /// Puts `library` at the end of LD_PRELOAD, nearest to the C library: what else is preloaded (a run-time that watches
     /// memory, a proxy, another clock) stands before it as it stands before the C library. Other copies of the library
-    /// are dropped: two of them in one process would each believe the sockets to be theirs.
+    /// are dropped: two of them in one process would each believe the sockets to be theirs. `behind` it comes the library that stands
+    /// before libtirpc, if that is wanted.
     ///
     /// # Errors
     /// If the library's path cannot be written in LD_PRELOAD, which separates names by colons and spaces.
-    pub fn preload(&mut self, library: &Path) -> Result<(), Failure> {
+    pub fn preload(&mut self, library: &Path, behind: Option<&Path>) -> Result<(), Failure> {
         let path = library.as_os_str().as_bytes();
         if path.iter().any(|byte| separates(*byte)) {
             return Err(Failure::of_environment(format_args!(
@@ -103,15 +101,25 @@ impl Environment {
         let mut value = Vec::new();
         let old = self.get(LD_PRELOAD).unwrap_or_default().as_bytes();
         for other in old.split(|byte| separates(*byte)).filter(|name| !name.is_empty()) {
-            if other.rsplit(|byte| *byte == b'/').next() != Some(LIBRARY_FILE) {
+            if !is_ours(other) {
                 value.extend_from_slice(other);
                 value.push(b':');
             }
         }
         value.extend_from_slice(path);
+        if let Some(behind) = behind {
+            value.push(b':');
+            value.extend_from_slice(behind.as_os_str().as_bytes());
+        }
         self.set(LD_PRELOAD, OsStr::from_bytes(&value).to_owned());
         Ok(())
     }
+}
+
+/// Whether a name in LD_PRELOAD is one of shunt's libraries.
+fn is_ours(name: &[u8]) -> bool {
+    let file = name.rsplit(|byte| *byte == b'/').next();
+    FILES.iter().any(|ours| file == Some(ours.as_bytes()))
 }
 
 fn separates(byte: u8) -> bool {
@@ -139,7 +147,7 @@ mod tests {
         if let Some(old) = old {
             environment.set(LD_PRELOAD, old.into());
         }
-        environment.preload(Path::new("/x/libshunt.so")).unwrap();
+        environment.preload(Path::new("/x/libshunt.so"), None).unwrap();
         environment.get(LD_PRELOAD).unwrap().to_str().unwrap().to_owned()
     }
 
@@ -149,12 +157,22 @@ mod tests {
         assert_eq!(preloaded(Some("")), "/x/libshunt.so");
         assert_eq!(preloaded(Some("libjemalloc.so.2")), "libjemalloc.so.2:/x/libshunt.so");
         assert_eq!(preloaded(Some("/a.so /old/libshunt.so:/b.so")), "/a.so:/b.so:/x/libshunt.so");
+        assert_eq!(preloaded(Some("/old/libshunt.so:/old/libshunt_tirpc.so:/b.so")), "/b.so:/x/libshunt.so");
+    }
+
+    #[test]
+    fn the_one_before_libtirpc_stands_behind_it() {
+        let mut environment = Environment::default();
+        for _ in 0..2 {
+            environment.preload(Path::new("/x/libshunt.so"), Some(Path::new("/x/libshunt_tirpc.so"))).unwrap();
+            assert_eq!(environment.get(LD_PRELOAD).unwrap(), "/x/libshunt.so:/x/libshunt_tirpc.so");
+        }
     }
 
     #[test]
     fn a_path_that_cannot_be_preloaded_is_refused() {
         for path in ["/a b/libshunt.so", "/a:b/libshunt.so"] {
-            assert!(Environment::default().preload(Path::new(path)).is_err());
+            assert!(Environment::default().preload(Path::new(path), None).is_err());
         }
     }
 

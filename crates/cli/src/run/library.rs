@@ -8,6 +8,10 @@ use crate::this_command;
 
 /// The library's file name.
 pub const FILE: &str = "libshunt.so";
+/// The library that stands before libtirpc, in the same directory.
+pub const RPC_FILE: &str = "libshunt_tirpc.so";
+/// The variable that says whether it is preloaded; `--rpc` sets it.
+pub const RPC_VARIABLE: &str = "SHUNT_RPC";
 /// The variable that names the library's path; `--library` sets it.
 pub const VARIABLE: &str = "SHUNT_LIBRARY";
 
@@ -43,6 +47,18 @@ pub fn find(named: Option<&OsStr>, by: &str) -> Result<PathBuf, Failure> {
     match obstacle(&found) {
         Some(why) => Err(Failure::of_environment(format_args!("cannot use {}: {why}", found.display()))),
         None => Ok(found),
+    }
+}
+
+/// The library that stands before libtirpc, beside `library`.
+///
+/// # Errors
+/// If it is not there, or cannot be used.
+pub fn beside(library: &Path) -> Result<PathBuf, Failure> {
+    let path = library.with_file_name(RPC_FILE);
+    match obstacle(&path) {
+        Some(why) => Err(Failure::of_environment(format_args!("--rpc on: cannot use {}: {why}", path.display()))),
+        None => Ok(path),
     }
 }
 

@@ -137,6 +137,13 @@ pub fn comes(socket: &Socket, word: u64) -> bool {
     false
 }
 
+/// Whether a stream's peer waits on this processor: it runs when we do not.
+#[inline]
+pub fn is_beside(socket: &Socket) -> bool {
+    let here = socket.own().wait.processor.load(Ordering::Relaxed);
+    here != 0 && here == socket.peer().wait.processor.load(Ordering::Relaxed)
+}
+
 /// Whether a wait of this thread would look at least twice.
 #[inline]
 pub fn promising() -> bool {

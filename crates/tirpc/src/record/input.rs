@@ -158,12 +158,20 @@ impl Input {
 
     fn mark(&mut self, source: &mut impl Source) -> Result<(), Ended> {
         let mut mark = [0; MARK];
-        for byte in &mut mark {
-            if self.at == self.end {
-                self.fill(source)?;
+        if self.at == self.end {
+            self.fill(source)?;
+        }
+        if let Some(bytes) = self.buffer[self.at..self.end].first_chunk() {
+            mark = *bytes;
+            self.at += MARK;
+        } else {
+            for byte in &mut mark {
+                if self.at == self.end {
+                    self.fill(source)?;
+                }
+                *byte = self.buffer[self.at];
+                self.at += 1;
             }
-            *byte = self.buffer[self.at];
-            self.at += 1;
         }
         let mark = u32::from_be_bytes(mark);
         self.last = mark & LAST != 0;
