@@ -354,7 +354,7 @@ impl World {
     }
 
     /// The number of a rank's copy of an object, wherever the rank lives; none if there is no such rank, or if the bytes are not symmetric.
-    pub(crate) fn place_of(&self, rank: usize, address: usize, length: usize) -> Option<u64> {
+    pub fn place_of(&self, rank: usize, address: usize, length: usize) -> Option<u64> {
         let within = |own: usize, bytes: usize| {
             let offset = address.wrapping_sub(own);
             (rank < self.ranks && offset < bytes && length <= bytes - offset).then(|| (rank * bytes + offset) as u64)
