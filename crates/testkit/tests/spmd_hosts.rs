@@ -179,7 +179,7 @@ fn is_gone(process: i32) -> bool {
     status.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
 }
 
-/// Whoever dies in the midst of barriers, puts, waits and locks between hosts: all end, and the sentence names it.
+/// A death in the midst of barriers, puts, waits and locks between hosts: all end, and the sentence names the dead.
 #[test]
 fn deaths_end_the_job_on_all_hosts() {
     let Some(apart) = Apart::two() else { return };

@@ -225,8 +225,8 @@ impl Remote {
         port.set_spin(if crowded { CROWDED_SPIN } else { SPIN });
         let mut waiting = Waiting { stores: vec![0; hosts.list.len()], ..Waiting::default() };
         let mut peers = vec![Peer::default(); hosts.list.len()];
-        let mut number = 0;
-        for (index, host) in hosts.list.iter().enumerate().filter(|(index, _)| *index != own) {
+        let others = hosts.list.iter().enumerate().filter(|(index, _)| *index != own);
+        for (number, (index, host)) in (0u32..).zip(others) {
             let at = SocketAddr::new(host.address, host.port);
             let trouble = |what: &dyn std::fmt::Display| broken(&format!("the keeper at {at}: {what}"));
             let tag: Tag = port.endpoint().new_tag().map_err(|error| trouble(&error.0))?;
@@ -254,7 +254,6 @@ impl Remote {
             let now = port.now();
             port.engine().adopt(now, opened, &theirs.offer, &mut waiting).map_err(|error| trouble(&error))?;
             peers[index].number = opened;
-            number += 1;
         }
         let spin = if crowded { 4 } else { LOOKS };
         Ok(Remote { hosts, own, inner: Mutex::new(Inner { port, waiting, peers, spin }), busy: AtomicBool::new(false) })

@@ -107,7 +107,7 @@ impl Drop for Abort {
     }
 }
 
-/// Listens to whoever connects, each by itself and for a short time.
+/// Listens to each stranger by itself and for a short time.
 fn welcome(listener: &TcpListener, secret: [u64; 2], to: &Sender<Guest>, bell: &Arc<OwnedFd>) {
     let strangers = Arc::new(AtomicUsize::new(0));
     loop {

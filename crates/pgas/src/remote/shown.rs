@@ -230,7 +230,7 @@ impl Shown {
 
     fn word(&mut self, place: u64, wide: bool) -> Option<(usize, usize)> {
         let size = if wide { 8 } else { 4 };
-        self.find(place, size).filter(|(_, at)| *at as u64 % size == 0)
+        self.find(place, size).filter(|(_, at)| (*at as u64).is_multiple_of(size))
     }
 
     fn signal(&mut self, signal: Signal) -> Option<()> {
@@ -305,7 +305,7 @@ impl Shown {
 }
 
 fn elements(bytes: usize, size: u64) -> Option<u64> {
-    (size > 0 && bytes as u64 % size == 0).then(|| bytes as u64 / size)
+    (size > 0 && (bytes as u64).is_multiple_of(size)).then(|| bytes as u64 / size)
 }
 
 /// Bytes from the first element's beginning to the last one's end.
