@@ -224,8 +224,8 @@ fn setup(t: &mut Table) {
     t.row("void", "pcontrol", "int level", "let _ = level;");
     t.row("void", "fence", "", "World::current().fence()");
     t.row("void", "ctx_fence", "shmem_ctx_t ctx", "let _ = ctx; World::current().fence()");
-    t.row("void", "quiet", "", "World::current().quiet()");
-    t.row("void", "ctx_quiet", "shmem_ctx_t ctx", "let _ = ctx; World::current().quiet()");
+    t.row("void", "quiet", "", "setup::or_fail(NAME, World::current().complete())");
+    t.row("void", "ctx_quiet", "shmem_ctx_t ctx", "let _ = ctx; setup::or_fail(NAME, World::current().complete())");
     t.row("void", "set_lock", "long *lock", "setup::set_lock(NAME, lock as usize)");
     t.row("void", "clear_lock", "long *lock", "setup::clear_lock(NAME, lock as usize)");
     t.row("int", "test_lock", "long *lock", "setup::test_lock(NAME, lock as usize)");
@@ -275,7 +275,7 @@ fn teams(t: &mut Table) {
 }
 
 fn transfers(t: &mut Table) {
-    let many = [("put", "put"), ("get", "get"), ("put_nbi", "put"), ("get_nbi", "get")];
+    let many = [("put", "put"), ("get", "get"), ("put_nbi", "put"), ("get_nbi", "get_nbi")];
     for (name, body) in many {
         let body = format!("transfers::{body}(NAME, CTX, dest, source, nelems, pe)");
         t.typed(&STANDARD, true, "void", name, "T *dest, const T *source, size_t nelems, int pe", &body);
@@ -323,14 +323,16 @@ fn atomics(t: &mut Table) {
     let body = format!("*fetch = {body}");
     t.typed(&atomic(), true, "void", "atomic_compare_swap_nbi", "T *fetch, T *dest, T cond, T value, int pe", &body);
     let body = "atomics::fetch_add(NAME, CTX, dest, Word::from_bits(1), pe)";
+    let inc = "atomics::update(NAME, CTX, dest, shunt_pgas::Operation::Add, Word::from_bits(1), pe)";
     t.typed(&atomic(), true, "T", "atomic_fetch_inc", "T *dest, int pe", body);
-    t.typed(&atomic(), true, "void", "atomic_inc", "T *dest, int pe", &format!("let _ = {body};"));
+    t.typed(&atomic(), true, "void", "atomic_inc", "T *dest, int pe", inc);
     t.typed(&atomic(), true, "void", "atomic_fetch_inc_nbi", "T *fetch, T *dest, int pe", &format!("*fetch = {body}"));
-    for operation in ["add", "and", "or", "xor"] {
+    for (operation, how) in [("add", "Add"), ("and", "And"), ("or", "Or"), ("xor", "Xor")] {
         let types = if operation == "add" { atomic() } else { bitwise() };
         let body = format!("atomics::fetch_{operation}(NAME, CTX, dest, value, pe)");
         t.typed(&types, true, "T", &format!("atomic_fetch_{operation}"), "T *dest, T value, int pe", &body);
-        t.typed(&types, true, "void", &format!("atomic_{operation}"), "T *dest, T value, int pe", &format!("let _ = {body};"));
+        let update = format!("atomics::update(NAME, CTX, dest, shunt_pgas::Operation::{how}, value, pe)");
+        t.typed(&types, true, "void", &format!("atomic_{operation}"), "T *dest, T value, int pe", &update);
         let nbi = format!("atomic_fetch_{operation}_nbi");
         t.typed(&types, true, "void", &nbi, "T *fetch, T *dest, T value, int pe", &format!("*fetch = {body}"));
     }
@@ -344,10 +346,11 @@ fn atomics(t: &mut Table) {
     t.typed(&whole, false, "T", "cswap", "T *dest, T cond, T value, int pe", body);
     let body = "atomics::fetch_add(NAME, CTX, dest, Word::from_bits(1), pe)";
     t.typed(&whole, false, "T", "finc", "T *dest, int pe", body);
-    t.typed(&whole, false, "void", "inc", "T *dest, int pe", &format!("let _ = {body};"));
+    t.typed(&whole, false, "void", "inc", "T *dest, int pe", inc);
     let body = "atomics::fetch_add(NAME, CTX, dest, value, pe)";
     t.typed(&whole, false, "T", "fadd", "T *dest, T value, int pe", body);
-    t.typed(&whole, false, "void", "add", "T *dest, T value, int pe", &format!("let _ = {body};"));
+    let add = "atomics::update(NAME, CTX, dest, shunt_pgas::Operation::Add, value, pe)";
+    t.typed(&whole, false, "void", "add", "T *dest, T value, int pe", add);
     // shmem_swap(long *...) of the first versions.
     t.row("long", "swap", "long *dest, long value, int pe", "atomics::swap(NAME, CTX, dest, value, pe)");
 }
@@ -371,7 +374,7 @@ fn signals(t: &mut Table) {
     t.row("uint64_t", "signal_wait_until", parameters, "signals::wait_until(NAME, sig_addr, cmp, cmp_value)");
     // Of 1.6.
     t.both("void", "signal_set", "uint64_t *sig_addr, uint64_t signal, int pe", "atomics::set(NAME, CTX, sig_addr, signal, pe)");
-    let body = "let _ = atomics::fetch_add(NAME, CTX, sig_addr, signal, pe);";
+    let body = "atomics::update(NAME, CTX, sig_addr, shunt_pgas::Operation::Add, signal, pe)";
     t.both("void", "signal_add", "uint64_t *sig_addr, uint64_t signal, int pe", body);
 }
 

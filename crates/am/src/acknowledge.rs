@@ -4,7 +4,7 @@
 //! reordering has passed. That finds lost retransmissions too. A connection that never saw reordering goes by three later
 //! packets, as TCP's three duplicate acknowledgements do.
 
-use crate::config::{Nanoseconds, MICROSECOND};
+use crate::config::{Nanoseconds, MICROSECOND, MILLISECOND};
 use crate::connection::{expand, Side};
 use crate::frame::{u64_at, Numbers};
 use crate::state::{slot, Peer};
@@ -13,13 +13,16 @@ use crate::transmit::stamp;
 /// Later packets that must have arrived before one counts as lost at once.
 const THRESHOLD: u32 = 3;
 
+/// No round trip takes so long, however long a peer may be silent before it is lost.
+const LONGEST: Nanoseconds = 60_000 * MILLISECOND;
+
 impl Peer {
     /// A time stamp of ours came back; 0: none did.
     #[inline(always)]
     pub(crate) fn measure(&mut self, now: Nanoseconds, echo: u32, lost_after: Nanoseconds) {
         let sample = u64::from(stamp(now).wrapping_sub(echo)) * MICROSECOND;
         // A clock that ran backwards, or an old echo, would be a sample of hours.
-        if echo != 0 && sample < lost_after {
+        if echo != 0 && sample < lost_after.min(LONGEST) {
             self.round_trip.measure(sample);
             self.congestion.delay(sample, self.oldest, self.next_sequence);
         }

@@ -107,7 +107,15 @@ fn spmd() -> Command {
             Arg::new("hosts")
                 .long("hosts")
                 .value_name("HOST:RANKS,...")
-                .help("Start the ranks there, as a:4,b:4 or, in equal shares, a,b; a symmetric heap is shared on one host alone so far"),
+                .help("Start the ranks there, as a:4,b:4 or, in equal shares, a,b; all of them share one address space"),
+        )
+        .arg(
+            Arg::new("device")
+                .long("device")
+                .value_name("DEVICE")
+                .default_value("udp")
+                .value_parser(["udp", "xdp"])
+                .help("Frames between hosts go by the kernel, or past it by the agent of the interface [shunt agent]"),
         )
         .arg(
             Arg::new("rsh")

@@ -45,8 +45,10 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
     }
     if let Some(hosts) = hosts {
         let rsh: &String = matches.get_one("rsh").expect("has a default");
+        let device: &String = matches.get_one("device").expect("has a default");
+        let device = device.parse().map_err(Failure::of_usage)?;
         let own = std::env::current_exe().map_err(cannot)?.into_os_string();
-        let outcome = launch::remote::run(&job, &hosts, rsh, &[own, "spmd-agent".into()]).map_err(cannot)?;
+        let outcome = launch::remote::run(&job, &hosts, device, rsh, &[own, "spmd-agent".into()]).map_err(cannot)?;
         return match outcome.why {
             None => Ok(outcome.status as u8),
             Some(message) => Err(Failure { message, status: outcome.status as u8 }),

@@ -14,6 +14,19 @@ fn at(world: &World, address: usize, length: usize, rank: usize) -> Result<usize
     world.remote(address, length, rank).ok_or_else(|| world.wrong(address, length, rank as i64))
 }
 
+/// A rank's bytes become those at `to`, in this process, once [`World::complete`] has returned.
+///
+/// # Safety
+/// `to` is memory of the calling program that it vouches for.
+unsafe fn take(world: &World, address: usize, length: usize, rank: usize, to: usize) -> Result<()> {
+    if world.is_far(rank) {
+        // SAFETY: by the caller; a collective completes before it returns.
+        return unsafe { world.far_get(to as *mut u8, address, length, rank, false) };
+    }
+    copy(at(world, address, length, rank)?, to, length);
+    Ok(())
+}
+
 fn copy(from: usize, to: usize, length: usize) {
     if from != to {
         // SAFETY: callers pass addresses that `at` has checked for this length, or memory of the calling program that it vouches for.
@@ -49,7 +62,8 @@ pub unsafe fn broadcast(
     let index = place(world, group)?;
     group.barrier(world)?;
     if bytes > 0 && (index != root || to_root) {
-        copy(at(world, source, bytes, group.rank(root))?, destination, bytes);
+        // SAFETY: the caller's promise.
+        unsafe { take(world, source, bytes, group.rank(root), destination)? };
     }
     group.barrier(world)
 }
@@ -64,13 +78,14 @@ pub unsafe fn broadcast(
 pub unsafe fn collect(world: &World, group: &Group, destination: usize, source: usize, bytes: usize) -> Result<()> {
     let _scope = trace::scope(world, || group.what(Kind::Collect, bytes));
     place(world, group)?;
-    group.tell(world, 0, bytes as u64);
+    group.tell(world, 0, bytes as u64)?;
     group.barrier(world)?;
     let mut to = destination;
     for index in 0..group.size() {
         let length = if group.size() == 1 { bytes } else { group.told(world, index, 0) as usize };
         if length > 0 {
-            copy(at(world, source, length, group.rank(index))?, to, length);
+            // SAFETY: the caller's promise.
+            unsafe { take(world, source, length, group.rank(index), to)? };
         }
         to += length;
     }
@@ -92,7 +107,8 @@ pub unsafe fn fcollect(world: &World, group: &Group, destination: usize, source:
         for step in 0..group.size() {
             // Each begins with itself, so that not all read from one.
             let index = (own + step) % group.size();
-            copy(at(world, source, bytes, group.rank(index))?, destination + index * bytes, bytes);
+            // SAFETY: the caller's promise.
+            unsafe { take(world, source, bytes, group.rank(index), destination + index * bytes)? };
         }
     }
     group.barrier(world)
@@ -124,7 +140,24 @@ pub unsafe fn alltoalls(
             let to = destination + index * count * destination_step * size;
             let from = source + own * count * step * size;
             let reach = ((count - 1) * step + 1) * size;
-            let from = at(world, from, reach, group.rank(index))?;
+            let rank = group.rank(index);
+            if world.is_far(rank) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if step == 1 && destination_step == 1 {
+                        world.far_get(to as *mut u8, from, count * size, rank, false)?;
+                    } else {
+                        world.far_gather(
+                            (to as *mut u8, (destination_step * size) as isize),
+                            (from, step * size),
+                            (size, count),
+                            rank,
+                        )?;
+                    }
+                }
+                continue;
+            }
+            let from = at(world, from, reach, rank)?;
             if step == 1 && destination_step == 1 {
                 copy(from, to, count * size);
             } else {
@@ -159,14 +192,34 @@ pub unsafe fn reduce<T: Copy>(
     let size = size_of::<T>();
     let piece = count.div_ceil(group.size()).next_multiple_of(BLOCK.min(64)).max(64);
     let (first, last) = ((own * piece).min(count), ((own + 1) * piece).min(count));
+    // Pieces of members on other hosts are brought here as a whole, and results are sent there as a whole.
+    let bytes = (last - first) * size;
+    let far = |index: &usize| bytes > 0 && world.is_far(group.rank(*index));
+    let mut pieces: Vec<Option<Vec<T>>> = Vec::new();
+    let mut results: Vec<T> = Vec::new();
+    if (0..group.size()).any(|index| far(&index)) {
+        for index in 0..group.size() {
+            let mut piece = far(&index).then(|| Vec::<T>::with_capacity(last - first));
+            if let Some(piece) = &mut piece {
+                // SAFETY: the vector has the capacity, and lives until all is complete. Any bits are a value.
+                unsafe { take(world, source + first * size, bytes, group.rank(index), piece.as_mut_ptr() as usize)? };
+            }
+            pieces.push(piece);
+        }
+        world.complete()?;
+        results.reserve_exact(last - first);
+    }
     let mut from = first;
     while from < last {
         let length = BLOCK.min(last - from);
         let mut block = [std::mem::MaybeUninit::<T>::uninit(); BLOCK];
         for index in 0..group.size() {
-            let other = at(world, source + from * size, length * size, group.rank(index))? as *const T;
+            let other = match pieces.get(index) {
+                Some(Some(piece)) => piece.as_ptr().wrapping_add(from - first),
+                _ => at(world, source + from * size, length * size, group.rank(index))? as *const T,
+            };
             for (element, place) in block[..length].iter_mut().enumerate() {
-                // SAFETY: `at` has checked `length` elements; the first member's have initialised the block.
+                // SAFETY: `at` has checked `length` elements, or a piece has them; the first member's have initialised the block.
                 unsafe {
                     let value = other.add(element).read();
                     let sum = if index == 0 { value } else { operation(place.assume_init(), value) };
@@ -174,11 +227,22 @@ pub unsafe fn reduce<T: Copy>(
                 }
             }
         }
-        for index in 0..group.size() {
+        if !pieces.is_empty() {
+            // SAFETY: initialised above; within the capacity.
+            unsafe {
+                std::ptr::copy_nonoverlapping(block.as_ptr().cast::<T>(), results.as_mut_ptr().add(from - first), length);
+            }
+        }
+        for index in (0..group.size()).filter(|index| !far(index)) {
             let to = at(world, destination + from * size, length * size, group.rank(index))?;
             copy(block.as_ptr() as usize, to, length * size);
         }
         from += length;
+    }
+    for index in (0..group.size()).filter(far) {
+        let to = destination + first * size;
+        // SAFETY: all elements were copied there.
+        unsafe { world.far_put(to, results.as_ptr().cast(), bytes, group.rank(index))? };
     }
     group.barrier(world)
 }

@@ -4,6 +4,8 @@
 
 use crate::atomic::{self, Word};
 use crate::error::{Error, Result};
+use crate::far::Operation;
+use crate::remote::wire::Request;
 use crate::trace::{bulk, Kind};
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
@@ -131,6 +133,12 @@ impl World {
     /// As [`Global::put_all`].
     pub fn store<T: Plain>(&self, to: Global<T>, values: &[T]) -> Result<()> {
         to.put_all(self, values)?;
+        if let (true, Some(way)) = (self.is_far(to.rank), self.other_hosts()) {
+            // Counted after the bytes.
+            way.fence();
+            let request = Request::Count { rank: to.rank as u64, bytes: size_of_val(values) as u64 };
+            return way.tell(self, way.hosts().of(to.rank), &request);
+        }
         self.block(to.rank).stored_bytes.fetch_add(size_of_val(values) as u64, AcqRel);
         self.flagged(to.rank);
         Ok(())
@@ -153,7 +161,7 @@ impl World {
     /// If there is no room for a word, or if the job ends.
     pub fn reduce<T: Word>(&self, value: T, operation: impl Fn(T, T) -> T) -> Result<T> {
         let all = self.all();
-        all.tell(self, 1, value.bits());
+        all.tell(self, 1, value.bits())?;
         all.barrier(self)?;
         let mut result = if self.ranks() == 1 { value } else { T::from_bits(all.told(self, 0, 1)) };
         for rank in 1..self.ranks() {
@@ -218,6 +226,11 @@ impl<T: Plain> Global<T> {
         self.rank
     }
 
+    /// Whether it lives on another host, and these elements of it exist as far as this array says.
+    fn is_far(&self, world: &World, count: usize) -> bool {
+        count <= self.room && world.is_far(self.rank)
+    }
+
     fn place(&self, world: &World, count: usize) -> Result<usize> {
         let length = count.saturating_mul(size_of::<T>());
         let found = if count <= self.room { world.remote(self.address, length, self.rank) } else { None };
@@ -230,6 +243,14 @@ impl<T: Plain> Global<T> {
     /// If the element or the rank does not exist.
     #[inline]
     pub fn get(&self, world: &World) -> Result<T> {
+        if self.is_far(world, 1) {
+            let mut value = std::mem::MaybeUninit::<T>::uninit();
+            // SAFETY: any bits are a value.
+            return unsafe {
+                world.far_get(value.as_mut_ptr().cast(), self.address, size_of::<T>(), self.rank, true)?;
+                Ok(value.assume_init())
+            };
+        }
         // SAFETY: checked; aligned, as the heap's objects are; any bits are a value. Volatile, since others write it.
         Ok(unsafe { (self.place(world, 1)? as *const T).read_volatile() })
     }
@@ -240,6 +261,9 @@ impl<T: Plain> Global<T> {
     /// If the element or the rank does not exist.
     #[inline]
     pub fn put(&self, world: &World, value: T) -> Result<()> {
+        if self.is_far(world, 1) {
+            return self.put_all(world, &[value]);
+        }
         let to = self.place(world, 1)?;
         // SAFETY: as in `get`.
         unsafe { (to as *mut T).write_volatile(value) };
@@ -252,6 +276,11 @@ impl<T: Plain> Global<T> {
     /// # Errors
     /// If not all of them exist, or the rank does not.
     pub fn get_all(&self, world: &World, values: &mut [T]) -> Result<()> {
+        if self.is_far(world, values.len()) {
+            let _scope = bulk(world, Kind::Get, self.rank, size_of_val(values));
+            // SAFETY: any bits are values.
+            return unsafe { world.far_get(values.as_mut_ptr().cast(), self.address, size_of_val(values), self.rank, true) };
+        }
         let from = self.place(world, values.len())? as *const T;
         let _scope = bulk(world, Kind::Get, self.rank, size_of_val(values));
         // SAFETY: checked; any bits are values.
@@ -264,6 +293,11 @@ impl<T: Plain> Global<T> {
     /// # Errors
     /// If not all of them exist, or the rank does not.
     pub fn put_all(&self, world: &World, values: &[T]) -> Result<()> {
+        if self.is_far(world, values.len()) {
+            let _scope = bulk(world, Kind::Put, self.rank, size_of_val(values));
+            // SAFETY: a slice can be read.
+            return unsafe { world.far_put(self.address, values.as_ptr().cast(), size_of_val(values), self.rank) };
+        }
         let to = self.place(world, values.len())? as *mut T;
         let _scope = bulk(world, Kind::Put, self.rank, size_of_val(values));
         // SAFETY: checked.
@@ -280,6 +314,9 @@ impl<T: Plain + Word> Global<T> {
     /// If the element or the rank does not exist.
     pub fn fetch_add(&self, world: &World, value: T) -> Result<T> {
         const { assert!(size_of::<T>() >= 4, "atomic operations are of four or eight bytes") };
+        if self.is_far(world, 1) {
+            return world.far_atomic(self.address, Operation::Add, value, value, self.rank);
+        }
         let at = self.place(world, 1)?;
         // SAFETY: checked, and aligned as the heap's objects are.
         let before = unsafe { atomic::fetch_add(at, value) };
@@ -293,6 +330,9 @@ impl<T: Plain + Word> Global<T> {
     /// If the element or the rank does not exist.
     pub fn compare_swap(&self, world: &World, expected: T, value: T) -> Result<T> {
         const { assert!(size_of::<T>() >= 4, "atomic operations are of four or eight bytes") };
+        if self.is_far(world, 1) {
+            return world.far_atomic(self.address, Operation::CompareSwap, value, expected, self.rank);
+        }
         let at = self.place(world, 1)?;
         // SAFETY: checked, and aligned as the heap's objects are.
         let before = unsafe { atomic::compare_swap(at, expected, value) };

@@ -3,6 +3,8 @@
 //! All members find one slot in the job's memory by the group's key. What tells groups of equal members apart (a *mark*) is for the caller
 //! to choose alike on all members: OpenSHMEM's teams count the splits of their parent, active sets have mark 0.
 
+mod crossing;
+
 use crate::error::{Error, Result};
 use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
 use crate::trace::{self, Kind, What};
@@ -16,6 +18,11 @@ pub struct Group {
     start: i64,
     stride: i64,
     size: usize,
+    key: u64,
+    /// Members that live on this host.
+    local: usize,
+    /// The hosts of its members in order, if they are several.
+    hosts: Vec<usize>,
     /// This rank's place, if it is a member.
     index: Option<usize>,
     slot: Option<usize>,
@@ -39,8 +46,12 @@ impl Group {
     pub fn find(world: &World, start: i64, stride: i64, size: usize, mark: u32) -> Result<Group> {
         let me = world.me() as i64;
         let index = (0..size).find(|&at| start + at as i64 * stride == me);
-        let slot = if size > 1 { Some(slot(world, Group::key(start, stride, size, mark))?) } else { None };
-        Ok(Group { start, stride, size, index, slot })
+        let key = Group::key(start, stride, size, mark);
+        let slot = if size > 1 { Some(slot(world, key)?) } else { None };
+        let members = || (0..size).map(|at| (start + at as i64 * stride) as usize);
+        let hosts = crossing::hosts(world, members());
+        let local = members().filter(|rank| world.is_near(*rank)).count();
+        Ok(Group { start, stride, size, key, local, hosts, index, slot })
     }
 
     /// How many members it has.
@@ -69,12 +80,14 @@ impl Group {
     /// # Errors
     /// If the job ends first.
     pub fn mark(&self, world: &World) -> Result<u32> {
-        let draw = || world.header().marks.fetch_add(1, AcqRel).wrapping_add(1) & 0x3fff_ffff;
+        // Each host counts by itself, in steps that keep their marks apart.
+        let (host, hosts) = world.other_hosts().map_or((0, 1), |way| (way.own() as u32, way.hosts().list.len() as u32));
+        let draw = || (world.header().marks.fetch_add(1, AcqRel).wrapping_add(1).wrapping_mul(hosts) + host) & 0x3fff_ffff;
         if self.size == 1 {
             return Ok(draw());
         }
         if self.index == Some(0) {
-            self.tell(world, 0, u64::from(draw()));
+            self.tell(world, 0, u64::from(draw()))?;
         }
         self.barrier(world)?;
         let mark = self.told(world, 0, 0) as u32;
@@ -122,9 +135,9 @@ impl Group {
     #[inline(always)]
     fn meet(&self, world: &World, kind: Kind) -> Result<()> {
         let _scope = trace::scope(world, || self.what(kind, 0));
-        world.quiet();
+        world.complete()?;
         let (Some(slot), Some(index)) = (self.slot, self.index) else { return Ok(()) };
-        if world.crowded() {
+        if world.crowded() || !self.hosts.is_empty() {
             self.count(world, slot)
         } else {
             self.exchange(world, slot, index)
@@ -135,7 +148,10 @@ impl Group {
     fn count(&self, world: &World, slot: usize) -> Result<()> {
         let head = self.head(world, slot);
         let turn = head.turn.load(Acquire);
-        if head.count.fetch_add(1, AcqRel) + 1 == self.size as u32 {
+        if head.count.fetch_add(1, AcqRel) + 1 == self.local as u32 {
+            if !self.hosts.is_empty() {
+                crossing::cross(world, self.key, &self.hosts, head, slot)?;
+            }
             head.count.store(0, Relaxed);
             head.turn.fetch_add(1, SeqCst);
             if head.sleepers.load(SeqCst) != 0 {
@@ -169,10 +185,15 @@ impl Group {
     }
 
     /// Leaves words for the others to see after the next barrier; they stay until the one after that.
-    pub fn tell(&self, world: &World, at: usize, word: u64) {
+    ///
+    /// # Errors
+    /// If the job ends, which members of other hosts are told of.
+    pub fn tell(&self, world: &World, at: usize, word: u64) -> Result<()> {
         if let (Some(slot), Some(index)) = (self.slot, self.index) {
             self.member(world, slot, index).told[at].store(word, Release);
+            crossing::tell(world, &self.hosts, (self.key, index, at, word))?;
         }
+        Ok(())
     }
 
     /// What a member told.
@@ -184,12 +205,13 @@ impl Group {
     pub fn leave(&self, world: &World) {
         let (Some(slot), Some(_)) = (self.slot, self.index) else { return };
         let head = self.head(world, slot);
-        if head.left.fetch_add(1, AcqRel) + 1 == self.size as u32 {
+        if head.left.fetch_add(1, AcqRel) + 1 == self.local as u32 {
             for index in 0..self.size {
                 let member = self.member(world, slot, index);
                 member.flags.iter().for_each(|flag| flag.store(0, Relaxed));
                 member.number.store(0, Relaxed);
             }
+            head.arrived.iter().chain([&head.crossings]).for_each(|word| word.store(0, Relaxed));
             head.left.store(0, Relaxed);
             head.key.store(0, Release);
         }

@@ -11,6 +11,8 @@ mod trace;
 use crate::error::Ended;
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
 use crate::memory::{Mapping, Memory};
+use crate::remote::hosts::Hosts;
+use crate::remote::keeper;
 use crate::trace::RECORDS;
 use crate::wait::futex_wake;
 use crate::world::VARIABLE;
@@ -18,6 +20,7 @@ use signals::Signals;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -62,8 +65,24 @@ pub(crate) fn write_header(address: usize, layout: &Layout, crowded: bool) {
         (&raw mut (*header).ranks).write(layout.ranks as u32);
         (&raw mut (*header).heap_bytes).write(layout.heap_bytes as u64);
         (&raw mut (*header).crowded).write(u32::from(crowded));
+        (&raw mut (*header).local).write(layout.ranks as u32);
         (&raw mut (*header).trace).write(layout.trace as u32);
         (&raw mut (*header).magic).write(MAGIC);
+    }
+}
+
+/// Writes the table of hosts, and which ranks are this one's.
+///
+/// # Safety
+/// As [`write_header`], which has written the header.
+unsafe fn write_hosts(address: usize, hosts: &Hosts, (first, ranks): (usize, usize)) {
+    let words = hosts.words();
+    // SAFETY: by the caller; the table lies within the header's page.
+    unsafe {
+        let header = address as *mut Header;
+        (&raw mut (*header).first).write(first as u32);
+        (&raw mut (*header).local).write(ranks as u32);
+        std::ptr::copy_nonoverlapping(words.as_ptr(), (address + Layout::HOSTS) as *mut u64, words.len());
     }
 }
 
@@ -115,6 +134,8 @@ struct Rank {
 
 /// Which ranks of a job this process starts.
 pub(crate) struct Part {
+    /// The hosts, if they are several, and the listener of this one's keeper.
+    pub(crate) apart: Option<(Hosts, TcpListener)>,
     /// The first of them.
     first: usize,
     /// How many there are, with those of other hosts.
@@ -123,6 +144,13 @@ pub(crate) struct Part {
     environment: Vec<(OsString, OsString)>,
     /// Where their output goes, if not to this process's.
     sink: Option<labels::Sink>,
+}
+
+impl Part {
+    /// All of a job.
+    fn whole(job: &Job) -> Part {
+        Part { first: 0, total: job.ranks, environment: Vec::new(), sink: None, apart: None }
+    }
 }
 
 struct Running<'j> {
@@ -141,7 +169,7 @@ struct Running<'j> {
 /// # Errors
 /// If there is no memory for the job, or if the program cannot be started.
 pub fn run(job: &Job) -> io::Result<Outcome> {
-    let part = Part { first: 0, total: job.ranks, environment: Vec::new(), sink: None };
+    let part = Part::whole(job);
     run_part(job, &part, Signals::hold()?)
 }
 
@@ -151,7 +179,7 @@ pub fn run(job: &Job) -> io::Result<Outcome> {
 /// # Errors
 /// As [`run`].
 pub fn run_traced(job: &Job, file: File) -> io::Result<(Outcome, io::Result<()>)> {
-    let part = Part { first: 0, total: job.ranks, environment: Vec::new(), sink: None };
+    let part = Part::whole(job);
     let recording = Recording::begin();
     let layout = Layout::new(job.ranks, job.heap).traced(RECORDS);
     let (outcome, control) = run_with(job, &part, Signals::hold()?, layout)?;
@@ -160,9 +188,9 @@ pub fn run_traced(job: &Job, file: File) -> io::Result<(Outcome, io::Result<()>)
     Ok((outcome, written))
 }
 
-/// The same for the ranks of one host. Numbers of ranks in the outcome count from this host's first.
+/// The same for the ranks of one host.
 fn run_part(job: &Job, part: &Part, signals: Signals) -> io::Result<Outcome> {
-    run_with(job, part, signals, Layout::new(job.ranks, job.heap)).map(|(outcome, _)| outcome)
+    run_with(job, part, signals, Layout::new(part.total, job.heap)).map(|(outcome, _)| outcome)
 }
 
 /// The same with this layout; with the memory before the heaps.
@@ -171,7 +199,14 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a job has 1 to {RANKS} ranks")));
     }
     let processors = processors();
-    let memory = create(&layout, job.ranks > processors.len())?;
+    let crowded = job.ranks > processors.len();
+    let memory = create(&layout, crowded)?;
+    if let Some((hosts, listener)) = &part.apart {
+        // SAFETY: no other process has the memory yet.
+        unsafe { write_hosts(memory.map(0, PAGE)?.address(), hosts, (part.first, job.ranks)) };
+        let shown = Memory::received(memory.descriptor().try_clone_to_owned()?)?;
+        keeper::start(listener.try_clone()?, hosts.clone(), hosts.of(part.first), (shown, layout), crowded)?;
+    }
     let control = memory.map(0, layout.heaps())?;
     let mut running = Running { job, part, layout, control, ranks: Vec::new(), signals, cause: None, status: 0 };
     let mut labels = labels::Labels::new(job.label, part.sink.clone().unwrap_or_else(|| Arc::new(labels::own_output)));
@@ -179,7 +214,7 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
         match running.start(rank, &memory, &processors, &mut labels) {
             Ok(started) => running.ranks.push(started),
             Err(error) => {
-                running.end(Ended::Left { rank }, 0);
+                running.end(Ended::Left { rank: part.first + rank }, 0);
                 running.finish();
                 return Err(error);
             }
@@ -198,9 +233,10 @@ impl Running<'_> {
         unsafe { &*(self.control.address() as *const Header) }
     }
 
+    /// Of the rank with this number on this host.
     fn block(&self, rank: usize) -> &RankBlock {
         // SAFETY: the mapping has all blocks; all is atomic.
-        unsafe { &*((self.control.address() + self.layout.block(rank)) as *const RankBlock) }
+        unsafe { &*((self.control.address() + self.layout.block(self.part.first + rank)) as *const RankBlock) }
     }
 
     fn start(&self, rank: usize, memory: &Memory, processors: &[usize], labels: &mut labels::Labels) -> io::Result<Rank> {
@@ -210,9 +246,7 @@ impl Running<'_> {
         // Ranks inherit the memory by a number that programs hardly close.
         let number = 900.min(open_files().saturating_sub(1)) as i32;
         command.envs(self.part.environment.iter().map(|(name, value)| (name, value)));
-        let apart = self.part.total > self.job.ranks;
-        let (own, total) = (self.part.first + rank, self.part.total);
-        command.env(VARIABLE, if apart { format!("apart:{own}:{total}") } else { format!("{number}:{rank}") });
+        command.env(VARIABLE, format!("{number}:{}", self.part.first + rank));
         command.env("SHMEM_SYMMETRIC_SIZE", self.layout.heap_bytes.to_string());
         if rank > 0 || self.part.sink.is_some() {
             command.stdin(Stdio::null());
@@ -298,6 +332,7 @@ impl Running<'_> {
             return;
         }
         let joined = self.block(rank).state.load(Acquire);
+        let rank = self.part.first + rank;
         let why = if libc::WIFSIGNALED(status) {
             Ended::Signal { rank, signal: libc::WTERMSIG(status) }
         } else if libc::WEXITSTATUS(status) != 0 {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
 /// Groups that may exist at one time.
@@ -83,6 +83,10 @@ pub struct Header {
     pub groups_lock: AtomicU32,
     /// Marks that were given to groups.
     pub marks: AtomicU32,
+    /// The first rank of this host.
+    pub first: u32,
+    /// How many ranks this host has.
+    pub local: u32,
 }
 
 /// One for each rank, from offset [`PAGE`] on.
@@ -128,6 +132,10 @@ pub struct GroupHead {
     /// Members that sleep on `turn`, or are about to.
     pub sleepers: AtomicU32,
     pad2: [u32; 13],
+    /// Of a group of several hosts, by round: the number of the last barrier in which the host of that round has arrived.
+    pub arrived: [AtomicU32; 15],
+    /// Barriers of several hosts that this one has begun.
+    pub crossings: AtomicU32,
 }
 
 /// One for each possible member of a group.
@@ -166,6 +174,9 @@ impl Layout {
     pub fn traced(self, records: usize) -> Layout {
         Layout { trace: records, ..self }
     }
+
+    /// Of the table of hosts, in the header's page: words.
+    pub const HOSTS: usize = 256;
 
     /// Of a rank's block.
     pub fn block(&self, rank: usize) -> usize {
@@ -211,7 +222,7 @@ mod tests {
             assert_eq!(traced.group(GROUPS), layout.group(GROUPS));
             assert!(traced.ring(0) >= traced.group(GROUPS) && traced.ring(1) >= traced.ring(0) + ring_bytes(100));
             assert!(traced.heaps() >= traced.ring(ranks - 1) + ring_bytes(100));
-            assert!(size_of::<Header>() <= PAGE);
+            assert!(size_of::<Header>() <= Layout::HOSTS && Layout::HOSTS + 8 * crate::remote::hosts::TABLE <= PAGE);
             assert!(layout.group(0) >= layout.block(ranks - 1) + size_of::<RankBlock>());
             assert!(layout.heaps() >= layout.group(GROUPS - 1) + layout.group_stride());
             assert_eq!(layout.heaps() % HUGE, 0);

@@ -2,7 +2,7 @@
 //!
 //! This crate owns a job's memory and who lies where in it ([`layout`]), the check of every address ([`World::remote`]), the waiting
 //! ([`wait`]), barriers and collectives of groups, locks, the program's static data, and the launcher's side ([`launch`]). It refuses to know
-//! the names of OpenSHMEM, which are `shunt-shmem`'s, and other hosts.
+//! the names of OpenSHMEM, which are `shunt-shmem`'s. Ranks of other hosts are reached by [`remote`].
 //!
 //! ```
 //! // A job of one, as every program is without a launcher.
@@ -18,6 +18,7 @@
 pub mod atomic;
 pub mod collective;
 mod error;
+mod far;
 mod global;
 mod group;
 pub mod heap;
@@ -27,12 +28,14 @@ pub mod layout;
 pub mod lock;
 mod memory;
 pub mod pmix;
+pub mod remote;
 pub mod trace;
 pub mod view;
 pub mod wait;
 mod world;
 
 pub use error::{Ended, Error, Result};
+pub use far::Operation;
 pub use global::{Global, Plain, Spread, Symmetric};
 pub use group::Group;
 pub use world::{bytes, heap_from_environment, World, HEAP, VARIABLE};

@@ -101,7 +101,7 @@ fn list(ranks: &[usize]) -> String {
     match ranks {
         [] => "-".into(),
         [one] => format!("rank {one}"),
-        [first, .., last] if last - first + 1 == ranks.len() => format!("ranks {first} to {last}"),
+        [first, .., last] if last.checked_sub(*first) == Some(ranks.len() - 1) => format!("ranks {first} to {last}"),
         _ => format!("ranks {}", ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
     }
 }

@@ -180,6 +180,7 @@ fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -
         if ready() {
             return Ok(());
         }
+        world.progress();
     }
     let block = world.own_block();
     tell(block, why, span.on(world));
@@ -198,6 +199,7 @@ fn tell(block: &RankBlock, why: Waits, on: u64) {
 fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
     let mut limit = SHORTEST;
     loop {
+        world.progress();
         let alone = world.sleepers.fetch_add(1, AcqRel) == 0;
         span.publish(world, block, alone);
         block.asleep.store(1, SeqCst);

@@ -10,6 +10,8 @@ use crate::image::{self, Image};
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
 use crate::memory::{Mapping, Memory, LARGEST};
 use crate::pmix;
+use crate::remote::client::Remote;
+use crate::remote::hosts::{Hosts, TABLE};
 use crate::trace::{Ring, RECORDS};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
@@ -21,11 +23,16 @@ use std::sync::{Mutex, MutexGuard};
 pub const VARIABLE: &str = "SHUNT_SPMD";
 /// Bytes of a symmetric heap if nothing else is said.
 pub const HEAP: usize = 1 << 30;
+/// In a place's number: it is of static data.
+pub(crate) const DATA: u64 = 1 << 62;
 
 /// A rank's view of its job.
 pub struct World {
     me: usize,
     ranks: usize,
+    /// The ranks of this host.
+    first: usize,
+    local: usize,
     own_heap: usize,
     first_heap: usize,
     heap_bytes: usize,
@@ -38,6 +45,8 @@ pub struct World {
     crowded: bool,
     heap: Mutex<Option<Heap>>,
     all: Option<Group>,
+    near: Option<Group>,
+    remote: Option<Remote>,
     groups: Mutex<Option<HashMap<u64, &'static Group>>>,
     pub(crate) sleepers: AtomicUsize,
 }
@@ -51,6 +60,8 @@ unsafe impl Sync for Place {}
 static WORLD: Place = Place(UnsafeCell::new(World {
     me: 0,
     ranks: 0,
+    first: 0,
+    local: 0,
     own_heap: 0,
     first_heap: 0,
     heap_bytes: 0,
@@ -63,6 +74,8 @@ static WORLD: Place = Place(UnsafeCell::new(World {
     crowded: false,
     heap: Mutex::new(None),
     all: None,
+    near: None,
+    remote: None,
     groups: Mutex::new(None),
     sleepers: AtomicUsize::new(0),
 }));
@@ -78,6 +91,9 @@ struct Joined {
     me: usize,
     image: Image,
     crowded: bool,
+    /// First rank of this host, and how many it has.
+    near: (usize, usize),
+    hosts: Option<Hosts>,
 }
 
 /// Locks of this crate guard plain lists that are whole at every step.
@@ -143,7 +159,7 @@ impl World {
         }
         World::join_early()?;
         let early = locked(&EARLY).take();
-        let Joined { mapping, layout, me, image, crowded } = match early {
+        let Joined { mapping, layout, me, image, crowded, near, hosts } = match early {
             Some(early) => early,
             None => alone()?,
         };
@@ -153,6 +169,7 @@ impl World {
         let world = unsafe { &mut *WORLD.0.get() };
         world.me = me;
         world.ranks = layout.ranks;
+        (world.first, world.local) = near;
         world.first_heap = first_heap;
         world.own_heap = first_heap + me * layout.heap_bytes;
         world.heap_bytes = layout.heap_bytes;
@@ -166,12 +183,20 @@ impl World {
         *locked(&world.heap) = Some(Heap::new(layout.heap_bytes));
         *locked(&world.groups) = Some(HashMap::new());
         crate::wait::register();
+        if let Some(hosts) = hosts {
+            world.remote = Some(Remote::join(hosts, me, image.bytes, crowded)?);
+        }
         world.block(me).state.store(rank_state::JOINED, Release);
         *joined = true;
         let world = World::current();
         let all = Group::find(world, 0, 1, layout.ranks, 0)?;
         // SAFETY: as above.
         unsafe { (*WORLD.0.get()).all = Some(all) };
+        if near.1 < layout.ranks {
+            let near = Group::find(world, near.0 as i64, 1, near.1, 0)?;
+            // SAFETY: as above.
+            unsafe { (*WORLD.0.get()).near = Some(near) };
+        }
         world.all().barrier(world)?;
         Ok(World::current())
     }
@@ -187,6 +212,9 @@ impl World {
         let result = self.all().barrier(self);
         self.own_block().state.store(rank_state::FINALIZED, Release);
         pmix::leave();
+        if let (Some(remote), Ok(())) = (&self.remote, &result) {
+            remote.leave();
+        }
         result
     }
 
@@ -248,11 +276,28 @@ impl World {
         self.all.as_ref().expect("join has made it")
     }
 
-    /// Where this process finds rank `rank`'s copy of the symmetric object at `address`; none if the rank does not exist, or if not all of
-    /// `length` bytes are symmetric. [`World::wrong`] says which.
+    /// The ranks of this host, which share memory.
+    pub fn near(&self) -> &Group {
+        self.near.as_ref().unwrap_or_else(|| self.all())
+    }
+
+    /// Whether the rank lives on this host.
+    #[inline(always)]
+    pub fn is_near(&self, rank: usize) -> bool {
+        rank.wrapping_sub(self.first) < self.local
+    }
+
+    /// The way to ranks of other hosts, if there are any.
+    #[inline(always)]
+    pub(crate) fn other_hosts(&self) -> Option<&Remote> {
+        self.remote.as_ref()
+    }
+
+    /// Where this process finds rank `rank`'s copy of the symmetric object at `address`; none if the rank does not exist or lives on another
+    /// host, or if not all of `length` bytes are symmetric. [`World::wrong`] says which.
     #[inline(always)]
     pub fn remote(&self, address: usize, length: usize, rank: usize) -> Option<usize> {
-        if rank < self.ranks {
+        if self.is_near(rank) {
             let offset = address.wrapping_sub(self.own_heap);
             if offset < self.heap_bytes && length <= self.heap_bytes - offset {
                 return Some(self.first_heap + rank * self.heap_bytes + offset);
@@ -305,7 +350,16 @@ impl World {
         if heaps < self.heap_bytes * self.ranks {
             return heaps as u64;
         }
-        1 << 62 | at.wrapping_sub(self.first_data) as u64
+        DATA | at.wrapping_sub(self.first_data) as u64
+    }
+
+    /// The number of a rank's copy of an object, wherever the rank lives; none if there is no such rank, or if the bytes are not symmetric.
+    pub fn place_of(&self, rank: usize, address: usize, length: usize) -> Option<u64> {
+        let within = |own: usize, bytes: usize| {
+            let offset = address.wrapping_sub(own);
+            (rank < self.ranks && offset < bytes && length <= bytes - offset).then(|| (rank * bytes + offset) as u64)
+        };
+        within(self.own_heap, self.heap_bytes).or_else(|| within(self.own_data, self.data_bytes).map(|at| at | DATA))
     }
 
     /// The number that rank 0's copy of an object has, which is the offset in the heap; none if it is not symmetric.
@@ -315,7 +369,7 @@ impl World {
 
     /// The number of a rank's copy of an object; none if it is not symmetric.
     pub(crate) fn place(&self, rank: usize, address: usize, bytes: usize) -> Option<u64> {
-        self.remote(address, bytes, rank).map(|at| self.number(at))
+        self.place_of(rank, address, bytes)
     }
 
     /// Puts before it are seen before puts after it. Stores of x86-64 keep their order.
@@ -325,12 +379,30 @@ impl World {
         compiler_fence(Ordering::SeqCst);
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(Ordering::SeqCst);
+        if let Some(remote) = &self.remote {
+            remote.fence();
+        }
     }
 
-    /// Puts of this thread are seen by all.
+    /// Puts of this thread are seen by all ranks, and its gets are here.
+    ///
+    /// # Errors
+    /// If the job ends, which a rank notices that waits for another host.
     #[inline(always)]
-    pub fn quiet(&self) {
+    pub fn complete(&self) -> Result<()> {
         std::sync::atomic::fence(Ordering::SeqCst);
+        match &self.remote {
+            None => Ok(()),
+            Some(remote) => remote.quiet(self),
+        }
+    }
+
+    /// A rank that waits for something else takes what has come from other hosts, and sends again what was lost on the way there.
+    #[inline]
+    pub fn progress(&self) {
+        if let Some(remote) = &self.remote {
+            remote.progress();
+        }
     }
 
     /// Takes so many bytes of the heap, on every rank alike; the address in this process, which is a multiple of `alignment` as far as
@@ -425,11 +497,6 @@ fn from_environment() -> Result<Option<Joined>> {
         Err(_) => return Ok(None),
     };
     let broken = |what: String| Error::Setup(format!("{VARIABLE}={text}: {what}"));
-    if text.starts_with("apart:") {
-        return Err(broken(
-            "this job has ranks on several hosts, and its memory does not reach so far; give it one host (--hosts a:4)".into(),
-        ));
-    }
     let numbers: Option<(i32, usize)> =
         text.split_once(':').and_then(|(descriptor, rank)| Some((descriptor.parse().ok()?, rank.parse().ok()?)));
     let (descriptor, me) = numbers.ok_or_else(|| broken("is not DESCRIPTOR:RANK".into()))?;
@@ -466,6 +533,15 @@ fn from_memory(memory: &Memory, me: usize, broken: impl Fn(String) -> Error) -> 
         return Err(broken("the job's rings are too long".into()));
     }
     let crowded = header.crowded != 0;
+    let near = (header.first as usize, header.local as usize);
+    let hosts = if near.1 == layout.ranks {
+        None
+    } else {
+        Some(table(&mapping, layout.ranks).ok_or_else(|| broken("the table of hosts is broken".into()))?)
+    };
+    if near.0 > me || me >= near.0 + near.1 || near.0 + near.1 > layout.ranks {
+        return Err(broken("the rank is another host's".into()));
+    }
     let whole = memory.map_aligned(layout.data(), layout.heaps()).map_err(|error| {
         broken(format!("cannot map {} heaps of {} bytes: {error} (SHMEM_SYMMETRIC_SIZE)", layout.ranks, layout.heap_bytes))
     })?;
@@ -477,7 +553,14 @@ fn from_memory(memory: &Memory, me: usize, broken: impl Fn(String) -> Error) -> 
         return Ok(None);
     }
     let image = image::share(memory, header, &layout, me)?;
-    Ok(Some(Joined { mapping: whole, layout, me, image, crowded }))
+    Ok(Some(Joined { mapping: whole, layout, me, image, crowded, near, hosts }))
+}
+
+/// The table of hosts in the header's page.
+fn table(header: &Mapping, ranks: usize) -> Option<Hosts> {
+    // SAFETY: the page is mapped; the launcher wrote the table before it started this process.
+    let words = unsafe { std::slice::from_raw_parts((header.address() + Layout::HOSTS) as *const u64, TABLE) };
+    Hosts::from_words(words, ranks)
 }
 
 /// Writes this process's number into the block; false if the rank is another process's. After `exec` it is still ours.
@@ -504,7 +587,7 @@ fn alone() -> Result<Joined> {
     let trouble = |error: std::io::Error| Error::Setup(format!("no memory for a symmetric heap of {heap} bytes: {error}"));
     let mapping = Mapping::anonymous(layout.data(), layout.heaps()).map_err(trouble)?;
     crate::launch::write_header(mapping.address(), &layout, false);
-    Ok(Joined { mapping, layout, me: 0, image: image::own(), crowded: false })
+    Ok(Joined { mapping, layout, me: 0, image: image::own(), crowded: false, near: (0, 1), hosts: None })
 }
 
 #[cfg(test)]

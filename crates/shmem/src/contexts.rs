@@ -55,7 +55,7 @@ pub fn create(team: Team, options: i64, context: *mut Ctx) -> c_int {
 
 pub fn destroy(context: Ctx) {
     if context.addr() > 1 {
-        World::current().quiet();
+        crate::setup::or_fail("shmem_ctx_destroy", World::current().complete());
         // SAFETY: as above; the program does not use it any more.
         drop(unsafe { Box::from_raw(context) });
     }

@@ -156,7 +156,7 @@ pub fn pe_accessible(pe: c_int) -> c_int {
 }
 
 pub fn addr_accessible(address: usize, pe: c_int) -> c_int {
-    c_int::from(!ptr(address, pe).is_null())
+    c_int::from(World::current().place_of(pe as isize as usize, address, 1).is_some())
 }
 
 pub fn ptr(address: usize, pe: c_int) -> *mut c_void {

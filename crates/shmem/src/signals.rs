@@ -1,7 +1,7 @@
 //! Put with a signal: the signal is stored after the bytes, and stores keep their order.
 
 use crate::contexts::Ctx;
-use crate::setup::fail;
+use crate::setup::{fail, or_fail};
 use crate::{atomics, transfers, waits};
 use shunt_pgas::{Error, World};
 use std::ffi::c_int;
@@ -19,15 +19,30 @@ pub fn put<T>(
     (value, operation): (u64, c_int),
     pe: c_int,
 ) {
+    if ![SET, ADD].contains(&operation) {
+        fail(name, Error::Setup(format!("{operation} is no operation on a signal")));
+    }
+    let bytes = count.saturating_mul(size_of::<T>());
+    if World::current().is_far(crate::contexts::rank(context, pe)) && count > 0 {
+        return far(name, context, to as usize, (from.cast(), bytes), (signal as usize, value, operation == ADD), pe);
+    }
     transfers::put(name, context, to, from, count, pe);
     World::current().fence();
     match operation {
-        SET => atomics::set(name, context, signal, value, pe),
         ADD => {
             let _ = atomics::fetch_add(name, context, signal, value, pe);
         }
-        _ => fail(name, Error::Setup(format!("{operation} is no operation on a signal"))),
+        _ => atomics::set(name, context, signal, value, pe),
     }
+}
+
+/// One message, or a store whose end is the signal.
+#[cold]
+#[inline(never)]
+fn far(name: &'static str, context: Ctx, to: usize, (from, bytes): (*const u8, usize), signal: (usize, u64, bool), pe: c_int) {
+    let rank = transfers::far(name, context, to, bytes, pe);
+    // SAFETY: the program's memory.
+    or_fail(name, unsafe { World::current().far_put_signal(to, (from, bytes), signal, rank) });
 }
 
 pub fn fetch(name: &'static str, signal: *const u64) -> u64 {

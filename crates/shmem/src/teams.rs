@@ -22,11 +22,12 @@ pub const INVALID: Team = std::ptr::null_mut();
 pub const WORLD: Team = std::ptr::without_provenance_mut(1);
 const NUM_CONTEXTS: i64 = 1;
 
-/// The group of a handle; none if it is `SHMEM_TEAM_INVALID`. All ranks share memory, so `SHMEM_TEAM_SHARED` is the world.
+/// The group of a handle; none if it is `SHMEM_TEAM_INVALID`. Those of a host share memory, so they are `SHMEM_TEAM_SHARED`.
 pub fn group(team: Team) -> Option<&'static Group> {
     match team.addr() {
         0 => None,
-        1 | 2 => Some(World::current().all()),
+        1 => Some(World::current().all()),
+        2 => Some(World::current().near()),
         // SAFETY: a handle that a split gave and that was not destroyed.
         _ => Some(unsafe { &(*team).group }),
     }

@@ -1,19 +1,45 @@
 //! Put and get: checked copies.
 
 use crate::contexts::{rank, Ctx};
-use crate::setup::fail;
+use crate::setup::{fail, or_fail};
 use shunt_pgas::trace::{bulk, Kind, BULK};
 use shunt_pgas::World;
 use std::ffi::c_int;
 
-/// Where the rank's copy lies, and the rank; what is wrong ends the job.
-#[inline(always)]
-pub fn target(name: &'static str, context: Ctx, address: usize, length: usize, pe: c_int) -> (usize, usize) {
+/// The rank that is meant, if it lives on another host; else what is wrong ends the job.
+#[cold]
+#[inline(never)]
+pub fn far(name: &'static str, context: Ctx, address: usize, length: usize, pe: c_int) -> usize {
     let rank = rank(context, pe);
-    match World::current().remote(address, length, rank) {
-        Some(at) => (at, rank),
-        None => refuse(name, address, length, rank, pe),
+    if !World::current().is_far(rank) {
+        refuse(name, address, length, rank, pe);
     }
+    rank
+}
+
+/// Where the rank's copy lies; none if the rank may live on another host.
+#[inline(always)]
+pub fn near(context: Ctx, address: usize, length: usize, pe: c_int) -> Option<(usize, usize)> {
+    let rank = rank(context, pe);
+    World::current().remote(address, length, rank).map(|at| (at, rank))
+}
+
+#[cold]
+#[inline(never)]
+fn put_far(name: &'static str, context: Ctx, to: usize, (from, bytes): (*const u8, usize), pe: c_int) {
+    let (rank, world) = (far(name, context, to, bytes, pe), World::current());
+    let _scope = bulk(world, Kind::Put, rank, bytes);
+    // SAFETY: the program's memory.
+    or_fail(name, unsafe { world.far_put(to, from, bytes, rank) });
+}
+
+#[cold]
+#[inline(never)]
+fn get_far(name: &'static str, context: Ctx, to: *mut u8, (from, bytes): (usize, usize), pe: c_int, now: bool) {
+    let (rank, world) = (far(name, context, from, bytes, pe), World::current());
+    let _scope = bulk(world, Kind::Get, rank, bytes);
+    // SAFETY: the program's memory, which it leaves to the call until `shmem_quiet` if that is what it called.
+    or_fail(name, unsafe { world.far_get(to, from, bytes, rank, now) });
 }
 
 #[cold]
@@ -57,23 +83,40 @@ pub fn put<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, coun
     if count == 0 {
         return;
     }
-    let (at, rank) = target(name, context, to as usize, bytes::<T>(count), pe);
+    let Some((at, rank)) = near(context, to as usize, bytes::<T>(count), pe) else {
+        return put_far(name, context, to as usize, (from.cast(), bytes::<T>(count)), pe);
+    };
     copy(from.cast(), at as *mut u8, bytes::<T>(count), (Kind::Put, rank));
     World::current().stored(rank, at, bytes::<T>(count));
 }
 
 #[inline(always)]
 pub fn get<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, count: usize, pe: c_int) {
+    get_as(name, context, (to, from), count, pe, true);
+}
+
+/// What comes from another host may come later, until `shmem_quiet`.
+#[inline(always)]
+pub fn get_nbi<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, count: usize, pe: c_int) {
+    get_as(name, context, (to, from), count, pe, false);
+}
+
+#[inline(always)]
+fn get_as<T>(name: &'static str, context: Ctx, (to, from): (*mut T, *const T), count: usize, pe: c_int, now: bool) {
     if count == 0 {
         return;
     }
-    let (at, rank) = target(name, context, from as usize, bytes::<T>(count), pe);
+    let Some((at, rank)) = near(context, from as usize, bytes::<T>(count), pe) else {
+        return get_far(name, context, to.cast(), (from as usize, bytes::<T>(count)), pe, now);
+    };
     copy(at as *const u8, to.cast(), bytes::<T>(count), (Kind::Get, rank));
 }
 
 #[inline(always)]
 pub fn p<T: Copy>(name: &'static str, context: Ctx, to: *mut T, value: T, pe: c_int) {
-    let (at, rank) = target(name, context, to as usize, size_of::<T>(), pe);
+    let Some((at, rank)) = near(context, to as usize, size_of::<T>(), pe) else {
+        return put_far(name, context, to as usize, ((&raw const value).cast(), size_of::<T>()), pe);
+    };
     // SAFETY: checked.
     unsafe { (at as *mut T).write_unaligned(value) };
     World::current().stored(rank, at, size_of::<T>());
@@ -81,7 +124,12 @@ pub fn p<T: Copy>(name: &'static str, context: Ctx, to: *mut T, value: T, pe: c_
 
 #[inline(always)]
 pub fn g<T: Copy>(name: &'static str, context: Ctx, from: *const T, pe: c_int) -> T {
-    let (at, _) = target(name, context, from as usize, size_of::<T>(), pe);
+    let Some((at, _)) = near(context, from as usize, size_of::<T>(), pe) else {
+        let mut value = std::mem::MaybeUninit::<T>::uninit();
+        get_far(name, context, value.as_mut_ptr().cast(), (from as usize, size_of::<T>()), pe, true);
+        // SAFETY: the call has filled it; any bits are a value.
+        return unsafe { value.assume_init() };
+    };
     // SAFETY: checked; each type of the table is plain data. Unaligned is what the program may pass.
     unsafe { (at as *const T).read_unaligned() }
 }
@@ -104,7 +152,12 @@ pub fn iput<T: Copy>(
     if count == 0 {
         return;
     }
-    let (at, rank) = target(name, context, to as usize, reach::<T>(count, to_step), pe);
+    let Some((at, rank)) = near(context, to as usize, reach::<T>(count, to_step), pe) else {
+        let (rank, size) = (far(name, context, to as usize, reach::<T>(count, to_step), pe), size_of::<T>());
+        let (to, from) = ((to as usize, to_step.max(1) as usize * size), (from.cast(), from_step * size as isize));
+        // SAFETY: the program's memory.
+        return or_fail(name, unsafe { World::current().far_scatter(to, from, (size, count), rank) });
+    };
     for element in 0..count as isize {
         // SAFETY: checked up to the last element; the source is the program's.
         unsafe {
@@ -127,7 +180,12 @@ pub fn iget<T: Copy>(
     if count == 0 {
         return;
     }
-    let (at, _) = target(name, context, from as usize, reach::<T>(count, from_step), pe);
+    let Some((at, _)) = near(context, from as usize, reach::<T>(count, from_step), pe) else {
+        let (rank, size) = (far(name, context, from as usize, reach::<T>(count, from_step), pe), size_of::<T>());
+        let (to, from) = ((to.cast(), to_step * size as isize), (from as usize, from_step.max(1) as usize * size));
+        // SAFETY: the program's memory.
+        return or_fail(name, unsafe { World::current().far_gather(to, from, (size, count), rank) });
+    };
     for element in 0..count as isize {
         // SAFETY: as in `iput`.
         unsafe {

@@ -6,8 +6,11 @@ use super::labels::Sink;
 use super::signals::{ignore_broken_pipes, Signals};
 use super::{run_part, Job, Part};
 use crate::layout::RANKS;
+use crate::remote::hosts::Hosts;
+use crate::remote::{device, keeper};
 use std::ffi::OsString;
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
@@ -28,26 +31,48 @@ pub fn serve() -> io::Result<()> {
     {
         return Err(invalid("the launcher is of another version"));
     }
-    std::thread::spawn(obey);
+    let apart = if start.total > start.ranks { Some(meet(&start)?) } else { None };
+    let linger = apart.is_some();
+    let obeys = std::thread::spawn(obey);
     let sink: Sink = Arc::new(|error, bytes| {
         let send = |bytes: &[u8]| Frame::Output { error, bytes: bytes.to_vec() }.write(&mut io::stdout().lock()).is_ok();
         bytes.chunks(OUTPUT).all(send)
     });
-    let first = start.first as usize;
-    let last = match start_and_wait(start, signals, sink) {
+    let last = match start_and_wait(start, signals, sink, apart) {
         Ok(outcome) => {
             let cause = outcome.cause.map(|(why, process)| {
                 let (kind, rank, code) = why.words();
-                [kind, rank + first as u32, code as u32, process]
+                [kind, rank, code as u32, process]
             });
             Frame::Done { status: outcome.status, cause }
         }
         Err(error) => Frame::Failed { code: error.raw_os_error().unwrap_or(0), why: error.to_string().into_bytes() },
     };
-    last.write(&mut io::stdout().lock())
+    last.write(&mut io::stdout().lock())?;
+    if linger {
+        // Ranks of other hosts may still have to hear from the keeper; the launcher says when all is over.
+        let _ = obeys.join();
+    }
+    Ok(())
 }
 
-fn start_and_wait(start: Start, signals: Signals, sink: Sink) -> io::Result<super::Outcome> {
+/// Tells the launcher where this host's keeper can be reached, and hears where the others' can.
+fn meet(start: &Start) -> io::Result<(Hosts, TcpListener)> {
+    let listener = keeper::listen()?;
+    let addresses = device::addresses()?.iter().map(|(at, bits)| format!("{at}/{bits}").into_bytes()).collect();
+    let port = u32::from(listener.local_addr()?.port());
+    Frame::Here { port, addresses }.write(&mut io::stdout().lock())?;
+    let Some(Frame::Hosts(table)) = Frame::read(&mut io::stdin())? else {
+        return Err(io::Error::other("the launcher has ended the job before its start"));
+    };
+    let words: Vec<u64> = table.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight"))).collect();
+    let hosts = Hosts::from_words(&words, start.total as usize)
+        .filter(|hosts| hosts.list[hosts.of(start.first as usize)].ranks == start.ranks as usize);
+    let hosts = hosts.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the launcher's table of hosts is broken"))?;
+    Ok((hosts, listener))
+}
+
+fn start_and_wait(start: Start, signals: Signals, sink: Sink, apart: Option<(Hosts, TcpListener)>) -> io::Result<super::Outcome> {
     let text = OsString::from_vec;
     let directory = text(start.directory);
     std::env::set_current_dir(&directory)
@@ -56,8 +81,13 @@ fn start_and_wait(start: Start, signals: Signals, sink: Sink) -> io::Result<supe
         let at = entry.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
         Some((text(entry[..at].to_vec()), text(entry[at + 1..].to_vec())))
     });
-    let part =
-        Part { first: start.first as usize, total: start.total as usize, environment: environment.collect(), sink: Some(sink) };
+    let part = Part {
+        first: start.first as usize,
+        total: start.total as usize,
+        environment: environment.collect(),
+        sink: Some(sink),
+        apart,
+    };
     let heap = usize::try_from(start.heap).map_err(io::Error::other)?;
     let program = start.program.into_iter().map(text).collect();
     let job = Job { ranks: start.ranks as usize, heap, program, label: start.label, bind: start.bind };

@@ -10,7 +10,7 @@ pub const LARGEST: usize = 1 << 24;
 /// Bytes of output in one frame at most.
 pub const OUTPUT: usize = 1 << 16;
 /// Changes with the frames; the first field of [`Frame::Start`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What an agent needs to start its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,6 +42,15 @@ pub struct Start {
 pub enum Frame {
     /// To an agent, first: what to start.
     Start(Start),
+    /// From an agent of a job of several hosts, first: where its keeper can be reached.
+    Here {
+        /// A port of TCP.
+        port: u32,
+        /// Addresses of the host, as `10.0.0.1/24`.
+        addresses: Vec<Vec<u8>>,
+    },
+    /// To such an agent, once all have said that: the table of hosts, as words.
+    Hosts(Vec<u8>),
     /// To an agent: a signal that the launcher got.
     Signal(i32),
     /// From an agent: bytes that a rank wrote, to standard error or to standard output.
@@ -97,6 +106,16 @@ impl Frame {
                 number(&mut out, u32::from(*error));
                 string(&mut out, bytes);
             }
+            Frame::Here { port, addresses } => {
+                out.push(6);
+                number(&mut out, *port);
+                number(&mut out, addresses.len() as u32);
+                addresses.iter().for_each(|word| string(&mut out, word));
+            }
+            Frame::Hosts(table) => {
+                out.push(7);
+                string(&mut out, table);
+            }
             Frame::Failed { code, why } => {
                 out.push(4);
                 number(&mut out, *code as u32);
@@ -142,6 +161,8 @@ impl Frame {
                 };
                 Frame::Done { status, cause }
             }
+            6 => Frame::Here { port: fields.number()?, addresses: fields.list()? },
+            7 => Frame::Hosts(fields.string()?),
             _ => return None,
         };
         fields.0.is_empty().then_some(frame)
@@ -218,6 +239,8 @@ mod tests {
                 Frame::Start(Start { version, first, ranks, total, heap, label, bind, directory, environment, program })
             }),
             any::<i32>().prop_map(Frame::Signal),
+            (any::<u32>(), words()).prop_map(|(port, addresses)| Frame::Here { port, addresses }),
+            prop::collection::vec(any::<u8>(), 0..50).prop_map(Frame::Hosts),
             (any::<bool>(), prop::collection::vec(any::<u8>(), 0..50)).prop_map(|(error, bytes)| Frame::Output { error, bytes }),
             (any::<i32>(), prop::collection::vec(any::<u8>(), 0..50)).prop_map(|(code, why)| Frame::Failed { code, why }),
             (any::<i32>(), any::<Option<[u32; 4]>>()).prop_map(|(status, cause)| Frame::Done { status, cause }),

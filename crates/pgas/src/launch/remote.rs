@@ -6,8 +6,13 @@ use super::labels::own_output;
 use super::signals::{ignore_broken_pipes, Signals};
 use super::Job;
 use crate::error::Ended;
+use crate::remote::hosts::Host as Place;
+use crate::remote::hosts::{choose, Hosts, HOSTS};
+use crate::remote::Device;
+use shunt_endpoint::Tag;
 use std::ffi::OsString;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -35,27 +40,37 @@ struct Agent<'h> {
     host: &'h Host,
     command: Child,
     over: bool,
+    /// Where its keeper can be reached, once it has said so.
+    here: Option<(u16, Vec<(IpAddr, u32)>)>,
 }
 
 struct Running<'h> {
     agents: Vec<Agent<'h>>,
     outcome: Apart,
     ending: bool,
+    device: Device,
+    /// How many agents there are to be.
+    expected: usize,
 }
 
 /// Starts an agent on each host by `rsh` (words, in which `{host}` is the host; without that it is the last word) followed by
-/// `agent` (words), and waits for the job. Standard input of ranks is empty.
+/// `agent` (words), and waits for the job. Standard input of ranks is empty. Frames between
+/// ranks of different hosts go by `device`.
 ///
 /// # Errors
 /// If a command cannot be started, or if the ranks of a host cannot.
-pub fn run(job: &Job, hosts: &[Host], rsh: &str, agent: &[OsString]) -> io::Result<Apart> {
+pub fn run(job: &Job, hosts: &[Host], device: Device, rsh: &str, agent: &[OsString]) -> io::Result<Apart> {
     if rsh.trim().is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "--rsh is empty; example: ssh"));
+    }
+    if hosts.len() > HOSTS {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a job has at most {} hosts", HOSTS)));
     }
     let signals = Signals::hold()?;
     ignore_broken_pipes();
     let (sender, events) = channel();
-    let mut running = Running { agents: Vec::new(), outcome: Apart { status: 0, why: None }, ending: false };
+    let mut running =
+        Running { agents: Vec::new(), outcome: Apart { status: 0, why: None }, ending: false, device, expected: hosts.len() };
     let mask = signals.before();
     let mut failed = Ok(());
     for host in hosts {
@@ -101,7 +116,7 @@ impl<'h> Running<'h> {
             command.spawn().map_err(|error| io::Error::new(error.kind(), format!("cannot run {}: {error}", words[0])))?;
         let out = child.stdout.take().expect("piped");
         let number = self.agents.len();
-        self.agents.push(Agent { host, command: child, over: false });
+        self.agents.push(Agent { host, command: child, over: false, here: None });
         let sender = sender.clone();
         std::thread::spawn(move || listen(number, out, &sender));
         let start = Start {
@@ -135,6 +150,10 @@ impl<'h> Running<'h> {
                 self.because(128 + signal, Some(Ended::Launcher { signal }.to_string()), signal);
             }
             while let Ok((number, event)) = events.try_recv() {
+                if let Ok(Some(Frame::Here { port, addresses })) = &event {
+                    self.hear(number, *port, addresses);
+                    continue;
+                }
                 let agent = &mut self.agents[number];
                 let name = agent.host.name.clone();
                 let was_over = std::mem::replace(&mut agent.over, true);
@@ -175,6 +194,46 @@ impl<'h> Running<'h> {
             }
         }
         result
+    }
+
+    /// An agent has said where it is. When all have, each is told of all.
+    fn hear(&mut self, number: usize, port: u32, addresses: &[Vec<u8>]) {
+        let read = |text: &Vec<u8>| {
+            let (at, bits) = std::str::from_utf8(text).ok()?.split_once('/')?;
+            Some((at.parse().ok()?, bits.parse().ok()?))
+        };
+        let found = (u16::try_from(port).ok(), addresses.iter().map(read).collect::<Option<Vec<_>>>());
+        let (Some(port), Some(found)) = found else {
+            let name = &self.agents[number].host.name;
+            return self.because(1, Some(format!("what host {name} says of its addresses is none")), libc::SIGTERM);
+        };
+        self.agents[number].here = Some((port, found));
+        let here: Vec<_> = self.agents.iter().filter_map(|agent| agent.here.clone()).collect();
+        if here.len() < self.agents.len() || here.len() < self.expected {
+            return;
+        }
+        let have: Vec<_> = here.iter().map(|(_, addresses)| addresses.clone()).collect();
+        let secret = [Tag::random(), Tag::random()].map(|tag| tag.map_or(0, |tag| tag.0));
+        let (Some(chosen), false) = (choose(&have), secret.contains(&0)) else {
+            let names: Vec<_> =
+                self.agents.iter().zip(&have).filter(|(_, have)| have.is_empty()).map(|(agent, _)| &*agent.host.name).collect();
+            let sentence =
+                format!("the hosts of the job cannot reach each other: {} has no address but loopback", names.join(", "));
+            return self.because(1, Some(sentence), libc::SIGTERM);
+        };
+        let list = self.agents.iter().zip(chosen).zip(&here);
+        let list = list.map(|((agent, address), (port, _))| Place {
+            first: agent.host.first,
+            ranks: agent.host.ranks,
+            address,
+            port: *port,
+        });
+        let table = Hosts { list: list.collect(), secret, device: self.device };
+        let table: Vec<u8> = table.words().into_iter().flat_map(u64::to_le_bytes).collect();
+        for agent in &mut self.agents {
+            // One that cannot be told is gone, which is an event of its own.
+            let _ = agent.send(&Frame::Hosts(table.clone()));
+        }
     }
 
     /// The first reason stays.
@@ -225,7 +284,7 @@ fn listen(number: usize, mut from: ChildStdout, to: &Sender<(usize, io::Result<O
                 own_output(error, &bytes);
             }
             event => {
-                let last = !matches!(event, Ok(Some(Frame::Done { .. } | Frame::Failed { .. })));
+                let last = !matches!(event, Ok(Some(Frame::Here { .. } | Frame::Done { .. } | Frame::Failed { .. })));
                 let _ = to.send((number, event));
                 // Wakes the thread that takes this process's signals.
                 // SAFETY: a signal to this process, which holds it back.

@@ -2,6 +2,7 @@
 #include "check.h"
 #include <sched.h>
 
+static long near_word;
 static long lock, counter, pSync[SHMEM_COLLECT_SYNC_SIZE], pWrk_l[SHMEM_REDUCE_MIN_WRKDATA_SIZE];
 static double pWrk_d[SHMEM_REDUCE_MIN_WRKDATA_SIZE];
 static int me, n;
@@ -60,7 +61,10 @@ static void splits(void) {
     CHECK(shmem_team_split_strided(SHMEM_TEAM_INVALID, 0, 1, 1, NULL, 0, &same) != 0);
     CHECK(shmem_team_my_pe(SHMEM_TEAM_INVALID) == -1 && shmem_team_n_pes(SHMEM_TEAM_INVALID) == -1);
     CHECK(shmem_team_translate_pe(SHMEM_TEAM_WORLD, n, SHMEM_TEAM_WORLD) == -1);
-    CHECK(shmem_team_n_pes(SHMEM_TEAM_SHARED) == n);
+    /* Those whose memory can be reached by loads and stores: all, but for jobs on several hosts. */
+    int near = 0;
+    for (int i = 0; i < n; i++) near += shmem_ptr(&near_word, i) != NULL;
+    CHECK(shmem_team_n_pes(SHMEM_TEAM_SHARED) == near && shmem_team_my_pe(SHMEM_TEAM_SHARED) >= 0);
     shmem_team_destroy(SHMEM_TEAM_INVALID), shmem_ctx_destroy(SHMEM_CTX_INVALID);
 }
 
@@ -134,12 +138,15 @@ static void heap(void) {
     shmem_free(grown), shmem_free(NULL);
     int local;
     CHECK(shmem_ptr(&local, 0) == NULL && !shmem_addr_accessible(&local, 0) && !shmem_pe_accessible(n) && !shmem_pe_accessible(-1));
-    long *there = shmem_ptr(&counter, (me + 1) % n);
+    /* The next one of those that share memory. */
+    int shared = shmem_team_n_pes(SHMEM_TEAM_SHARED), mine = shmem_team_my_pe(SHMEM_TEAM_SHARED);
+    int next = shmem_team_translate_pe(SHMEM_TEAM_SHARED, (mine + 1) % shared, SHMEM_TEAM_WORLD);
+    long *there = shmem_ptr(&counter, next);
     CHECK(there != NULL);
     shmem_barrier_all();
-    *there = me;
+    *there = mine;
     shmem_barrier_all();
-    CHECK(counter == (me + n - 1) % n);
+    CHECK(counter == (mine + shared - 1) % shared);
     char *hinted = shmem_malloc_with_hints(64, SHMEM_MALLOC_ATOMICS_REMOTE);
     CHECK(hinted != NULL);
     shmem_free(hinted);
