@@ -53,7 +53,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 12] = [
+pub static TABLE: [Entry; 13] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -99,6 +99,21 @@ pub static TABLE: [Entry; 12] = [
                while it waits; 0 never spins.",
         reader: Reader::Library,
         set: setters::set_spin,
+    },
+    Entry {
+        name: "spin-on-kernel",
+        flag: "--spin-on-kernel",
+        variable: "SHUNT_SPIN_ON_KERNEL",
+        value_name: "on|off",
+        form: "one of on, off",
+        unit: "",
+        default: "on",
+        range: "on, off",
+        example: "off",
+        help: "Whether threads also spin where they wait for TCP connections that go through the kernel, by calls that do not \
+               wait. With `off` such waits sleep at once.",
+        reader: Reader::Library,
+        set: setters::set_spin_on_kernel,
     },
     Entry {
         name: "ports",
