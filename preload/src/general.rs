@@ -1,7 +1,7 @@
 //! What `read`, `recv`, `write` and `send` do when the fast path has declined: any socket, any length, any flags.
 
 use crate::errno::answer;
-use crate::{cancel, datagrams, real};
+use crate::{cancel, datagrams, real, received};
 use core::ffi::{c_int, c_void};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
@@ -45,7 +45,8 @@ general! {
                     let kernel = || real::read(fd, data, length);
                     datagrams::receive_from(fd, socket, data, length, 0, nobody, nobody.cast(), kernel)
                 }
-                _ => real::read(fd, data, length),
+                _ if length == 0 => real::read(fd, data, length),
+                _ => received::into_buffer(fd, data, length, 0, || real::read(fd, data, length)),
             },
         }
     }
@@ -59,7 +60,7 @@ general! {
                     let kernel = || real::recv(fd, data, length, flags);
                     datagrams::receive_from(fd, socket, data, length, flags, nobody, nobody.cast(), kernel)
                 }
-                None => real::recv(fd, data, length, flags),
+                None => received::into_buffer(fd, data, length, flags, || real::recv(fd, data, length, flags)),
             },
         }
     }

@@ -46,6 +46,7 @@ mod passing;
 mod pipes;
 mod raw_calls;
 mod real;
+mod received;
 mod shell;
 mod signals;
 mod spawn;

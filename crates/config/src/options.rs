@@ -55,6 +55,8 @@ pub struct Options {
     pub ring: u32,
     /// Longest time a waiting thread spins before it sleeps, in nanoseconds: at most 10 ms, 0 never spins.
     pub spin_ns: u64,
+    /// Whether it also spins where it waits for TCP connections that the kernel has.
+    pub spin_on_kernel: bool,
     /// Server ports that may be accelerated.
     pub ports: Ports,
     /// Other hosts to which connections may be accelerated.
@@ -80,6 +82,7 @@ impl Options {
             accelerate: true,
             ring: 4 << 20,
             spin_ns: 50_000,
+            spin_on_kernel: true,
             ports: Ports::ALL,
             hosts: Hosts::Auto,
             bulk: 4 << 20,

@@ -37,6 +37,11 @@ pub(crate) fn set_spin(options: &mut Options, value: &[u8]) -> Result<(), Proble
     }
 }
 
+pub(crate) fn set_spin_on_kernel(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.spin_on_kernel = choice(value, &[("on", true), ("off", false), ("1", true), ("0", false)])?;
+    Ok(())
+}
+
 pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.ports = Ports::parse(value)?;
     Ok(())

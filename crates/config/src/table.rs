@@ -101,6 +101,21 @@ pub static TABLE: [Entry; 13] = [
         set: setters::set_spin,
     },
     Entry {
+        name: "spin-on-kernel",
+        flag: "--spin-on-kernel",
+        variable: "SHUNT_SPIN_ON_KERNEL",
+        value_name: "on|off",
+        form: "one of on, off",
+        unit: "",
+        default: "on",
+        range: "on, off",
+        example: "off",
+        help: "Whether threads also spin where they wait for TCP connections that go through the kernel, by calls that do not \
+               wait. With `off` such waits sleep at once.",
+        reader: Reader::Library,
+        set: setters::set_spin_on_kernel,
+    },
+    Entry {
         name: "ports",
         flag: "--ports",
         variable: "SHUNT_PORTS",

@@ -26,10 +26,10 @@ mod scan;
 mod set;
 mod wait;
 
-pub use all_in_kernel::{is_all_in_kernel, look_in_kernel, wait_in_kernel};
+pub use all_in_kernel::{is_all_in_kernel, look_in_kernel, spin_in_kernel, wait_in_kernel};
 pub use arming::arm_sleeping;
 pub use change::{moved, DATAGRAMS, SOCKETS};
-pub use control::{control, foreign};
+pub use control::{added, control, foreign};
 pub use datagrams::before_exec;
 pub use entry::Entry;
 pub use fast_path::wait as wait_swiftly;

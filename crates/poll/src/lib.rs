@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! epoll        sets of descriptors          poll, select: one call          fast_path: where one stream has bytes
+//! in_kernel    poll and select where nothing is ours
 //! ```
 //!
 //! ```
@@ -23,6 +24,7 @@
 mod asking;
 pub mod epoll;
 pub mod fast_path;
+pub mod in_kernel;
 pub mod poll;
 pub mod select;
 #[cfg(test)]

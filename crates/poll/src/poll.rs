@@ -16,6 +16,7 @@ use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_stream::deadlines;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::{no_longer_asleep, Waiter};
+use shunt_stream::waiting::kernel_sockets;
 use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_stream::waiting::wake_pollers::Beside;
@@ -241,7 +242,8 @@ impl<'a> Query<'a> {
             return Ok(ready);
         }
         self.take_signals()?;
-        until(&mut Waiting { query: self, began, peer_processor })
+        let only_kernel_tells = peer_processor == 0 && self.entries.iter().any(|entry| kernel_sockets::is(entry.fd));
+        until(&mut Waiting { query: self, began, peer_processor, only_kernel_tells })
     }
 
     /// Calls `each` for the datagram sockets that are asked for input.
@@ -607,13 +609,16 @@ struct Waiting<'q, 'a> {
     began: u64,
     /// Where the peer of a stream among the entries waits.
     peer_processor: u32,
+    /// Connections that the kernel has are among them, and no streams.
+    only_kernel_tells: bool,
 }
 
 impl Waiting<'_, '_> {
     /// A look that may find something, or fail.
     fn try_look(&mut self, spin: &Spin) -> Result<Option<isize>> {
+        let every = if self.only_kernel_tells { 0x3 } else { 0x3f };
         let query = &mut *self.query;
-        if query.any_stream_ready() || (query.foreign && spin.rounds() & 0x3f == 0x3f && query.look_foreign(Part::All)? > 0) {
+        if query.any_stream_ready() || (query.foreign && spin.rounds() & every == every && query.look_foreign(Part::All)? > 0) {
             return query.look().map(Some);
         }
         if query.any_bid() {

@@ -1,8 +1,9 @@
 //! select(2) and pselect(2) in terms of poll(2).
 
-use crate::poll;
 use crate::poll::Query;
+use crate::{in_kernel, poll};
 use core::mem::MaybeUninit;
+use shunt_stream::waiting::kernel_sockets::Answer;
 use shunt_sys::libc::{self, pollfd, sigset_t, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::{calls, user, Errno, Result};
 use shunt_table::memory::leased;
@@ -22,6 +23,9 @@ pub struct Sets {
 impl Sets {
     /// Words of one set that are kept on the stack: FD_SETSIZE bits.
     const SMALL: usize = 16;
+
+    /// Descriptors of sets of which none is ours, that are looked at before the kernel's call.
+    const ENTRIES: usize = 16;
 
     /// Sets that the program passed; nothing is copied yet.
     pub fn new(given: [*mut u64; 3]) -> Sets {
@@ -101,6 +105,20 @@ impl Sets {
                 (events != 0 && fd < self.count).then_some(pollfd { fd: fd as i32, events, revents: 0 })
             })
         })
+    }
+
+    /// Waits by `own`, the program's call, for descriptors of which none is ours ([`crate::in_kernel`]).
+    pub fn wait_in_kernel(&self, limit: Option<u64>, own: impl FnOnce() -> isize) -> Answer {
+        let mut entries = [pollfd { fd: -1, events: 0, revents: 0 }; Sets::ENTRIES];
+        let mut count = 0;
+        for entry in self.asked() {
+            match entries.get_mut(count) {
+                Some(place) => *place = entry,
+                None => return Answer::Raw(own()),
+            }
+            count += 1;
+        }
+        in_kernel::select(&mut entries[..count], limit, own)
     }
 
     /// Whether they ask about a descriptor that only we understand. Asked of all sets for which a thread selects.

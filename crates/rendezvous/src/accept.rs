@@ -27,6 +27,7 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::kernel_sockets;
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, socklen_t};
 use shunt_sys::{calls, processor, thread, Errno, Result};
 use shunt_table::process::status_page;
@@ -176,6 +177,7 @@ unsafe fn from_kernel(
     if crate::carriers::accepted(accepted, listener.hold.number(fd), listener, flags) {
         return Ok(accepted as isize);
     }
+    kernel_sockets::accepted(accepted, flags & libc::SOCK_NONBLOCK != 0);
     status_page::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
     Ok(accepted as isize)
 }

@@ -84,6 +84,8 @@ pub struct Socket {
     pub left_port: AtomicU32,
     /// First entry of the epoll sets that watch it.
     pub watchers: Head,
+    /// While only the kernel has it: how calls wait for it ([`crate::waiting::kernel_sockets`]). 0: not known.
+    pub looks: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
     /// SO_PEEK_OFF; negative: none.

@@ -8,11 +8,13 @@
 //! wake_receivers   threads that sleep in recv, where a connection becomes the kernel's
 //! holding      calls on a socket whose last descriptor another thread closes
 //! watchers     sets around a socket         signals: what a handler leaves of a call
+//! kernel_sockets   waiting for those that only the kernel has
 //! ```
 
 pub mod bells;
 pub mod bypass;
 pub mod holding;
+pub mod kernel_sockets;
 pub mod owner;
 pub mod readiness;
 pub mod signals;

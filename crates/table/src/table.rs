@@ -60,6 +60,9 @@ pub unsafe trait Object: 'static {
 
 const KIND_SHIFT: u32 = 56;
 
+/// In the place of a kind: of a foreign descriptor something is known.
+const NOTED: u8 = 7;
+
 /// A table word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Word(u64);
@@ -88,6 +91,15 @@ impl Word {
     pub fn object<T: Object>(self) -> Option<&'static T> {
         // SAFETY: words of a type's kinds hold the address of such an object, which is never unmapped: see `Object`.
         T::is(self.kind()).then(|| unsafe { &*(self.address() as *const T) })
+    }
+
+    /// What is known of a socket that only the kernel has ([`note`]); 0: nothing, or it is another thing.
+    #[inline(always)]
+    pub fn noted(self) -> u64 {
+        match (self.0 >> KIND_SHIFT) as u8 {
+            NOTED => self.0 & ((1 << KIND_SHIFT) - 1),
+            _ => 0,
+        }
     }
 
     /// What [`set_lingering`] noted of a private descriptor; 0: nothing.
@@ -186,6 +198,16 @@ pub fn take(fd: i32) -> Word {
             word
         }
         _ => Word(0),
+    }
+}
+
+/// Notes what is known of `fd`, which is the kernel's and stays so: less than 2^56, not 0. `before`: the word that this follows from;
+/// nothing is noted if it is another by now. Such a number needs no look at a fork.
+pub fn note(fd: i32, before: Word, what: u64) {
+    debug_assert!(before.kind() == Kind::Foreign && what >> KIND_SHIFT == 0 && what != 0);
+    if let Some(slot) = TABLE.words.get(fd as u32 as usize) {
+        let new = what | (NOTED as u64) << KIND_SHIFT;
+        let _ = slot.compare_exchange(before.0, new, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 

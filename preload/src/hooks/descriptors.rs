@@ -10,6 +10,7 @@ use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_sockets::descriptor;
 use shunt_stream::socket::Socket;
+use shunt_stream::waiting::kernel_sockets;
 use shunt_sys::section::Section;
 use shunt_table::table::Kind;
 use shunt_table::upcalls::operations;
@@ -98,6 +99,9 @@ hook! {
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         let _stays = descriptor::changes(request).then(|| shunt_rendezvous::exchange::stays(fd));
+        if descriptor::changes(request) {
+            kernel_sockets::changed(fd);
+        }
         let word = table::get(fd);
         if let Some(socket) = word.object::<Socket>() {
             if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
@@ -175,6 +179,9 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
 unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;
     let _stays = (!asks).then(|| shunt_rendezvous::exchange::stays(fd));
+    if command == libc::F_SETFL {
+        kernel_sockets::changed(fd);
+    }
     let word = table::get(fd);
     if let Some(socket) = word.object::<Socket>() {
         if let Some(result) = descriptor::fcntl(fd, word.kind(), socket, command, argument) {

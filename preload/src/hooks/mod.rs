@@ -3,7 +3,7 @@
 /// Hooks that try the fast path first, which is not taken by a thread that is cancelled. What they leave to do is the last
 /// thing that they do (`crate::general`, with all that other hooks do).
 macro_rules! swift_hook {
-    ($(fn $name:ident ( $fd:ident: c_int, $($arg:ident : $ty:ty),* ) -> isize, $from_section:ident, $lean:expr, $full:expr;)*) => {
+    ($(fn $name:ident ( $fd:ident: c_int, $($arg:ident : $ty:ty),* ) -> isize, $from_section:ident, $lean:expr, $full:expr, $kernel:expr;)*) => {
         $(
             /// # Safety
             /// As for the C function.
@@ -35,7 +35,7 @@ macro_rules! swift_hook {
                             Err(Declined::NotLeanInSection) => return not_lean($fd, $($arg),*),
                             Err(Declined::Unusual) => {}
                         }
-                    } else if shunt_table::table::find::<shunt_inbox::datagram::Datagram>($fd).is_none() {
+                    } else if $kernel($fd) {
                         // The kernel's: not even a cancellation is ours to see to.
                         return real::$name($fd, $($arg),*);
                     }

@@ -2,13 +2,14 @@
 
 use super::fast_path::{read, recv};
 use crate::errno::answer;
-use crate::{datagrams, real};
+use crate::{datagrams, real, received};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
 use shunt_stream::transfer;
+use shunt_stream::waiting::kernel_sockets;
 use shunt_table::memory::pieces::MOST;
 
 point! {
@@ -18,7 +19,7 @@ point! {
     fn __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize {
         match shunt_stream::socket::stream(fd) {
             Some(_) if length <= room => read(fd, data, length),
-            None if length <= room && datagram::is(fd) => read(fd, data, length),
+            None if length <= room && (datagram::is(fd) || kernel_sockets::is(fd)) => read(fd, data, length),
             _ => real::__read_chk(fd, data, length, room),
         }
     }
@@ -27,6 +28,7 @@ point! {
             Some(socket) => answer(transfer::read(socket, fd, vector, count as usize, 0)),
             None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::receive_vector(fd, socket, vector, count),
+                None if kernel_sockets::is(fd) => received::into_vector(fd, vector, count, || real::readv(fd, vector, count)),
                 None => real::readv(fd, vector, count),
             },
         }
@@ -54,7 +56,7 @@ point! {
     fn __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize {
         match shunt_stream::socket::stream(fd) {
             Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, flags)),
-            None if length <= room && datagram::is(fd) => recv(fd, data, length, flags),
+            None if length <= room && (datagram::is(fd) || kernel_sockets::is(fd)) => recv(fd, data, length, flags),
             _ => real::__recv_chk(fd, data, length, room, flags),
         }
     }
@@ -66,7 +68,13 @@ point! {
                     let kernel = || real::recvfrom(fd, data, length, flags, address, address_length);
                     datagrams::receive_from(fd, socket, data, length, flags, address, address_length, kernel)
                 }
-                None => real::recvfrom(fd, data, length, flags, address, address_length),
+                None => {
+                    let kernel = || real::recvfrom(fd, data, length, flags, address, address_length);
+                    match kernel_sockets::are_no_concern(fd, true) {
+                        true => kernel(),
+                        false => received::from(fd, data, length, flags, address, address_length, kernel),
+                    }
+                }
             },
         }
     }
@@ -75,7 +83,7 @@ point! {
             Some(socket) if length <= room => {
                 answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length))
             }
-            None if length <= room && datagram::is(fd) => recvfrom(fd, data, length, flags, address, address_length),
+            None if length <= room && (datagram::is(fd) || kernel_sockets::is(fd)) => recvfrom(fd, data, length, flags, address, address_length),
             _ => real::__recvfrom_chk(fd, data, length, room, flags, address, address_length),
         }
     }
@@ -84,6 +92,7 @@ point! {
             Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
             None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::receive_message(fd, socket, message, flags),
+                None if kernel_sockets::is(fd) => received::message(fd, message, flags, || real::recvmsg(fd, message, flags)),
                 None => crate::passing::receive(fd, message, flags),
             },
         }

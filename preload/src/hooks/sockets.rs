@@ -15,6 +15,7 @@ use shunt_segment::process::kind as row_kind;
 use shunt_segment::reason::Reason;
 use shunt_stream as stream;
 use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::kernel_sockets;
 use shunt_sys::{check, syscall, user};
 use shunt_table::process::status_page;
 use shunt_table::table::Kind;
@@ -48,6 +49,9 @@ unsafe fn accept_any(
             let accepted = kernel();
             if accepted >= 0 {
                 table::take(accepted);
+                if word.kind() == Kind::Tcp {
+                    kernel_sockets::accepted(accepted, flags & libc::SOCK_NONBLOCK != 0);
+                }
                 if let Some(listener) = word.object::<Datagram>().filter(|socket| socket.is_local()) {
                     local::accepted(listener, accepted, flags);
                 }
@@ -237,6 +241,7 @@ hook! {
             (Kind::Tcp | Kind::Listener, Some(socket)) => {
                 touched(fd);
                 let result = real::setsockopt(fd, level, name, data, length);
+                kernel_sockets::option_set(fd, level, name);
                 if result == 0 {
                     if word.kind() == Kind::Listener {
                         shunt_rendezvous::listen::options::note_set_on_listener(fd, socket, level, name, data.cast(), length);
@@ -251,6 +256,7 @@ hook! {
             }
             _ => {
                 let result = real::setsockopt(fd, level, name, data, length);
+                kernel_sockets::option_set(fd, level, name);
                 if let (0, Some(socket)) = (result, word.object::<Datagram>()) {
                     if socket.is_local() {
                         let value = if length >= 4 { user::read(data.cast::<c_int>()).unwrap_or(1) } else { 1 };

@@ -1,12 +1,13 @@
 //! poll, select, epoll.
 
 use crate::errno::answer;
-use crate::{cancel, real};
+use crate::{cancel, real, received};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_poll::epoll::Set;
+use shunt_poll::in_kernel::poll as poll_in_kernel;
 use shunt_poll::poll::Query;
 use shunt_poll::{epoll, fast_path, poll, select as selecting};
 use shunt_sys::{thread, user};
@@ -58,6 +59,21 @@ pub(crate) unsafe fn duration(time: *const timespec) -> Option<Option<u64>> {
     }
 }
 
+/// Writes the time that is left until `deadline`.
+unsafe fn write_left(time: *mut timeval, deadline: u64) {
+    let left = if deadline == 0 { 0 } else { deadline.saturating_sub(shunt_sys::clock::monotonic_ns()) };
+    let left = timeval { tv_sec: (left / 1_000_000_000) as i64, tv_usec: (left % 1_000_000_000 / 1000) as i64 };
+    // SAFETY: the program's pointer, which may fault.
+    let _ = unsafe { user::write(time, left) };
+}
+
+/// poll on a set in which nothing is ours, by the program's call.
+unsafe fn in_kernel(set: *mut pollfd, count: nfds_t, limit: Option<u64>, kernel: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the program's pointer, which may fault.
+    let answer = unsafe { poll_in_kernel(set, count as usize, limit, received::guarded(|| kernel() as isize)) };
+    received::settle(answer) as c_int
+}
+
 fn milliseconds(timeout: c_int) -> Option<u64> {
     (timeout >= 0).then_some(timeout as u64 * 1_000_000)
 }
@@ -67,7 +83,7 @@ hook! {
         cancel::point();
         match poll_any(set, count, milliseconds(timeout), core::ptr::null()) {
             Some(result) => result,
-            None => real::poll(set, count, timeout),
+            None => in_kernel(set, count, milliseconds(timeout), || real::poll(set, count, timeout)),
         }
     }
     fn __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
@@ -86,6 +102,7 @@ hook! {
         let Some(limit) = duration(timeout) else { return real::ppoll(set, count, timeout, mask) };
         match poll_any(set, count, limit, mask) {
             Some(result) => result,
+            None if mask.is_null() => in_kernel(set, count, limit, || real::ppoll(set, count, timeout, mask)),
             None => real::ppoll(set, count, timeout, mask),
         }
     }
@@ -99,7 +116,7 @@ hook! {
     fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
         cancel::point();
         let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
-        if !sets.read(count) || !sets.concern_us() {
+        if !sets.read(count) {
             return real::select(count, read, write, except, timeout);
         }
         let limit = if timeout.is_null() {
@@ -113,12 +130,20 @@ hook! {
             }
         };
         let deadline = poll::deadline(limit);
+        if !sets.concern_us() {
+            // Linux writes the time that is left back, and does not know of the looks.
+            let kernel = || {
+                if limit.is_some_and(|ns| ns > 0) {
+                    write_left(timeout, deadline);
+                }
+                real::select(count, read, write, except, timeout) as isize
+            };
+            return received::settle(sets.wait_in_kernel(limit, received::guarded(kernel))) as c_int;
+        }
         let result = selecting::select(&mut sets, deadline, core::ptr::null());
         // Linux writes the time that is left back, and forgives a fault.
-        if let Some(limit) = limit {
-            let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sys::clock::monotonic_ns()) };
-            let left = timeval { tv_sec: (left / 1_000_000_000) as i64, tv_usec: (left % 1_000_000_000 / 1000) as i64 };
-            let _ = user::write(timeout, left);
+        if limit.is_some() {
+            write_left(timeout, deadline);
         }
         answer(result) as c_int
     }
@@ -162,8 +187,10 @@ hook! {
                 return answer(result) as c_int;
             }
             let result = real::epoll_ctl(epfd, operation, fd, event);
-            if result == 0 {
-                epoll::foreign(set, operation);
+            match operation {
+                _ if result != 0 => {}
+                libc::EPOLL_CTL_ADD => epoll::added(set, fd, event),
+                _ => epoll::foreign(set, operation),
             }
             return result;
         }
@@ -222,6 +249,10 @@ unsafe fn wait_in(
         if in_kernel {
             let got = match limit {
                 Some(0) => epoll::look_in_kernel(set, epfd, events, kernel),
+                _ if mask.is_null() => match epoll::spin_in_kernel(set, epfd, events, count, limit, began, kernel) {
+                    Ok(got) => got,
+                    Err(error) => return answer(Err(error)) as c_int,
+                },
                 _ => epoll::wait_in_kernel(set, epfd, events, !readable_mask(mask), kernel),
             };
             if let Some(got) = got {

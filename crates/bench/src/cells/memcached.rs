@@ -16,8 +16,8 @@ use crate::network::is_listening;
 use crate::process::{Launch, Running};
 use crate::programs::External;
 
-const SERVER: External = External { name: "memcached", package: "memcached" };
-const CLIENT: External = External { name: "memcaslap", package: "libmemcached-tools" };
+pub(crate) const SERVER: External = External { name: "memcached", package: "memcached" };
+pub(crate) const CLIENT: External = External { name: "memcaslap", package: "libmemcached-tools" };
 const CONNECTIONS: [u32; 2] = [1, 32];
 
 /// One worker thread on one core, the load on the other.
@@ -76,7 +76,7 @@ fn start_server(instrument: &Instrument, contender: &Contender, port: u16) -> io
 }
 
 /// Operations, and operations in a second, of the last line: `Run time: 1.0s Ops: 123456 TPS: 123000 Net_rate: 130.1M/s`.
-fn parse(output: &str) -> io::Result<(f64, f64)> {
+pub(crate) fn parse(output: &str) -> io::Result<(f64, f64)> {
     let field = |name: &str| {
         let line = output.lines().rev().find(|line| line.contains("TPS:"))?;
         line.split(name).nth(1)?.split_ascii_whitespace().next()?.parse::<f64>().ok()

@@ -9,7 +9,7 @@ mod idle;
 mod latency;
 mod load;
 pub mod matrix;
-mod memcached;
+pub mod memcached;
 mod netperf;
 mod nginx;
 pub mod pair;

@@ -1,7 +1,7 @@
 //! What this layer promises, as ratios of one run's medians.
 
 use super::record::{Record, Sheet};
-use super::{parts, shm, tables};
+use super::{inet, parts, shm, tables};
 
 /// A promise: one figure over another, or by itself, and its bound.
 struct Aim {
@@ -23,6 +23,7 @@ enum Bound {
 
 const OWN: &str = "endpoint xdp, own queue";
 const SOCKETS: &str = "sockets, xdp";
+const BLOCKING: &str = "blocking, 1 connection, two processors";
 const SPINNING: &str = "kernel TCP, programs, spinning";
 
 fn aims() -> Vec<Aim> {
@@ -34,6 +35,7 @@ fn aims() -> Vec<Aim> {
     let bulk = |row| (tables::BULK, row, "Gb/s");
     let lossy = |row| (tables::LOSS, row, "1.0 %");
     let requests = |row| (tables::REDIS, row, "-c 1");
+    let kernel_peer = |row, end| (inet::REQUESTS, row, end);
     let share = |row| (tables::SHARE, row, "100M/64K");
     vec![
         aim("round trip, shm: active messages / bare endpoint", near(shm::MESSAGES), Some(near(shm::BARE)), AtMost(1.1)),
@@ -53,6 +55,8 @@ fn aims() -> Vec<Aim> {
         aim("stream, 1 % lost: sockets, xdp / kernel TCP", lossy(SOCKETS), Some(lossy(tables::TCP)), AtLeast(1.0)),
         aim("stream, 1 % lost: sockets, udp / kernel TCP", lossy("sockets, udp"), Some(lossy(tables::TCP)), AtLeast(1.0)),
         aim("redis, 1 connection: sockets, xdp / kernel TCP", requests(SOCKETS), Some(requests(tables::TCP)), AtLeast(3.0)),
+        aim("blocking, peer without shunt: client / today", kernel_peer(BLOCKING, inet::CLIENT), None, AtLeast(1.4)),
+        aim("blocking, peer without shunt: server / today", kernel_peer(BLOCKING, inet::SERVER), None, AtLeast(1.4)),
         aim("% of a 100 Mbit/s link beside TCP, udp", share("active messages, udp"), None, Said),
         aim("% of a 100 Mbit/s link beside TCP, xdp", share("active messages, xdp"), None, Said),
     ]

@@ -7,6 +7,7 @@ mod aims;
 pub mod calls;
 pub(crate) mod contender;
 pub(crate) mod endpoints;
+mod inet;
 mod kernel;
 mod messages;
 mod papers;
@@ -70,6 +71,8 @@ pub enum Table {
     Share,
     /// Several endpoints on one AF_XDP queue.
     Multiplexed,
+    /// Programs under shunt whose peer has only a kernel, and the same without shunt.
+    Inet,
     /// The tables of U-Net and Fast Sockets.
     Papers,
 }
@@ -111,6 +114,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Loss => tables::loss(plan, record)?,
             Table::Redis => tables::redis(&hosts, plan, record)?,
             Table::Share => tables::share(plan, record)?,
+            Table::Inet => inet::inet(&hosts, plan, record)?,
             Table::Papers => papers::papers(&hosts, plan, record)?,
             Table::Multiplexed => tables::multiplexed(&hosts, plan, record)?,
         }

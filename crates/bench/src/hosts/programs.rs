@@ -30,6 +30,8 @@ pub enum Way {
     Shunt(Carrier),
     /// Under shunt, blocking calls, over UDP, as it is by default.
     Default,
+    /// Under shunt, beside a peer that is not.
+    Alone,
 }
 
 /// The measuring programs in one of these ways.
@@ -40,18 +42,18 @@ pub struct Programs {
     pub way: Way,
 }
 
-const START_LIMIT: Duration = Duration::from_secs(5);
-const RUN_LIMIT: Duration = Duration::from_secs(60);
+pub const START_LIMIT: Duration = Duration::from_secs(5);
+pub const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Ports below those that the kernel gives to clients, no one twice.
-fn next_port() -> u16 {
+pub fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(5000);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Way {
     /// A program on a host.
-    fn launch(self, host: &Host, plan: &Plan<'_>, program: &Path) -> Launch {
+    pub fn launch(self, host: &Host, plan: &Plan<'_>, program: &Path) -> Launch {
         let namespace = format!("--net=/proc/{}/fd/{}", std::process::id(), host.namespace());
         let launch = Launch::plain(Path::new("nsenter")).args([namespace.as_str(), "--"]);
         match self {
@@ -63,6 +65,9 @@ impl Way {
             Way::Default => {
                 let area = "SHUNT_HOSTS=10.77.0.0/24";
                 launch.args(["env", "-u", "SHUNT_BULK", area]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
+            }
+            Way::Alone => {
+                launch.args(["env", "SHUNT_HOSTS=none"]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
             _ => launch.args([program]),
         }

@@ -9,6 +9,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         accelerate: false,
         ring: 0,
         spin_ns: 1,
+        spin_on_kernel: false,
         udp: crate::options::Udp::Eager,
         unix: crate::options::Unix::On,
         ports: Ports::parse(b"1").unwrap(),

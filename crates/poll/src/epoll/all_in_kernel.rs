@@ -10,10 +10,13 @@ use super::scan::{look, Answer};
 use super::set::Set;
 use super::wait::InSet;
 use super::{ONESHOT, TAG, TAG_MASK};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
+use shunt_stream::waiting::kernel_sockets::{self, When};
+use shunt_stream::waiting::spin;
+use shunt_stream::waiting::until::Look;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::sleeper::counted;
-use shunt_sys::{cancel, user};
+use shunt_sys::{calls, cancel, libc, user, Errno, Result};
 
 /// Whether the kernel knows everything of the set: epoll_wait then needs nothing of us but names.
 #[inline(always)]
@@ -42,6 +45,64 @@ pub unsafe fn wait_in_kernel(
         // SAFETY: the kernel has filled so many.
         unsafe { named(set, epfd, events, got, || _ = account.with(InSet::wake)) }
     })
+}
+
+/// As [`wait_in_kernel`], of a call without a mask that may wait for `limit` ns: where TCP connections are in the set, it looks as long as
+/// that pays. Errors: EINTR, where a handler ended it.
+///
+/// A thread that looks is in no queue of the kernel's, which wakes another one in its place: so it looks only where no other
+/// thread waits in the set, no other process has it, and nothing in it is EPOLLEXCLUSIVE.
+///
+/// # Safety
+/// As for [`wait_in_kernel`]; `events` has room for `room`.
+pub unsafe fn spin_in_kernel(
+    set: &'static Set,
+    epfd: i32,
+    events: *mut epoll_event,
+    room: i32,
+    limit: Option<u64>,
+    began: u64,
+    kernel: impl FnOnce() -> i32,
+) -> Result<Option<i32>> {
+    // SAFETY: passed on.
+    let own = || unsafe { wait_in_kernel(set, epfd, events, false, kernel) };
+    if !has_connections(set) || !is_alone(set, 0) {
+        return Ok(own());
+    }
+    if !kernel_sockets::promises() {
+        return Ok(spin::rest(own));
+    }
+    let when = When { limit, began, restartable: false };
+    // A descriptor of the set stays open, whatever other threads close.
+    let waited = counted(InSet::awake(set), |_| {
+        let look = || match calls::epoll_pwait2(
+            set.hold().number(epfd),
+            events,
+            room,
+            &spin::ZERO,
+            core::ptr::null(),
+            calls::KERNEL_SIGSET,
+        ) {
+            Ok(0) if is_alone(set, 1) && is_all_in_kernel(set) => Look::Nothing,
+            Ok(0) | Err(_) => Look::Sleep,
+            // SAFETY: the kernel has filled so many.
+            Ok(got) => Look::Found(unsafe { named(set, epfd, events, got as i32, || {}) }),
+        };
+        // By the number of the program's call, unless that is another's by now.
+        kernel_sockets::wait(when, look, || if set.hold().number(epfd) == epfd { own() } else { None })
+    });
+    waited.ok_or(Errno(libc::EINTR))
+}
+
+/// Whether TCP connections are in the set, for which looking may pay.
+pub(super) fn has_connections(set: &'static Set) -> bool {
+    set.tcp.load(Ordering::Relaxed) || set.count.load(Ordering::Relaxed) > set.ours.load(Ordering::Relaxed)
+}
+
+/// Whether no thread waits in the set but `mine` of the caller's.
+pub(super) fn is_alone(set: &'static Set, mine: u32) -> bool {
+    let flag = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+    set.hold().calls() <= mine && !flag(&set.exclusive) && !flag(&set.shared)
 }
 
 /// As [`wait_in_kernel`], of a wait that does not sleep: nothing has to wake the thread, and if the set goes meanwhile, its names

@@ -14,6 +14,7 @@ use shunt_rendezvous::accept;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::reconnect::server;
 use shunt_stream::socket::Socket;
+use shunt_stream::waiting::kernel_sockets;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, user, Errno, Result};
 use shunt_table::table::Kind;
@@ -300,6 +301,21 @@ fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     entry.terms().generation.fetch_add(1, Ordering::Relaxed);
     detach(set, entry);
     Ok(0)
+}
+
+/// The program has added the foreign descriptor `fd` to the kernel's set.
+///
+/// # Safety
+/// As for epoll_ctl(2).
+pub unsafe fn added(set: &Set, fd: i32, event: *const epoll_event) {
+    foreign(set, libc::EPOLL_CTL_ADD);
+    if kernel_sockets::is(fd) {
+        set.tcp.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the program's event, which the kernel has read.
+    if unsafe { user::read(event) }.is_ok_and(|event| event.events & EXCLUSIVE != 0) {
+        set.exclusive.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A foreign descriptor joined (or left) the kernel's set.

@@ -43,7 +43,9 @@ pub struct Set {
     family: AtomicPtr<Family>,
     /// Changes by other processes that were taken note of.
     noted: AtomicU32,
-    /// It holds an EPOLLEXCLUSIVE stream, or did.
+    /// It holds a TCP connection that only the kernel has, or did.
+    pub(super) tcp: AtomicBool,
+    /// It holds an EPOLLEXCLUSIVE stream or foreign descriptor, or did.
     pub(super) exclusive: AtomicBool,
     /// It holds a datagram socket, or did.
     pub(super) datagrams: AtomicBool,
@@ -156,6 +158,7 @@ pub fn created(fd: i32) {
     set.joint.store(0, Ordering::Relaxed);
     set.inherited.store(false, Ordering::Relaxed);
     set.foreign.store(0, Ordering::Relaxed);
+    set.tcp.store(false, Ordering::Relaxed);
     set.exclusive.store(false, Ordering::Relaxed);
     set.datagrams.store(false, Ordering::Relaxed);
     set.noisy.store(false, Ordering::Relaxed);

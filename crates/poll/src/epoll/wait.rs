@@ -1,5 +1,6 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
+use super::all_in_kernel::{has_connections, is_alone};
 use super::arming::{arm_sleeping, cool, hand_over, recall, wake};
 use super::datagrams::warm_all;
 use super::events::find;
@@ -74,7 +75,7 @@ pub(super) struct InSet {
 
 impl InSet {
     /// Of a call that looks first.
-    fn awake(set: &'static Set) -> InSet {
+    pub(super) fn awake(set: &'static Set) -> InSet {
         InSet { set, asleep: false, waiter: None }
     }
 
@@ -174,7 +175,10 @@ impl Waiting<'_> {
 
     fn try_look(&mut self, spin: &Spin) -> Result<Look<Result<()>>> {
         look(self.set, self.answer)?;
-        if self.answer.count == 0 && spin.rounds() & 0x3f == 0 {
+        // Of connections that the kernel has nothing else tells; other threads that wait for them are woken in its order.
+        let only_kernel_tells = self.set.quiet() && has_connections(self.set) && is_alone(self.set, 1);
+        let every = if only_kernel_tells { 0x3 } else { 0x3f };
+        if self.answer.count == 0 && spin.rounds() & every == 0 {
             ask_kernel(self.set, self.epfd, self.answer, Some(0), core::ptr::null(), self.began)?;
             look(self.set, self.answer)?;
             if self.answer.count == 0 && self.is_late() {

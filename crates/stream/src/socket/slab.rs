@@ -41,6 +41,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.spare.store(0, Ordering::Relaxed);
     socket.left_port.store(0, Ordering::Relaxed);
     socket.watchers.clear();
+    socket.looks.store(0, Ordering::Relaxed);
     socket.low_water.store(1, Ordering::Relaxed);
     socket.peek_offset.store(-1, Ordering::Relaxed);
     socket.control.store(0, Ordering::Relaxed);

@@ -271,6 +271,12 @@ impl Hold {
         self.waiters.fetch_add(counts, Ordering::SeqCst)
     }
 
+    /// Calls that wait, asleep or awake.
+    #[inline]
+    pub fn calls(&self) -> u32 {
+        self.waiters()
+    }
+
     /// Calls that wait.
     fn waiters(&self) -> u32 {
         self.waiters.load(Ordering::SeqCst) as u32

@@ -152,6 +152,23 @@ pub fn promising() -> bool {
     block.spin_penalty == 0 && block.expected_wait <= 2 * budget_ticks()
 }
 
+/// A call that took fewer ticks than this did not sleep.
+const SLEPT: u64 = 5_000;
+
+/// Makes a call that sleeps, and whose peer only the kernel knows, where looks do not pay: it is a wait as others are, if it slept.
+#[inline]
+pub fn rest<T>(sleep: impl FnOnce() -> T) -> T {
+    let start = clock::ticks();
+    let result = sleep();
+    if clock::ticks() - start > SLEPT {
+        // SAFETY: the calling thread's own block.
+        let block = unsafe { &mut *thread::block() };
+        block.spin_penalty = block.spin_penalty.saturating_sub(1);
+        learn(clock::ticks() - start);
+    }
+    result
+}
+
 fn budget_ticks() -> u64 {
     let known = WAITING.spin.load(core::sync::atomic::Ordering::Relaxed);
     if known & 0xff != 0 {
@@ -173,6 +190,18 @@ impl Spin {
         if !self.same_processor && count as u64 * LOOK_TICKS > self.limit - self.start {
             self.limit = self.start;
         }
+        self
+    }
+
+    /// Each look is a system call: the clock is read between any two.
+    pub fn by_calls(mut self) -> Spin {
+        self.free = 0;
+        self
+    }
+
+    /// The same, for so many ns at most.
+    pub fn at_most(mut self, ns: u64) -> Spin {
+        self.limit = self.limit.min(self.start.saturating_add(clock::ticks_for_ns(ns)));
         self
     }
 
@@ -264,14 +293,19 @@ impl Spin {
         if self.same_processor {
             return; // such waits last as long as the peer has work
         }
-        let budget = budget_ticks().max(1);
-        let length = (clock::ticks() - self.start).min(8 * budget);
-        // SAFETY: the calling thread's own block.
-        let block = unsafe { &mut *thread::block() };
-        block.expected_wait = (block.expected_wait * 3 + length) / 4;
-        if block.spin_penalty == 0 && block.penalty > 0 && length < budget {
-            block.penalty -= 1;
-        }
+        learn(clock::ticks() - self.start);
+    }
+}
+
+/// A wait lasted so many ticks.
+fn learn(length: u64) {
+    let budget = budget_ticks().max(1);
+    let length = length.min(8 * budget);
+    // SAFETY: the calling thread's own block.
+    let block = unsafe { &mut *thread::block() };
+    block.expected_wait = (block.expected_wait * 3 + length) / 4;
+    if block.spin_penalty == 0 && block.penalty > 0 && length < budget {
+        block.penalty -= 1;
     }
 }
 
