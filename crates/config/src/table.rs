@@ -53,7 +53,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 13] = [
+pub static TABLE: [Entry; 14] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
