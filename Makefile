@@ -124,7 +124,7 @@ conformance:
 programs:
 	scripts/prepare build
 	scripts/build
-	scripts/conformance programs; status=$$?; scripts/conformance --document; exit $$status
+	scripts/conformance programs large; status=$$?; scripts/conformance --document; exit $$status
 
 soak:
 	scripts/prepare test
