@@ -7,6 +7,7 @@
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
 # make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC: installs capnproto and protobuf-compiler; minutes to build
+# make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
@@ -24,7 +25,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem bench-rpc-peers conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
@@ -111,6 +112,10 @@ bench-rpc-peers:
 	scripts/prepare rpc-peers
 	cd peers/rpc && cargo run --release --locked --target-dir $(abspath target)/peers-rpc
 
+bench-buffer-peers:
+	scripts/prepare buffer-peers
+	cd peers/buffers && cargo run --release --locked --target-dir $(abspath target)/peers-buffers
+
 conformance:
 	scripts/prepare build
 	scripts/build
@@ -119,7 +124,7 @@ conformance:
 programs:
 	scripts/prepare build
 	scripts/build
-	scripts/conformance programs; status=$$?; scripts/conformance --document; exit $$status
+	scripts/conformance programs large; status=$$?; scripts/conformance --document; exit $$status
 
 soak:
 	scripts/prepare test

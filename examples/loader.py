@@ -46,8 +46,8 @@ class Loader:
 
     def __iter__(self):
         for number in range(self.batches):
-            message = self.ports[number % len(self.ports)].reference()
-            yield message.array(self.dtype, self.shape)
+            # Nothing but the batch refers to its message, which goes back when the batch is dropped.
+            yield self.ports[number % len(self.ports)].reference().array(self.dtype, self.shape)
         for worker in self.workers:
             worker.join()
 

@@ -9,7 +9,9 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
+import sys
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,6 +25,8 @@ def _library():
     given = os.environ.get("SHUNT_BUFFERS_LIBRARY")
     if given:
         return pathlib.Path(given)
+    if not shutil.which("cargo"):
+        sys.exit("shunt_buffers is built by cargo, which is not in PATH: install Rust (https://rustup.rs), or say by SHUNT_BUFFERS_LIBRARY which library to take")
     command = ["cargo", "build", "--release", "--package", "shunt-buffers-c", "--message-format", "json"]
     made = subprocess.run(command, cwd=HERE.parent, check=True, stdout=subprocess.PIPE).stdout
     messages = [json.loads(line) for line in made.splitlines() if line.startswith(b"{")]

@@ -33,6 +33,7 @@ fn put(name: &str, text: &str) -> Result<(), String> {
 }
 
 fn describe_programs(text: &mut String, suite: &Suite, record: &Record) -> std::fmt::Result {
+    writeln!(text, "\n## {}\n", suite.title)?;
     writeln!(text, "| program | what was done | cases | verdicts | connections | reasons |")?;
     writeln!(text, "|---|---|---|---|---|---|")?;
     let outcomes: Vec<(&Part, Option<&Outcome>)> = suite.part.iter().map(|part| (part, record.get(&part.name))).collect();
@@ -41,7 +42,7 @@ fn describe_programs(text: &mut String, suite: &Suite, record: &Record) -> std::
         match outcome {
             None => writeln!(text, "| {} | {about} | | not run | | |", part.programs.join(", "))?,
             Some(outcome) => {
-                let name = outcome.versions.join(", ");
+                let name = if outcome.versions.is_empty() { part.name.clone() } else { outcome.versions.join(", ") };
                 let (cases, opened) = (outcome.cases(), connections(outcome.opened));
                 let (summary, reasons) = (summary(outcome), reasons_given(outcome));
                 writeln!(text, "| {name} | {about} | {cases} | {summary} | {opened} | {reasons} |")?;

@@ -68,7 +68,7 @@ fn made(size: usize, user: u32, group: u32) -> Option<i32> {
     let file = calls::openat(root, c".".as_ptr().cast(), libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC, 0o600);
     let _ = calls::close(root);
     let file = file.ok()?;
-    if calls::ftruncate(file, size as i64).is_err() {
+    if calls::give_size(file, size).is_err() {
         let _ = calls::close(file);
         return None;
     }

@@ -255,7 +255,7 @@ impl Pool {
 
     fn of_small(shape: Shape, audience: Audience) -> Result<Pool, Limit> {
         let fd = calls::memfd_create(b"shunt-pool\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).map_err(Limit::of)?;
-        let pool = calls::ftruncate(fd, shape.file() as i64)
+        let pool = calls::give_size(fd, shape.file())
             .and_then(|()| mapping::shared(fd, shape.file()))
             .map_err(Limit::of)
             .and_then(|base| Pool::at(base, fd, shape, audience, false));

@@ -59,7 +59,7 @@ fn begin() -> *mut Told {
 fn made() -> Option<*mut Told> {
     let fd = calls::memfd_create(b"shunt-regions\0", libc::MFD_CLOEXEC).ok()?;
     let size = size_of::<Told>();
-    let Ok(base) = calls::ftruncate(fd, size as i64).and_then(|()| mapping::shared(fd, size)) else {
+    let Ok(base) = calls::give_size(fd, size).and_then(|()| mapping::shared(fd, size)) else {
         let _ = calls::close(fd);
         return None;
     };

@@ -360,6 +360,17 @@ pub fn asked(fd: c_int, request: u64) -> Result<u32> {
     ioctl(fd, request, &raw mut answer as usize).map(|_| answer.max(0) as u32)
 }
 
+/// ftruncate(2) for memory of a file of its own, where RLIMIT_FSIZE may be less: by the call alone SIGXFSZ would end the process.
+///
+/// # Errors
+/// EFBIG: the limit; or the call's.
+pub fn give_size(fd: i32, size: usize) -> Result<()> {
+    if soft_limit(libc::RLIMIT_FSIZE) < size as u64 {
+        return Err(Errno(libc::EFBIG));
+    }
+    ftruncate(fd, size as i64)
+}
+
 /// The soft limit of `resource` (RLIMIT_*), or `u64::MAX`.
 pub fn soft_limit(resource: u32) -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };

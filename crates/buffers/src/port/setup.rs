@@ -113,7 +113,7 @@ impl Port {
     pub fn connect(fd: i32) -> Result<Port, Error> {
         let socket = Descriptor(fd);
         let memory = calls::memfd_create(b"shunt-port\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
-        let made = calls::ftruncate(memory, SIZE as i64)
+        let made = calls::give_size(memory, SIZE)
             .and_then(|()| calls::fcntl(memory, libc::F_ADD_SEALS, SEALS as usize))
             .and_then(|_| mapping::shared(memory, SIZE));
         let sent = made.and_then(|base| {
