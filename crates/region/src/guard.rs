@@ -41,6 +41,8 @@ pub struct Marks {
     /// How often a unit has got writing back alone; and how often it had when writing was last taken away from all.
     opened: AtomicU32,
     closed: AtomicU32,
+    /// What `started` was when no change was under way and no redirect said anything.
+    settled: AtomicU32,
 }
 
 /// What each unit keeps.
@@ -56,6 +58,7 @@ impl Marks {
             protection: AtomicU32::new(Access::Write as u32),
             opened: AtomicU32::new(0),
             closed: AtomicU32::new(0),
+            settled: AtomicU32::new(0),
         }
     }
 
@@ -166,7 +169,16 @@ impl<H: Hands> Guard<'_, H> {
     /// [`Limit::Redirected`]: an output is under way whose bytes are in one; a new output would be read from there, too.
     pub fn settled(&self) -> Result<(), Limit> {
         fence(Ordering::SeqCst);
+        let ended = self.marks.ended.load(Ordering::SeqCst);
+        let started = self.marks.started.load(Ordering::SeqCst);
+        // What sets a redirect has begun before that: a long region's are not looked at for nothing.
+        if started == self.marks.settled.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         if (0..self.count).all(|unit| self.hands.redirect(unit).load(Ordering::SeqCst) == 0) {
+            if started == ended {
+                self.marks.settled.store(started, Ordering::SeqCst);
+            }
             return Ok(());
         }
         if self.word.load().outputs() > 1 {

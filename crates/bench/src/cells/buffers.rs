@@ -10,7 +10,7 @@ use std::time::Instant;
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::{fork, ForkResult, Pid};
 use shunt_buffers::policy::{Policy, Realisation};
-use shunt_buffers::port::Port;
+use shunt_buffers::port::{Error, Port};
 use shunt_buffers::region::{Audience, Pages, Pool, Region, Shape};
 use shunt_buffers::{calibrate, Semantics};
 
@@ -69,43 +69,38 @@ impl Cell for Buffers {
         for way in ["ring", "waiting", "tcow", "tcow-huge", "weak", "weak-huge", "move"] {
             let _ = write!(text, "{way:>16}");
         }
-        let mut regrets: Vec<(String, f64)> = Vec::new();
+        let mut regrets: Vec<(String, f64, f64)> = Vec::new();
         for size in SIZES {
             for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
                 let place = (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" });
-                let mut busy = Vec::new();
-                let mut taken = Vec::new();
-                let _ = write!(text, "\n{:<26}", format!("{}, {}, {}", bytes(size), place.0, place.1));
+                let taken = measure(cores, size, cold, read)?;
+                let _ = write!(text, "\n{:<26}", words_of(size, place));
                 for (way, title) in WAYS {
-                    let Some((whole, own, written)) = measure(cores, way, size, cold, read)? else {
+                    let Some(one) = taken.iter().find(|one| one.way == way) else {
                         let _ = write!(text, "{:>16}", "-");
                         continue;
                     };
+                    let (whole, own) = (median(one.whole.clone()), median(one.own.clone()));
                     let _ = write!(text, "{:>16}", format!("{:.1} ({:.1})", whole / 1e3, own / 1e3));
-                    let name = format!("buffers/{size}B/{}/{}", place.0, place.1);
-                    let words = format!("{}, {}, {}", bytes(size), place.0, place.1);
-                    collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, whole)]);
-                    busy.push((title, own));
-                    taken.push((way, whole, written));
+                    for (part, words, time) in [("", "", whole), ("/sender", ": sender", own)] {
+                        let name = format!("buffers/{size}B/{}/{}{part}", place.0, place.1);
+                        let words = words_of(size, place) + words;
+                        collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, time)]);
+                    }
                 }
                 regrets.extend(regret(&taken, size, &words_of(size, place)));
-                for (title, own) in busy {
-                    let name = format!("buffers/{size}B/{}/{}/sender", place.0, place.1);
-                    let words = format!("{}, {}, {}: sender", bytes(size), place.0, place.1);
-                    collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, own)]);
-                }
             }
         }
         let _ = writeln!(
             text,
-            "\n\nthe policy's choice over the best realisation of the same integrity, by what was measured above:"
+            "\n\nthe policy's choice over the best realisation of the same integrity, and over copying, medians of the turns' ratios:"
         );
-        for (words, ratio) in &regrets {
-            let _ = writeln!(text, "{words:<60}{ratio:>8.2}");
-            collector.add_floor(
-                "regret x 1000",
-                vec![Figure::new(format!("buffers/regret/{words}"), words.clone(), Unit::Nanoseconds, ratio * 1e3)],
-            );
+        for (words, best, copied) in &regrets {
+            let _ = writeln!(text, "{words:<60}{best:>8.2}{copied:>8.2}");
+            for (what, ratio) in [("regret", best), ("over-copying", copied)] {
+                let figure = Figure::new(format!("buffers/{what}/{words}"), words.clone(), Unit::Nanoseconds, ratio * 1e3);
+                collector.add_floor(&format!("{what} x 1000"), vec![figure]);
+            }
         }
         passed(&mut text, cores, collector)?;
         let _ = writeln!(text, "\nprimitive operations, by least squares:");
@@ -142,23 +137,26 @@ fn words_of(size: usize, place: (&str, &str)) -> String {
     format!("{}, {}, {}", bytes(size), place.0, place.1)
 }
 
-/// What was chosen, over the best that could have been: for calls that may wait by the time until all is received, for calls that return at
-/// once by the sender's own, with what writing the message costs where an earlier one left the buffer protected.
-fn regret(taken: &[(Way, f64, f64)], size: usize, words: &str) -> Vec<(String, f64)> {
+/// What was chosen, over the best that could have been, and over copying: for calls that may wait by the time until all is received, for
+/// calls that return at once by the sender's own, with what writing the message costs where an earlier one left the buffer protected.
+fn regret(taken: &[Taken], size: usize, words: &str) -> Vec<(String, f64, f64)> {
     let mut policy = Policy::new(calibrate::once());
-    let of = |wanted: Way| taken.iter().find(|(way, ..)| *way == wanted).map(|(_, whole, own)| (*whole, *own));
-    let (ring, waiting, tcow) = (of(Way::Ring), of(Way::Waiting), of(Way::Tcow(Pages::Small)));
+    let of = |wanted: Way| taken.iter().find(|one| one.way == wanted);
     let mut found = Vec::new();
-    for defer in [false, true] {
-        let time = |pair: (f64, f64)| if defer { pair.1 } else { pair.0 };
-        let others = if defer { tcow } else { waiting };
-        let (Some(copied), Some(other)) = (ring.map(time), others.map(time)) else { continue };
+    let cells = [
+        ("may wait", false, Way::Waiting),
+        ("returns at once", true, Way::Tcow(Pages::Small)),
+        ("returns at once, huge pages", true, Way::Tcow(Pages::Huge)),
+    ];
+    for (what, defer, other) in cells {
+        let (Some(copied), Some(other)) = (of(Way::Ring), of(other)) else { continue };
+        let times = |one: &Taken| if defer { one.written.clone() } else { one.whole.clone() };
+        let ratio = median(times(other).iter().zip(times(copied)).map(|(other, copied)| other / copied).collect());
         let chosen = match policy.choose(0, 1, size, defer) {
-            Realisation::Copy(_) => copied,
-            _ => other,
+            Realisation::Copy(_) => 1.0,
+            _ => ratio,
         };
-        let what = if defer { "returns at once" } else { "may wait" };
-        found.push((format!("{words}, {what}"), chosen / copied.min(other)));
+        found.push((format!("{words}, {what}"), chosen / ratio.min(1.0), chosen));
     }
     found
 }
@@ -214,54 +212,69 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Nanoseconds from the call until the receiver has finished, of the call itself, and of the call and the writing of the message in front
-/// of it, which pays for what the call before left behind. `None`: no such pages here.
-fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool) -> io::Result<Option<(f64, f64, f64)>> {
-    let pages = match way {
-        Way::Tcow(pages) | Way::Reference(pages) => pages,
-        _ => Pages::Small,
-    };
-    let audience = if pages == Pages::Huge { Audience::Trusted } else { Audience::Anyone };
+/// Nanoseconds by a way, turn by turn.
+struct Taken {
+    way: Way,
+    /// From the call until the receiver has finished.
+    whole: Vec<f64>,
+    /// Of the call.
+    own: Vec<f64>,
+    /// Of the call and the writing of the message in front of it, which pays for what the call before left behind.
+    written: Vec<f64>,
+    /// The buffer of the last message, if it is still this process's.
+    kept: Option<Region>,
+}
+
+/// All ways of which this machine has the pages, in turns between the same two processes: what disturbs one disturbs all.
+fn measure(cores: (usize, usize), size: usize, cold: bool, read: bool) -> io::Result<Vec<Taken>> {
     let shape = Shape { unit: 64 << 10, units: (32 << 20 >> 16).max((4 * size) >> 16) };
-    let Ok(pool) = Pool::create(shape, pages, audience) else { return Ok(None) };
-    pool.populate();
+    let mut pools = Vec::new();
     let (mut here, mut there) = Port::pair().map_err(io::Error::other)?;
     // Both ends are this command's.
     here.trust();
     there.trust();
-    here.offer(&pool).map_err(io::Error::other)?;
+    for (pages, audience) in [(Pages::Small, Audience::Anyone), (Pages::Huge, Audience::Trusted)] {
+        let Ok(pool) = Pool::create(shape, pages, audience) else { continue };
+        pool.populate();
+        here.offer(&pool).map_err(io::Error::other)?;
+        pools.push((pages, pool));
+    }
     // SAFETY: the child uses its port, and ends.
     if let ForkResult::Child = unsafe { fork()? } {
         pin(cores.1);
-        let _ = receive(&mut there, way, read);
+        let _ = receive(&mut there, read);
         std::process::exit(0);
     }
+    drop(there);
     pin(cores.0);
-    let result = send(&mut here, &pool, way, size, cold);
+    let result = send(&mut here, &pools, size, cold);
     // Its end is heard of by the other end of the socket that the child has.
     let _ = here.send(&[], false);
     let _ = nix::sys::wait::wait();
-    result.map(Some).map_err(io::Error::other)
+    result.map_err(io::Error::other)
 }
 
-fn receive(port: &mut Port, way: Way, read: bool) -> Result<(), shunt_buffers::port::Error> {
+/// What the receiver is told in front of each message: it is read out of a buffer of its own, or in place.
+const COPIED: u8 = b'c';
+const IN_PLACE: u8 = b'p';
+
+fn receive(port: &mut Port, read: bool) -> Result<(), Error> {
     let mut own = vec![0u8; 4 << 20];
     loop {
-        if way == Way::Ring || way == Way::Waiting || matches!(way, Way::Tcow(_)) {
-            match port.receive(&mut own)? {
-                0 => return Ok(()),
-                length if read => {
-                    std::hint::black_box(go_through(own.as_ptr(), length));
-                }
-                _ => {}
+        let mut how = [0];
+        if port.receive(&mut how)? == 0 {
+            return Ok(());
+        }
+        port.send(b"k", false)?;
+        if how[0] == COPIED {
+            let length = port.receive(&mut own)?;
+            if read {
+                std::hint::black_box(go_through(own.as_ptr(), length));
             }
         } else {
             let message = port.receive_reference()?;
-            if message.length() == 0 {
-                return Ok(());
-            }
-            if let Some((start, length)) = message.in_place().filter(|_| read) {
-                std::hint::black_box(go_through(start, length));
+            if read {
+                std::hint::black_box(go_through(message.start(), message.length()));
             }
             port.give_back(message)?;
         }
@@ -269,55 +282,62 @@ fn receive(port: &mut Port, way: Way, read: bool) -> Result<(), shunt_buffers::p
     }
 }
 
-fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Result<(f64, f64, f64), shunt_buffers::port::Error> {
-    let policy = port.policy();
-    (policy.waiting_from, policy.tcow_from, policy.share_from) = (1, usize::MAX, 1);
-    if matches!(way, Way::Tcow(_)) {
-        policy.tcow_from = 1;
-    }
-    let defer = matches!(way, Way::Tcow(_));
+fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Result<Vec<Taken>, Error> {
     let mut private = vec![1u8; size];
     let mut others = vec![0u8; if cold { CACHES } else { 0 }];
-    let mut kept: Option<Region> = None;
-    let (mut whole, mut own, mut written) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        let moves = matches!(way, Way::Reference(_) | Way::Move);
-        let mut region = if moves { pool.allocate(size)? } else { kept.take().map_or_else(|| pool.allocate(size), Ok)? };
-        let writing = Instant::now();
-        if way == Way::Ring {
-            private.fill(round as u8);
-        } else {
-            region.bytes_mut()[..size].fill(round as u8);
+    let pool = |way: Way| {
+        let pages = match way {
+            Way::Tcow(pages) | Way::Reference(pages) => pages,
+            _ => Pages::Small,
+        };
+        pools.iter().find(|known| known.0 == pages).map(|known| &known.1)
+    };
+    let ways = WAYS.into_iter().filter(|(way, _)| pool(*way).is_some());
+    let fresh = |(way, _)| Taken { way, whole: Vec::new(), own: Vec::new(), written: Vec::new(), kept: None };
+    let mut taken: Vec<Taken> = ways.map(fresh).collect();
+    let rounds = if size < 64 << 10 { 3 * ROUNDS } else { ROUNDS };
+    for round in 0..rounds {
+        for one in &mut taken {
+            let Some(pool) = pool(one.way) else { continue };
+            let defer = matches!(one.way, Way::Tcow(_));
+            let policy = port.policy();
+            (policy.waiting_from, policy.share_from) = (1, 1);
+            policy.tcow_from = if defer { 1 } else { usize::MAX };
+            let mut region = one.kept.take().map_or_else(|| pool.allocate(size), Ok)?;
+            let writing = Instant::now();
+            let buffer = if one.way == Way::Ring { &mut private[..] } else { &mut region.bytes_mut()[..size] };
+            buffer.fill(round as u8);
+            let wrote = writing.elapsed();
+            for byte in others.iter_mut().step_by(64) {
+                *byte = round as u8;
+            }
+            let in_place = matches!(one.way, Way::Reference(_) | Way::Move);
+            // A thread that has waited so long sleeps, and its waking is not what is measured.
+            port.send(&[if in_place { IN_PLACE } else { COPIED }], false)?;
+            port.receive(&mut [0])?;
+            let begun = Instant::now();
+            match one.way {
+                Way::Ring => {
+                    port.send(&private, false)?;
+                }
+                Way::Waiting | Way::Tcow(_) => {
+                    port.send(&region.bytes()[..size], defer)?;
+                    one.kept = Some(region);
+                }
+                Way::Reference(_) => {
+                    port.send_region(region, size, Semantics::EMULATED_WEAK_MOVE)?;
+                }
+                Way::Move => {
+                    port.send_region(region, size, Semantics::EMULATED_MOVE)?;
+                }
+            }
+            let called = begun.elapsed();
+            port.receive(&mut [0])?;
+            one.whole.push(begun.elapsed().as_nanos() as f64);
+            one.own.push(called.as_nanos() as f64);
+            one.written.push((wrote + called).as_nanos() as f64);
+            port.progress()?;
         }
-        let wrote = writing.elapsed();
-        for byte in others.iter_mut().step_by(64) {
-            *byte = round as u8;
-        }
-        // A thread that has waited so long sleeps, and its waking is not what is measured.
-        port.send(b"w", false)?;
-        port.receive(&mut [0])?;
-        let begun = Instant::now();
-        match way {
-            Way::Ring => {
-                port.send(&private, false)?;
-            }
-            Way::Waiting | Way::Tcow(_) => {
-                port.send(&region.bytes()[..size], defer)?;
-                kept = Some(region);
-            }
-            Way::Reference(_) => {
-                port.send_region(region, size, Semantics::EMULATED_WEAK_MOVE)?;
-            }
-            Way::Move => {
-                port.send_region(region, size, Semantics::EMULATED_MOVE)?;
-            }
-        }
-        let called = begun.elapsed();
-        port.receive(&mut [0])?;
-        whole.push(begun.elapsed().as_nanos() as f64);
-        own.push(called.as_nanos() as f64);
-        written.push((wrote + called).as_nanos() as f64);
-        port.progress()?;
     }
-    Ok((median(whole), median(own), median(written)))
+    Ok(taken)
 }

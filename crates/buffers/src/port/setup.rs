@@ -21,6 +21,8 @@ const POOL: u8 = b'P';
 const TRUSTED: u8 = b'T';
 /// Looks before a side sleeps.
 const LOOKS: u32 = 4_000;
+/// Looks after which another process may have the processor: what this one waits for may be that one's to do.
+const YIELD: u32 = 64;
 /// Pools that a peer can offer.
 const POOLS: usize = 16;
 /// Messages of one side that can be pulled at a time, a line each.
@@ -87,6 +89,15 @@ fn pass(fd: i32, byte: u8, descriptor: i32) -> Result<(), Errno> {
     (message.msg_iov, message.msg_iovlen) = (&mut vector, 1);
     (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), size_of::<Control>());
     calls::sendmsg(fd, &message, libc::MSG_NOSIGNAL).map(|_| ())
+}
+
+/// One look in vain, by a side that does not sleep yet.
+fn look(looks: &mut u32) {
+    *looks += 1;
+    core::hint::spin_loop();
+    if (*looks).is_multiple_of(YIELD) {
+        calls::sched_yield();
+    }
 }
 
 /// One byte, and the descriptor that came with it.
@@ -346,8 +357,7 @@ impl Shared {
 
     /// One look in vain. After some it sleeps for a moment on the socket, where a peer's end shows.
     pub(super) fn idle(&self, looks: &mut u32) -> Result<(), Error> {
-        *looks += 1;
-        core::hint::spin_loop();
+        look(looks);
         if (*looks).is_multiple_of(LOOKS) {
             let hung_up = libc::POLLHUP | libc::POLLERR;
             let events = calls::poll_one(self.fd, 0, 50_000).unwrap_or(0);
@@ -397,8 +407,7 @@ impl Shared {
             if gone {
                 return Err(Error::Gone);
             }
-            looks += 1;
-            core::hint::spin_loop();
+            look(&mut looks);
             if looks > LOOKS {
                 looks = 0;
                 bell::arm(&pipe.own.wait, arm::IN);
