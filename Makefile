@@ -6,8 +6,8 @@
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
-# make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC: installs capnproto and protobuf-compiler; minutes to build
 # make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
+# make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC, and a store moved from gRPC: installs capnproto, protobuf-compiler, libgrpc++-dev; minutes to build
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
@@ -110,7 +110,10 @@ test-fabric:
 # Outside the workspace: dependencies that nothing else here has.
 bench-rpc-peers:
 	scripts/prepare rpc-peers
-	cd peers/rpc && cargo run --release --locked --target-dir $(abspath target)/peers-rpc
+	cd peers/rpc && cargo build --release --locked --target-dir $(abspath target)/peers-rpc
+	target/peers-rpc/release/rpc-peers
+	scripts/kv-programs
+	target/peers-rpc/release/kv target/kv/kv-rust target/kv/kv-c target/kv/kv-grpc
 
 bench-buffer-peers:
 	scripts/prepare buffer-peers

@@ -2,6 +2,7 @@
 
 fn main() {
     shunt_rpcgen::build("../../examples/log.x");
+    shunt_rpcgen::build("../../examples/kv.x");
     shunt_rpcgen::build("tests/torture.x");
     shunt_rpcgen::build("tests/onc.x");
 }

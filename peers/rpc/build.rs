@@ -2,5 +2,7 @@
 
 fn main() {
     capnpc::CompilerCommand::new().file("echo.capnp").run().expect("capnp, of Debian's package capnproto");
-    tonic_prost_build::compile_protos("echo.proto").expect("protoc, of Debian's package protobuf-compiler");
+    for proto in ["echo.proto", "kv.proto"] {
+        tonic_prost_build::compile_protos(proto).expect("protoc, of Debian's package protobuf-compiler");
+    }
 }

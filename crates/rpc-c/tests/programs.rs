@@ -3,7 +3,9 @@
 
 use shunt_rpc::xdr::{from_bytes, to_bytes};
 use shunt_rpc::{Context, Fault, Kind, Server, ServerOptions, Shared};
+use shunt_rpc_examples::kv::KeyValueV1Server;
 use shunt_rpc_examples::log::*;
+use shunt_rpc_examples::store::Store;
 use shunt_rpc_examples::torture::Everything;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -128,6 +130,33 @@ fn both_languages_talk_to_each_other() {
     drop(keys);
     drop(server);
     assert_eq!(log.read(&0).unwrap_err().kind(), Kind::Lost);
+    remove(&program);
+}
+
+const TRIED: &str = "put b: 1, -1 before\nput a: 2, -1 before\nput c: 3, -1 before\nput a: 4, 2 before\n\
+    a: 4 bytes, 2 puts, created 2, modified 4\nb: 1 bytes, 1 puts, created 1, modified 1\n1 of 2\n2 deleted: 5\n";
+
+/// The store of `kv.x`: a caller in C says the same of both servers, and calls with many outstanding get through.
+#[test]
+fn the_store_is_the_same_in_both_languages() {
+    let program = compiled("../../examples/kv.x", "../../examples/kv.c", LANGUAGES[0], &["-g"]);
+    let run = |arguments: &[&str]| {
+        let output = Command::new(&program).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let names = [format!("kv-rust-{}", std::process::id()), format!("kv-c-{}", std::process::id())];
+    let _rust = Server::bind(&names[0].parse().unwrap(), ServerOptions::default())
+        .unwrap()
+        .spawn(|| KeyValueV1Server(Store::default()))
+        .unwrap();
+    let _c = Ended(Command::new(&program).args(["serve", &names[1]]).spawn().unwrap());
+    for name in &names {
+        assert_eq!(run(&["try", name]), TRIED, "{name}");
+        for row in ["put/1024/64", "range/65536/64"] {
+            assert!(run(&["bench", name, row, "20"]).trim().parse::<f64>().unwrap() > 0.0);
+        }
+    }
     remove(&program);
 }
 

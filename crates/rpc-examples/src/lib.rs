@@ -5,6 +5,13 @@ pub mod log {
     include!(concat!(env!("OUT_DIR"), "/log.rs"));
 }
 
+/// `examples/kv.x`.
+pub mod kv {
+    include!(concat!(env!("OUT_DIR"), "/kv.rs"));
+}
+
+pub mod store;
+
 /// `tests/torture.x`: all of the language that rpcgen takes, too.
 pub mod torture {
     include!(concat!(env!("OUT_DIR"), "/torture.rs"));

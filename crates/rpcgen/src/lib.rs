@@ -13,6 +13,7 @@
 
 mod c;
 mod check;
+pub mod command;
 pub mod model;
 mod names;
 mod parse;

@@ -1,0 +1,5 @@
+//! By hand.
+
+fn main() -> std::process::ExitCode {
+    shunt_rpcgen::command::main()
+}
