@@ -164,6 +164,8 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_recvmmsg => recvmmsg(a, b, c, d, e);
             SYS_sendfile => sendfile(a, b, c, d);
             SYS_splice => splice(a, b, c, d, e, f);
+            SYS_tee => tee(a, b, c, d);
+            SYS_vmsplice => vmsplice(a, b, c, d);
             SYS_poll => poll(a, b, c);
             SYS_setrlimit => setrlimit(a, b);
             SYS_prlimit64 => prlimit(a, b, c, d);

@@ -47,6 +47,7 @@ unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: 
         return exec(given);
     }
     crate::signals::before_exec();
+    shunt_stream::kept_pipes::settle_all();
     // SAFETY: passed on.
     let result = unsafe { with_descriptors(given, judge, exec) };
     crate::errno::keeping_errno(crate::signals::after_exec);

@@ -58,6 +58,8 @@ macro_rules! for_each_call {
             "send" sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
             "send" sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
             "send" splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize;
+            "send" tee(from: c_int, to: c_int, length: usize, flags: c_uint) -> isize;
+            "send" vmsplice(pipe: c_int, vector: *const iovec, count: usize, flags: c_uint) -> isize;
             "receive" preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
             "receive" preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
             "send" pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
@@ -104,6 +106,9 @@ macro_rules! for_each_call {
             "wait" epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
             "wait" epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
             "wait" epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+            "descriptors" pipe(ends: *mut c_int) -> c_int;
+            "descriptors" __pipe(ends: *mut c_int) -> c_int;
+            "descriptors" pipe2(ends: *mut c_int, flags: c_int) -> c_int;
             "descriptors" close(fd: c_int) -> c_int;
             "descriptors" __close(fd: c_int) -> c_int;
             "descriptors" close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;

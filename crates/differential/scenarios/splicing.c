@@ -444,3 +444,293 @@ DUET(messages_behind_reset, "recvmmsg: a reset that is pending comes before byte
     await(fd, POLLERR);
     R(recvmmsg(fd, list, 4, 0, NULL));
 }
+
+/* What a pipe holds that splice has filled is found by every other look at it, and in its order. */
+
+static int held[2];
+
+/* 3,000 bytes of the stream lie in the pipe `held`. */
+static int spliced(int flags)
+{
+    int fd = connected();
+    MUST(pipe2(held, flags));
+    far_quiet("sendall 1 3000 1");
+    await_bytes(fd, 3000);
+    for (long done = 0; done < 3000;)
+        done += MUST(splice(fd, NULL, held[1], NULL, (size_t)(3000 - done), SPLICE_F_MOVE));
+    fill(bytes, 3000, 1, 0);
+    return fd;
+}
+
+/* Whether `count` bytes from `from` of what far has sent can be read. */
+static void rest(int fd, size_t from, size_t count)
+{
+    long got = 0, more;
+    while (got < (long)count && (more = read(fd, bytes + 100000 + got, count - (size_t)got)) > 0)
+        got += more;
+    say("%ld, %s", got, memcmp(bytes + 100000, bytes + from, count) == 0 ? "as sent" : "others");
+}
+
+DUET(splice_then_read, "a pipe filled by splice: read, readv, FIONREAD, fstat")
+{
+    spliced(0);
+    R(left_in(held[0]));
+    rest(held[0], 0, 1000);
+    struct iovec pieces[2] = {{bytes + 50000, 100}, {bytes + 51000, 100}};
+    R(readv(held[0], pieces, 2));
+    rest(held[0], 1200, 1800);
+    R(left_in(held[0]));
+}
+
+DUET(splice_then_write, "a pipe filled by splice, then by write, then by splice: the order of bytes")
+{
+    int fd = spliced(0);
+    MUST(write(held[1], "between", 7));
+    far_quiet("sendall 1 10 1");
+    await_bytes(fd, 10);
+    R(splice(fd, NULL, held[1], NULL, 10, 0));
+    R(left_in(held[0]));
+    rest(held[0], 0, 3000);
+    R(read(held[0], bytes + 5000, 17));
+    say("%.7s", (char *)bytes + 5000);
+}
+
+DUET(splice_then_partly_out, "a pipe filled by splice, of which a part is spliced on and the rest read")
+{
+    int fd = spliced(0);
+    R(splice(held[0], NULL, fd, NULL, 1234, 0));
+    far("recvall 1 1234 1");
+    R(left_in(held[0]));
+    rest(held[0], 1234, 1766);
+}
+
+DUET(splice_then_poll, "a pipe filled by splice: poll alone and beside its stream, select, epoll")
+{
+    int fd = spliced(0);
+    struct pollfd set[3] = {{fd, POLLIN, 0}, {held[0], POLLIN, 0}, {held[1], POLLOUT, 0}};
+    R(poll(set, 3, 0));
+    say("%x %x %x", set[0].revents, set[1].revents, set[2].revents);
+    rest(held[0], 0, 3000);
+    spliced(0);
+    struct pollfd one = {held[0], POLLIN, 0};
+    R(poll(&one, 1, -1));
+    spliced(0);
+    fd_set wanted;
+    FD_ZERO(&wanted);
+    FD_SET(held[0], &wanted);
+    R(select(held[0] + 1, &wanted, NULL, NULL, NULL));
+    spliced(0);
+    int set_fd = MUST(epoll_create1(0));
+    struct epoll_event event = {.events = EPOLLIN};
+    R(epoll_ctl(set_fd, EPOLL_CTL_ADD, held[0], &event));
+    R(epoll_wait(set_fd, &event, 1, -1));
+}
+
+DUET(splice_then_wait_in_set, "a set that knows a pipe before it is filled by splice")
+{
+    int fd = connected();
+    MUST(pipe(held));
+    int set_fd = MUST(epoll_create1(0));
+    struct epoll_event event = {.events = EPOLLIN};
+    R(epoll_ctl(set_fd, EPOLL_CTL_ADD, held[0], &event));
+    far_quiet("send 1 50 1");
+    await_bytes(fd, 50);
+    R(splice(fd, NULL, held[1], NULL, 50, 0));
+    R(epoll_wait(set_fd, &event, 1, -1));
+}
+
+DUET(splice_then_duplicate, "a pipe filled by splice: its duplicates")
+{
+    spliced(0);
+    int copy = MUST(dup(held[0]));
+    rest(copy, 0, 500);
+    MUST(dup2(held[0], 200));
+    rest(200, 500, 500);
+    int third = MUST(fcntl(held[0], F_DUPFD, 100));
+    rest(third, 1000, 2000);
+}
+
+DUET(splice_then_close, "a pipe filled by splice whose ends are closed, or are another file's")
+{
+    int fd = spliced(0);
+    signal(SIGPIPE, SIG_IGN);
+    MUST(close(held[1]));
+    rest(held[0], 0, 3000);
+    R(read(held[0], bytes, 1));
+    fd = spliced(0);
+    MUST(close(held[0]));
+    far_quiet("send 1 10 1");
+    await_bytes(fd, 10);
+    R(splice(fd, NULL, held[1], NULL, 10, 0));
+    R(left_in(fd));
+    spliced(0);
+    int null = MUST(open("/dev/null", O_WRONLY));
+    MUST(dup2(null, held[1]));
+    rest(held[0], 0, 3000);
+    R(read(held[0], bytes, 1));
+    spliced(0);
+    MUST(close_range((unsigned)held[1], (unsigned)held[1], 0));
+    rest(held[0], 0, 3000);
+    R(read(held[0], bytes, 1));
+}
+
+DUET(splice_then_fork, "a pipe filled by splice: a child reads it, and what is spliced there afterwards")
+{
+    int fd = spliced(0), status;
+    pid_t child = MUST(fork());
+    if (child == 0)
+        _exit(read(held[0], bytes + 100000, 1000) == 1000 && memcmp(bytes + 100000, bytes, 1000) == 0 ? 7 : 8);
+    MUST(waitpid(child, &status, 0));
+    say("child %d", WEXITSTATUS(status));
+    rest(held[0], 1000, 2000);
+    far_quiet("send 1 10 1");
+    await_bytes(fd, 10);
+    child = MUST(fork());
+    if (child == 0)
+        _exit((int)read(held[0], bytes, 100));
+    R(splice(fd, NULL, held[1], NULL, 10, 0));
+    MUST(waitpid(child, &status, 0));
+    say("child %d", WEXITSTATUS(status));
+}
+
+DUET(splice_then_spawn, "a pipe filled by splice is the standard input of another program")
+{
+    spliced(0);
+    int status;
+    pid_t child = MUST(vfork());
+    if (child == 0) {
+        dup2(held[0], 0);
+        execl("/bin/sh", "sh", "-c", "test $(head -c 3000 | wc -c) = 3000", NULL);
+        _exit(9);
+    }
+    MUST(waitpid(child, &status, 0));
+    say("%d", WEXITSTATUS(status));
+    R(left_in(held[0]));
+}
+
+DUET(splice_then_pass, "a pipe filled by splice is passed by SCM_RIGHTS")
+{
+    spliced(0);
+    int pair[2], got = -1;
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    char room[CMSG_SPACE(sizeof(int))] = {0}, byte = 'x';
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(header), &held[0], sizeof(int));
+    MUST(sendmsg(pair[0], &message, 0));
+    MUST(recvmsg(pair[1], &message, 0));
+    memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+    rest(got, 0, 3000);
+}
+
+DUET(splice_then_tee, "a pipe filled by splice: tee, splice into another pipe and into a file, a FILE of it")
+{
+    int more[2], file = MUST(memfd_create("file", 0));
+    spliced(0);
+    MUST(pipe(more));
+    R(tee(held[0], more[1], 3000, 0));
+    rest(more[0], 0, 3000);
+    R(splice(held[0], NULL, more[1], NULL, 1000, 0));
+    rest(more[0], 0, 1000);
+    R(splice(held[0], NULL, file, NULL, 1000, 0));
+    R(lseek(file, 0, SEEK_CUR));
+    FILE *stream = fdopen(held[0], "r");
+    say("%zu", fread(bytes + 100000, 1, 1000, stream));
+    say("%s", memcmp(bytes + 100000, bytes + 2000, 1000) == 0 ? "as sent" : "others");
+}
+
+DUET(splice_then_size, "a pipe filled by splice: its size asked for and changed")
+{
+    int fd = spliced(0);
+    R(fcntl(held[0], F_GETPIPE_SZ));
+    rest(held[0], 0, 3000);
+    spliced(0);
+    R(fcntl(held[1], F_SETPIPE_SZ, 8192));
+    rest(held[0], 0, 3000);
+    (void)fd;
+}
+
+DUET(splice_then_flags, "a pipe that splice fills and empties without waiting: O_NONBLOCK and its end")
+{
+    int fd = spliced(O_NONBLOCK);
+    R(splice(held[0], NULL, fd, NULL, 5000, 0));
+    R(splice(held[0], NULL, fd, NULL, 5000, 0));
+    far("recvall 1 3000 1");
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    R(splice(fd, NULL, held[1], NULL, 10, 0));
+    R(splice(fd, NULL, held[0], NULL, 10, 0));
+    R(splice(held[1], NULL, fd, NULL, 10, 0));
+    far_quiet("send 1 10 1");
+    await_bytes(fd, 10);
+    MUST(fcntl(held[0], F_SETFL, 0));
+    R(splice(fd, NULL, held[1], NULL, 10, 0));
+    R(left_in(held[0]));
+}
+
+static void *read_held(void *argument)
+{
+    *(long *)argument = read(held[0], bytes + 120000, 50);
+    return NULL;
+}
+
+DUET(splice_to_waiting_reader, "a thread sleeps in read of a pipe that splice fills")
+{
+    int fd = connected();
+    MUST(pipe(held));
+    long count = 0;
+    pthread_t reader = start(read_held, &count);
+    far_quiet("send 1 50 1");
+    await_bytes(fd, 50);
+    R(splice(fd, NULL, held[1], NULL, 50, 0));
+    finish(reader);
+    say("%ld", count);
+}
+
+static volatile sig_atomic_t seen;
+
+static void look_at_pipe(int number)
+{
+    (void)number;
+    char byte;
+    seen = (int)read(held[0], &byte, 1);
+}
+
+DUET(splice_then_handler, "a handler reads a pipe that splice has filled")
+{
+    spliced(0);
+    signal(SIGUSR1, look_at_pipe);
+    raise(SIGUSR1);
+    say("%d", (int)seen);
+    rest(held[0], 1, 2999);
+}
+
+static void *take_held(void *argument)
+{
+    (void)argument;
+    static unsigned char room[4096];
+    long got;
+    while ((got = read(held[0], room, sizeof room)) > 0)
+        for (long i = 0; i < got; i++)
+            sums[0] += room[i], counts[0]++;
+    return NULL;
+}
+
+DUET(splice_to_busy_reader, "a thread reads what another splices into a pipe: each byte once, and the end")
+{
+    int fd = connected();
+    unsigned long expected = 0;
+    fill(bytes, 200000, 1, 0);
+    for (int i = 0; i < 200000; i++)
+        expected += bytes[i];
+    MUST(pipe(held));
+    far_quiet("sendall 1 200000 1; shutdown 1 WR");
+    long moved = MUST(splice(fd, NULL, held[1], NULL, 65536, 0));
+    pthread_t reader = start(take_held, NULL);
+    while ((moved = splice(fd, NULL, held[1], NULL, 65536, 0)) > 0)
+        ;
+    MUST(close(held[1]));
+    finish(reader);
+    say("%lu bytes, %s", counts[0], sums[0] == expected ? "each once" : "others");
+}

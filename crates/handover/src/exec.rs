@@ -62,12 +62,12 @@ impl<T: Copy> Drop for List<T> {
 /// Before an exec into a program without shunt. `None`: it keeps nothing of ours.
 pub fn before_exec() -> Option<HandOver> {
     let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
-    (0..table::high_water()).find(ours)?;
+    table::numbers().find(ours)?;
     let _alone = shunt_rendezvous::exchange::alone();
     let mut tasks = List::<RelayTask>::new().ok()?;
     let mut moved = List::<i32>::new().ok()?;
     let process = calls::getpid();
-    for fd in (0..table::high_water()).filter(ours) {
+    for fd in table::numbers().filter(ours) {
         let word = table::get(fd);
         let Some(socket) = word.object::<Socket>() else { continue };
         match word.kind() {
@@ -87,7 +87,7 @@ pub fn before_exec() -> Option<HandOver> {
         }
     }
     let forked = if tasks.count > 0 { relay::fork(tasks.all()).ok() } else { None };
-    for fd in (0..table::high_water()).filter(ours) {
+    for fd in table::numbers().filter(ours) {
         if table::get(fd).kind() != Kind::Stream {
             continue;
         }
@@ -129,8 +129,8 @@ impl HandOver {
                 status_page::note(number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
             }
         }
-        (0..table::high_water()).filter_map(shunt_stream::socket::stream).for_each(holding::put_back);
-        for fd in 0..table::high_water() {
+        table::numbers().filter_map(shunt_stream::socket::stream).for_each(holding::put_back);
+        for fd in table::numbers() {
             let word = table::get(fd);
             if let (Kind::Listener, Some(_)) = (word.kind(), word.object::<Socket>()) {
                 let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);

@@ -184,7 +184,7 @@ fn take_up_stream(fd: i32, came: Came) -> Option<()> {
     let own = &link::page(base, hello.channel as usize).sides[side];
     let same = |socket: &&Socket| socket.link() == base && socket.channel() == hello.channel as usize && socket.side() == side;
     let known = SETUP.lock().and_then(|_setup| {
-        let mut others = (0..table::high_water()).filter(|other| *other != fd);
+        let mut others = table::numbers().filter(|other| *other != fd);
         others.find_map(|other| shunt_stream::socket::stream(other).filter(same).filter(|socket| socket.retain()))
     });
     if let Some(socket) = known {

@@ -43,7 +43,7 @@ pub fn settle(fd: i32) -> Result<()> {
 #[cold]
 pub fn everything() -> Result<()> {
     note_used();
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if table::get(fd).kind() != Kind::Epoll {
             settle(fd)?;
         }

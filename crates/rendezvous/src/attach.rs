@@ -72,7 +72,7 @@ pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize)
     let several = socket.references.load(Ordering::Relaxed) > 1;
     let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
     let range = if several { 0..table::high_water() } else { fd..fd + 1 };
-    for number in range {
+    for number in range.filter(|number| table::get(*number).kept_pipe().is_none()) {
         if !table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             continue;
         }

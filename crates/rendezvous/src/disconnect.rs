@@ -76,7 +76,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     if lived {
         reset(socket, fd);
     }
-    for number in 0..table::high_water() {
+    for number in table::numbers() {
         if table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             let close_on_exec = crate::attach::closes_on_exec(number);
             let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });

@@ -91,7 +91,7 @@ pub fn kernels_like(socket: &Socket) -> Option<&'static Socket> {
 
 /// The numbers of the stream, which is set aside and which no set watches, become those of the kernel's socket `end`.
 pub fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, reason: Reason) {
-    for number in 0..table::high_water() {
+    for number in table::numbers() {
         if table::get(number).object::<Socket>().is_some_and(|other| core::ptr::eq(other, socket)) {
             socket.hold.before_closers(|| {
                 if !shunt_stream::socket::is_of(number, socket) {

@@ -129,7 +129,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if flags & libc::O_NONBLOCK == 0 {
         let _ = calls::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as usize);
     }
-    for other in 0..table::high_water() {
+    for other in table::numbers() {
         if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             shunt_table::table::enter(other, Kind::Listener, socket);
             status_page::note(other, kind::LISTENER, Reason::Listening, None);
@@ -253,7 +253,7 @@ pub fn left(fd: i32, socket: &'static Socket) {
     let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR);
     private::close(rendezvous);
     socket.set_plain();
-    for other in 0..table::high_water() {
+    for other in table::numbers() {
         if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             shunt_table::table::enter(other, Kind::Tcp, socket);
             status_page::note(other, kind::TCP, Reason::Unconnected, None);

@@ -81,7 +81,7 @@ fn offers_end(index: usize) {
 }
 
 fn connections(base: *mut u8) -> u64 {
-    let streams = (0..table::high_water()).filter_map(|fd| {
+    let streams = table::numbers().filter_map(|fd| {
         let word = table::get(fd);
         match (word.kind(), holding::lingerer(word)) {
             (Kind::Stream, _) => word.object::<Socket>(),
@@ -94,7 +94,7 @@ fn connections(base: *mut u8) -> u64 {
 }
 
 fn shut(base: *mut u8) {
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if shunt_stream::socket::stream(fd).is_some_and(|socket| socket.link() == base) {
             let _ = calls::shutdown(fd, libc::SHUT_RDWR);
         }

@@ -16,7 +16,7 @@ fn keep_due() -> bool {
     let now = clock::monotonic_ns();
     let Some(look) = begin(now) else { return false };
     let (mut first, mut news) = (NEVER, false);
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         let Some(socket) = crate::socket::stream(fd) else { continue };
         let (next, came) = corked::keep(socket, now);
         first = first.min(next).min(stalled::keep(socket, fd, now));

@@ -10,6 +10,7 @@
 //! life         what ends a stream, as a table                end: what this side does to end one
 //! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
 //! transfer, splice: vectors (their pieces: in table), files and pipes         corked: bytes that wait for more
+//! kept_pipes   pipes that nothing but splice has seen, in memory
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
@@ -34,6 +35,7 @@ pub mod error_queue;
 pub mod events;
 pub mod fast_path;
 pub mod flush_relays;
+pub mod kept_pipes;
 pub mod life;
 pub mod locks;
 pub mod mark;

@@ -18,7 +18,7 @@ pub use connected::Connected;
 use flag::Bits;
 pub use listening::Listening;
 pub use names::of_channel;
-pub use numbers::{is_of, numbers_of, replace, stream};
+pub use numbers::{is_of, numbers_of, replace, stream, stream_beside_pipes};
 pub use slab::{allocate, allocate_locked, free};
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};

@@ -5,11 +5,15 @@
 //! only as many as the ring has room for then. Where the ring has less room than there are bytes (it may grow, or the
 //! call may wait), they are copied with tee(2) into a pipe of our own first, sent, and dropped from the program's pipe
 //! when that is done: a thread that reads the same pipe meanwhile sees them, too, where the kernel would keep it waiting.
+//!
+//! A pipe that has been seen by nothing but this is kept in memory ([`kept_pipes`]): two copies, as of a program that receives
+//! and sends, and no call of the kernel's. Where such a call would sleep, the pipe is made the kernel's first.
 
 use crate as stream;
+use crate::kept_pipes::{self, Bytes, Kept};
 use crate::options::limits;
 use crate::sleep;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::waiting::readiness::{observe, take_reset};
 use crate::waiting::wake::nonblocking;
 use crate::waiting::{bypass, holding, readiness, wake};
@@ -19,6 +23,7 @@ use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, pollfd, EAGAIN, EBADF, EINTR, EINVAL, EOPNOTSUPP, EPIPE, O_ACCMODE, O_NONBLOCK, O_PATH};
 use shunt_sys::{calls, sleeping, thread, Errno, Result};
+use shunt_table::table;
 
 /// Bytes moved per step.
 const STEP: usize = 64 << 10;
@@ -150,9 +155,71 @@ pub fn await_room(pipe: i32, flags: u32, began: u64) -> Result<()> {
     }
 }
 
+/// The kept pipe of which `fd` is the end that `find` knows, for a stream whose calls concern this process alone; else the pipe is the
+/// kernel's.
+fn keep(socket: &Socket, fd: i32, find: impl FnOnce(i32) -> Option<Kept>) -> Option<Kept> {
+    const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::UNACCEPTED;
+    let kept = if socket.has(UNUSUAL) || socket.hold.is_carried() { None } else { find(fd) };
+    if kept.is_none() {
+        table::get(fd).kind(); // by which it becomes the kernel's
+    }
+    kept
+}
+
+/// [`await_room`] in a pipe that may be kept.
+fn await_room_in(kept: Option<Kept>, pipe: i32, flags: u32, began: u64) -> Result<()> {
+    if let Some(kept) = kept {
+        let room = kept.with(|bytes| bytes.room());
+        match room {
+            Some(1..) => return Ok(()),
+            Some(_) if flags & libc::SPLICE_F_NONBLOCK != 0 || kept.is_nonblocking() => return Err(Errno(EAGAIN)),
+            _ => kept.settle(),
+        }
+    }
+    await_room(pipe, flags, began)
+}
+
+/// As [`hand_out`], into a pipe that is kept. `None`: it is the kernel's.
+fn hand_to_kept(socket: &Socket, fd: i32, kept: Kept, most: usize) -> Option<Result<usize>> {
+    let put = |bytes: &mut Bytes| {
+        let held = socket.lock_receive()?;
+        urgent::pass_lost(socket);
+        let most = urgent::before_any(socket).min(most);
+        if most == 0 {
+            return Ok(0);
+        }
+        if bytes.room() == 0 {
+            return Err(Errno(EAGAIN));
+        }
+        let most = most.min(bytes.room());
+        let data = bytes.back();
+        if data.is_null() {
+            return Err(Errno(libc::ENOMEM));
+        }
+        // SAFETY: there is room for so many bytes, which wait; the lock is held.
+        let taken = unsafe { stream::take_within(socket, data, most) };
+        let taken = taken.unwrap_or(0);
+        bytes.put(taken);
+        if taken == 0 {
+            thread::take_fault();
+            drop(held);
+            return Err(stream::distrust(socket));
+        }
+        Ok(taken)
+    };
+    let result = kept.with(put)?;
+    if let Ok(1..) = result {
+        stream::taken(socket, fd);
+    }
+    Some(result)
+}
+
 /// Moves what waits in the stream, before any urgent byte, and fits into the pipe: in one step against other readers.
 /// EAGAIN: the pipe is full; 0: nothing is there.
-fn hand_out(socket: &Socket, fd: i32, pipe: i32, buffer: &mut Buffer, most: usize) -> Result<usize> {
+fn hand_out(socket: &Socket, fd: i32, kept: Option<Kept>, pipe: i32, buffer: &mut Buffer, most: usize) -> Result<usize> {
+    if let Some(moved) = kept.and_then(|kept| hand_to_kept(socket, fd, kept, most)) {
+        return moved;
+    }
     let data = buffer.as_mut_ptr().cast::<u8>();
     let held = socket.lock_receive()?;
     urgent::pass_lost(socket);
@@ -180,7 +247,10 @@ fn hand_out(socket: &Socket, fd: i32, pipe: i32, buffer: &mut Buffer, most: usiz
 /// socket has O_NONBLOCK; SPLICE_F_NONBLOCK is about the pipe alone.
 pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
     let mut began = thread::handled();
-    check_pipe(pipe, libc::O_WRONLY)?;
+    let kept = keep(socket, pipe, kept_pipes::writing);
+    if kept.is_none() {
+        check_pipe(pipe, libc::O_WRONLY)?;
+    }
     crate::options::owners::catch_up(socket);
     let mut buffer = Buffer::uninit();
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
@@ -190,7 +260,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
     loop {
         let generation = socket.generation.load(Ordering::Acquire);
         let was_over = readiness::over(socket);
-        match hand_out(socket, fd, pipe, &mut buffer, length - done) {
+        match hand_out(socket, fd, kept, pipe, &mut buffer, length - done) {
             Ok(0) => {}
             Ok(moved) => {
                 done += moved;
@@ -202,7 +272,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             }
             Err(_) if done > 0 => return Ok(done as isize),
             Err(Errno(EAGAIN)) => {
-                await_room(pipe, flags, began)?;
+                await_room_in(kept, pipe, flags, began)?;
                 began = thread::restarted(began);
                 continue;
             }
@@ -213,7 +283,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         // The kernel looks for room before it looks at the socket.
         if !roomy {
-            await_room(pipe, flags, began)?;
+            await_room_in(kept, pipe, flags, began)?;
             roomy = true;
         }
         let (peer, waiting) = socket.incoming().look();
@@ -235,7 +305,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         if nonblocking(socket, fd, if timeout == limits::AT_ONCE { libc::MSG_DONTWAIT } else { 0 }) {
             wake::check_peer(socket, fd);
-            if socket.has(crate::socket::flag::REMOTE) {
+            if socket.has(flag::REMOTE) {
                 crate::progress::drive();
             }
             if urgent::before_any(socket) > 0 || (waiting == 0 && readiness::any(socket, arm::IN)) {
@@ -251,6 +321,9 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         sleep::wait(socket, fd, arm::IN, deadline, began)?;
         if socket.hold.is_carried() {
+            if let Some(kept) = kept {
+                kept.settle();
+            }
             let end = holding::end(socket, fd);
             if timeout != 0 {
                 carried::await_ready(end, libc::POLLIN, deadline, began)?;
@@ -288,6 +361,44 @@ fn await_bytes(pipe: i32, flags: u32, done: usize, began: u64) -> Result<usize> 
         }
         await_pipe(pipe, libc::POLLIN, began)?;
     }
+}
+
+/// [`await_bytes`] in a pipe that may be kept.
+fn await_bytes_in(kept: Option<Kept>, pipe: i32, flags: u32, done: usize, began: u64) -> Result<usize> {
+    if let Some(kept) = kept {
+        match kept.with(|bytes| bytes.length()) {
+            Some(0) if done > 0 => return Ok(0),
+            Some(0) if flags & libc::SPLICE_F_NONBLOCK == 0 && !kept.is_nonblocking() => kept.settle(),
+            Some(0) => return Err(Errno(EAGAIN)),
+            Some(there) => return Ok(there),
+            None => {}
+        }
+    }
+    await_bytes(pipe, flags, done, began)
+}
+
+/// One step from a pipe that is kept: sends what the stream takes now, up to `most` bytes. `None`: the pipe is the kernel's, as it becomes
+/// where the stream is to be waited for.
+fn send_kept(socket: &Socket, fd: i32, kept: Kept, most: usize, flags: i32) -> Option<Result<(usize, bool)>> {
+    let send = |bytes: &mut Bytes| {
+        let most = most.min(bytes.length());
+        if most == 0 {
+            return Err(Errno(EAGAIN)); // another thread was first
+        }
+        // SAFETY: so many bytes lie there, and no other thread changes them under the pipe's lock.
+        let sent = unsafe { stream::send(socket, fd, bytes.front(), most, flags | libc::MSG_DONTWAIT) }? as usize;
+        bytes.take(sent);
+        Ok((sent, sent == most))
+    };
+    let step = kept.with(send)?;
+    let waits = matches!(step, Err(Errno(EAGAIN)) | Ok((_, false))) && !nonblocking(socket, fd, 0);
+    if waits {
+        kept.settle();
+        if step.is_err() {
+            return None;
+        }
+    }
+    Some(step.map(|(sent, whole)| (sent, whole || waits)))
 }
 
 /// Copies of up to `most` bytes of the pipe, which stay there.
@@ -349,7 +460,10 @@ unsafe fn send_copies(socket: &Socket, fd: i32, pipe: i32, data: *mut u8, most: 
 /// socket has O_NONBLOCK; SPLICE_F_NONBLOCK is about the pipe alone.
 pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
     let began = thread::handled();
-    check_pipe(pipe, libc::O_RDONLY)?;
+    let kept = keep(socket, pipe, kept_pipes::reading);
+    if kept.is_none() {
+        check_pipe(pipe, libc::O_RDONLY)?;
+    }
     let mut buffer = Buffer::uninit();
     let data = buffer.as_mut_ptr().cast::<u8>();
     let mut done = 0usize;
@@ -358,7 +472,7 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
             let further = [pipe as usize, 0, holding::end(socket, fd) as usize, 0, length - done, flags as usize];
             return Ok(carried::further(done, libc::SYS_splice, further));
         }
-        let there = match await_bytes(pipe, flags, done, began) {
+        let there = match await_bytes_in(kept, pipe, flags, done, began) {
             Ok(0) => break,
             Ok(there) => there,
             Err(_) if done > 0 => break,
@@ -366,15 +480,17 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
         };
         let most = there.min(length - done).min(STEP);
         let send_flags = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
+        let in_memory = kept.and_then(|kept| send_kept(socket, fd, kept, there.min(length - done), send_flags));
+        let is_kept = in_memory.is_some();
         // SAFETY: the buffer has room for `most` bytes.
-        let step = unsafe {
+        let step = in_memory.unwrap_or_else(|| unsafe {
             match stream::put_from(socket, fd, data, most, send_flags, || transfer_at_once(libc::SYS_preadv2, pipe, data, most)) {
                 Some(step) => step,
                 None => send_copies(socket, fd, pipe, data, most, send_flags),
             }
-        };
+        });
         match step {
-            Err(Errno(EAGAIN)) if done == 0 && calls::poll_one(pipe, libc::POLLIN, 0)? & libc::POLLIN == 0 => {
+            Err(Errno(EAGAIN)) if done == 0 && !is_kept && calls::poll_one(pipe, libc::POLLIN, 0)? & libc::POLLIN == 0 => {
                 continue; // another reader took what was there
             }
             Err(_) if done > 0 => break,

@@ -20,6 +20,10 @@ struct Table {
     reach: AtomicU64,
     /// What is to be done when a socket is entered; null: nothing.
     entering: AtomicPtr<()>,
+    /// Pipes that are kept in memory; null: none was yet.
+    pipes: AtomicPtr<()>,
+    /// What makes one of them the kernel's.
+    settling: AtomicPtr<()>,
 }
 
 static TABLE: Table = Table {
@@ -27,6 +31,8 @@ static TABLE: Table = Table {
     high_water: AtomicU64::new(0),
     reach: AtomicU64::new(0),
     entering: AtomicPtr::new(core::ptr::null_mut()),
+    pipes: AtomicPtr::new(core::ptr::null_mut()),
+    settling: AtomicPtr::new(core::ptr::null_mut()),
 };
 
 /// What a descriptor is to us.
@@ -63,12 +69,16 @@ const KIND_SHIFT: u32 = 56;
 /// In the place of a kind: of a foreign descriptor something is known.
 const NOTED: u8 = 7;
 
+/// Of a word: an end of a pipe whose bytes lie in this process's memory. It is no [`Kind`], as a look at the kind makes it the kernel's.
+const KEPT_PIPE: u64 = 8;
+
 /// A table word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Word(u64);
 
 impl Word {
-    /// What the descriptor is.
+    /// What the descriptor is. An end of a pipe that was kept in memory is the kernel's, with its bytes, when this returns: so no call
+    /// that asks what it has to do with can see such a pipe.
     #[inline(always)]
     pub fn kind(self) -> Kind {
         match (self.0 >> KIND_SHIFT) as u8 {
@@ -78,8 +88,31 @@ impl Word {
             4 => Kind::Epoll,
             5 => Kind::Private,
             6 => Kind::Datagram,
+            8 => settle(self),
             _ => Kind::Foreign,
         }
+    }
+
+    /// The address of a pipe that is kept in memory.
+    #[inline]
+    pub fn kept_pipe(self) -> Option<usize> {
+        (self.0 >> KIND_SHIFT == KEPT_PIPE).then(|| self.address())
+    }
+
+    /// Whether the kind is `kind`. (A pipe that is kept in memory stays so.)
+    #[inline(always)]
+    pub fn is(self, kind: Kind) -> bool {
+        (self.0 >> KIND_SHIFT) as u8 == kind as u8
+    }
+
+    /// The object, which the caller knows to be a `T`.
+    ///
+    /// # Safety
+    /// The word's kind is one of a `T`.
+    #[inline(always)]
+    pub unsafe fn known<T: Object>(self) -> &'static T {
+        // SAFETY: promised by the caller; see `Object`.
+        unsafe { &*(self.address() as *const T) }
     }
 
     fn address(self) -> usize {
@@ -176,6 +209,42 @@ pub fn replace<T: Object>(fd: i32, object: &T, kind: Kind, next: &'static T) -> 
         && slot.compare_exchange(word.0, new.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
+#[cold]
+#[inline(never)]
+fn settle(word: Word) -> Kind {
+    let function = TABLE.settling.load(Ordering::Acquire);
+    if !function.is_null() {
+        // SAFETY: stored by `settle_pipes_by` alone.
+        unsafe { core::mem::transmute::<*mut (), fn(usize)>(function)(word.address()) };
+    }
+    Kind::Foreign
+}
+
+/// Has `settling` called with the address of a pipe that is kept in memory, whenever one of its ends is looked at.
+pub fn settle_pipes_by(settling: fn(usize)) {
+    TABLE.settling.store(settling as *mut (), Ordering::Release);
+}
+
+/// Where the room that keeps pipes has them.
+pub fn pipes() -> &'static AtomicPtr<()> {
+    &TABLE.pipes
+}
+
+/// Enters an end of a pipe that is kept in memory, at `address`. False: the number has no entry, or is known for something else.
+pub fn enter_pipe(fd: i32, address: usize) -> bool {
+    let Some(slot) = TABLE.words.get(fd as u32 as usize) else { return false };
+    raise(&TABLE.high_water, fd);
+    raise(&TABLE.reach, fd);
+    slot.compare_exchange(0, address as u64 | KEPT_PIPE << KIND_SHIFT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+/// The end at `fd` of the pipe at `address` is the kernel's.
+pub fn leave_pipe(fd: i32, address: usize) {
+    if let Some(slot) = TABLE.words.get(fd as u32 as usize) {
+        let _ = slot.compare_exchange(address as u64 | KEPT_PIPE << KIND_SHIFT, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
 /// Marks a descriptor as ours alone.
 pub fn set_private(fd: i32) {
     put(fd, Word::new(Kind::Private, 0));
@@ -229,9 +298,18 @@ pub fn high_water() -> i32 {
 }
 
 /// All that ever were the program's: sockets and sets. Private numbers lie high, so that there are far fewer of these, and a fork looks at
-/// them a dozen times.
-pub fn programs() -> core::ops::Range<i32> {
-    0..TABLE.reach.load(Ordering::Relaxed) as i32
+/// them a dozen times. Without pipes that are kept in memory, which a walk over the table leaves as they are.
+pub fn programs() -> impl Iterator<Item = i32> {
+    without_pipes(TABLE.reach.load(Ordering::Relaxed) as i32)
+}
+
+/// All numbers that ever had an entry, but for pipes that are kept in memory.
+pub fn numbers() -> impl Iterator<Item = i32> {
+    without_pipes(high_water())
+}
+
+fn without_pipes(end: i32) -> impl Iterator<Item = i32> {
+    (0..end).filter(|fd| get(*fd).kept_pipe().is_none())
 }
 
 /// Where the table lies.

@@ -17,6 +17,15 @@ use shunt_table::upcalls::operations;
 use shunt_table::{global, table};
 
 hook! {
+    fn pipe(ends: *mut c_int) -> c_int {
+        made(ends, 0, real::pipe(ends))
+    }
+    fn __pipe(ends: *mut c_int) -> c_int {
+        pipe(ends)
+    }
+    fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+        made(ends, flags, real::pipe2(ends, flags))
+    }
     fn close(fd: c_int) -> c_int {
         cancel::point();
         match table::get(fd).kind() {
@@ -58,6 +67,7 @@ hook! {
         if !global::ready() {
             return real::pidfd_getfd(process, number, flags);
         }
+        shunt_stream::kept_pipes::settle_all(); // the process may be this one
         answer(inherit::take_out_of(process, number, flags).map(|fd| fd as isize)) as c_int
     }
     fn dup(fd: c_int) -> c_int {
@@ -113,6 +123,17 @@ hook! {
         }
         real::ioctl(fd, request, argument)
     }
+}
+
+/// The result of a call that makes a pipe: where it did, nothing has seen the pipe yet.
+unsafe fn made(ends: *mut c_int, flags: c_int, result: c_int) -> c_int {
+    if result == 0 && global::ready() {
+        // SAFETY: the kernel has written two numbers there; the program may have unmapped them since.
+        if let Ok(ends) = unsafe { shunt_sys::user::read(ends.cast::<[c_int; 2]>()) } {
+            shunt_stream::kept_pipes::enter(ends, flags);
+        }
+    }
+    result
 }
 
 /// ioctl on a datagram socket: the kernel decides, but for the size of a datagram that lies in the inbox.

@@ -11,7 +11,7 @@ use shunt_stream as stream;
 use shunt_stream::{splice as splicing, transfer};
 use shunt_sys::{user, Errno};
 use shunt_table::memory::pieces::MOST;
-use shunt_table::sockaddr as addresses;
+use shunt_table::{sockaddr as addresses, table};
 
 point! {
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
@@ -20,7 +20,7 @@ point! {
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
-            None => match shunt_table::table::find::<Datagram>(fd) {
+            None => match table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_vector(fd, socket, vector, count),
                 None => real::writev(fd, vector, count),
             },
@@ -53,7 +53,7 @@ point! {
                 }
                 answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags))
             }
-            None => match shunt_table::table::find::<Datagram>(fd) {
+            None => match table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::sendto(fd, data, length, flags, address, address_length);
                     datagrams::send_to(fd, socket, data, length, flags, address, address_length, kernel)
@@ -70,7 +70,7 @@ point! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
-            None => match shunt_table::table::find::<Datagram>(fd) {
+            None => match table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_message(fd, socket, message, flags),
                 None => {
                     if flags & libc::MSG_FASTOPEN != 0 {
@@ -84,7 +84,7 @@ point! {
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
-            None => match shunt_table::table::find::<Datagram>(fd) {
+            None => match table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
                 None => {
                     touched(fd);
@@ -94,12 +94,17 @@ point! {
         }
     }
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
-        let ends = (shunt_stream::socket::stream(from), shunt_stream::socket::stream(to));
+        let stream = shunt_stream::socket::stream_beside_pipes;
+        let ends = (stream(from), stream(to));
         if let ((Some(_), _) | (_, Some(_)), Some(at_once)) = (ends, splicing::begins(length, flags)) {
             return answer(at_once);
         }
         match ends {
-            (None, None) => splices::splice(from, from_offset, to, to_offset, length, flags),
+            (None, None) => {
+                // A look makes a pipe that was kept in memory the kernel's.
+                let _ = (table::get(from).kind(), table::get(to).kind());
+                splices::splice(from, from_offset, to, to_offset, length, flags)
+            }
             // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL); what stands there is read before (__do_splice).
             (Some(_), None) if !to_offset.is_null() => answer(Err(Errno(libc::ESPIPE))),
             (None, Some(_)) if !from_offset.is_null() => answer(Err(Errno(libc::ESPIPE))),
@@ -116,6 +121,14 @@ point! {
 }
 
 hook! {
+    fn tee(from: c_int, to: c_int, length: usize, flags: c_uint) -> isize {
+        let _ = (table::get(from).kind(), table::get(to).kind()); // as in splice
+        real::tee(from, to, length, flags)
+    }
+    fn vmsplice(pipe: c_int, vector: *const iovec, count: usize, flags: c_uint) -> isize {
+        let _ = table::get(pipe).kind();
+        real::vmsplice(pipe, vector, count, flags)
+    }
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
         match shunt_stream::socket::stream(out) {
             Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),

@@ -4,6 +4,7 @@ mod bandwidth;
 mod buffers;
 mod connect;
 mod datagrams;
+mod forwarder;
 mod ftp;
 mod idle;
 mod latency;
@@ -76,6 +77,7 @@ pub fn applications() -> Vec<Box<dyn Cell>> {
         Box::new(memcached::Memcached),
         Box::new(web::Web::files()),
         Box::new(web::Web::proxy()),
+        Box::new(forwarder::Forwarder),
         Box::new(postgres::Postgres::more()),
         Box::new(ftp::Ftp::default()),
         Box::new(web::Web::python()),

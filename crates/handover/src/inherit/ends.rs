@@ -18,7 +18,7 @@ use shunt_table::table;
 
 /// Streams that an exec would close under each of their numbers.
 fn ending() -> impl Iterator<Item = (i32, &'static Socket)> {
-    (0..table::high_water()).filter_map(|fd| {
+    table::numbers().filter_map(|fd| {
         let socket = shunt_stream::socket::stream(fd)?;
         let several = socket.references.load(Ordering::Relaxed) > 1;
         let same = |other: &i32| shunt_stream::socket::is_of(*other, socket);
@@ -49,7 +49,7 @@ pub fn leave() {
 
 /// The exec failed.
 pub fn come_back() {
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if let Some(socket) = shunt_stream::socket::stream(fd).filter(|socket| socket.take(flag::DISOWNED)) {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
             socket.own().join(thread::process());

@@ -40,7 +40,7 @@ impl Way<'_> {
     /// Whether it keeps a stream whose link cannot be handed on: this process became another user
     /// ([`shunt_table::process::user`]).
     pub fn keeps_narrowed(&self) -> bool {
-        (0..table::high_water()).any(|fd| {
+        table::numbers().any(|fd| {
             let narrowed =
                 |socket: &Socket| link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize) < 0;
             shunt_stream::socket::stream(fd).is_some_and(narrowed) && self.keeps(fd)
@@ -49,7 +49,7 @@ impl Way<'_> {
 
     /// Whether it keeps a stream, a listener, or a socket in whose inbox something waits.
     pub fn concerns_us(&self) -> bool {
-        (0..table::high_water()).any(|fd| {
+        table::numbers().any(|fd| {
             let word = table::get(fd);
             let concerns = match word.kind() {
                 Kind::Stream | Kind::Listener => true,
@@ -149,7 +149,7 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
     let exec = matches!(way, Way::Exec);
     let _stay = shunt_stream::progress::is_driven().then(shunt_rendezvous::exchange::alone); // until the streams among them are shared
     let mut handed = Handed::new();
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         let word = table::get(fd);
         if let Some(socket) = word.object::<Datagram>() {
             let same = |other: i32| shunt_table::table::find::<Datagram>(other).is_some_and(|known| ptr::eq(known, socket));
@@ -198,7 +198,7 @@ pub fn let_through(text: &Text) {
 /// The exec failed: private descriptors are private again.
 pub fn failed() {
     let Some(_setup) = SETUP.lock() else { return };
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if table::get(fd).kind() == Kind::Private {
             let _ = calls::fcntl(fd, F_SETFD, FD_CLOEXEC as usize);
         }

@@ -67,8 +67,7 @@ fn own(fd: i32, hello: &Hello, side: usize) -> Option<&'static Socket> {
     // The two ends of a connection to itself are in two mappings of one link.
     let named = |base| link::is_named(base, hello.nonce, hello.sequence);
     let same = |s: &&Socket| s.channel() == hello.channel as usize && s.side() == side && named(s.link());
-    let found =
-        (0..table::high_water()).filter(|other| *other != fd).find_map(|other| shunt_stream::socket::stream(other).filter(same));
+    let found = table::numbers().filter(|other| *other != fd).find_map(|other| shunt_stream::socket::stream(other).filter(same));
     found.filter(|socket| socket.retain())
 }
 
@@ -117,7 +116,7 @@ fn own_listener(inode: u64) -> Option<&'static Socket> {
         }
         _ => None,
     };
-    (0..table::high_water()).find_map(listens).filter(|socket| socket.retain())
+    table::numbers().find_map(listens).filter(|socket| socket.retain())
 }
 
 fn take_listener(process: i32, fd: i32) -> Result<()> {

@@ -78,7 +78,7 @@ pub fn descriptors(connections: &[RelayedConnection], more: [i32; 3], private: &
 /// The private descriptors of the giver, as many as fit.
 pub fn private(room: &mut [i32]) -> &[i32] {
     let mut count = 0;
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if table::get(fd).kind() == Kind::Private && count < room.len() {
             room[count] = fd;
             count += 1;

@@ -37,7 +37,7 @@ impl Datagram {
 
     /// Tells tools what carries the socket's datagrams.
     pub(super) fn note(&'static self, reason: Reason) {
-        for fd in 0..table::high_water() {
+        for fd in table::numbers() {
             if shunt_table::table::find::<Datagram>(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
                 status_page::note(fd, self.row().0, reason, None);
             }

@@ -138,7 +138,7 @@ pub(super) fn forked(set: &Set) {
 
 /// Before an exec or a spawn, after which another program may have sets of ours: it shall find its own words there.
 pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
-    for epfd in 0..table::high_water() {
+    for epfd in table::numbers() {
         let Some(set) = table::get(epfd).object::<Set>().filter(|set| set.datagrams.load(Ordering::Relaxed)) else { continue };
         let Some(_held) = keeps(epfd).then(|| set.lock.lock()).flatten() else { continue };
         for entry in set.entries.iter() {

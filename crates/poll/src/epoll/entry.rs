@@ -205,7 +205,7 @@ impl Entry {
         if same(added) {
             return Some(added);
         }
-        (0..table::high_water()).find(|fd| same(*fd))
+        table::numbers().find(|fd| same(*fd))
     }
 }
 

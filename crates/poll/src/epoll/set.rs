@@ -307,7 +307,7 @@ impl Set {
         if kept >= 0 {
             return Some(kept);
         }
-        (0..table::high_water()).find(|fd| same(*fd))
+        table::numbers().find(|fd| same(*fd))
     }
 
     /// Whether nothing can be ready without the kernel saying so.

@@ -111,7 +111,7 @@ pub fn forked() {
 /// A rendezvous or a bell got another number; it has both at this moment. Under the set-up lock.
 pub fn moved(from: i32, to: i32) {
     OFFERS.places.iter().for_each(|place| place.renumber(from, to));
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         let word = table::get(fd);
         let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) else { continue };
         if places(listener).any(|(_, index)| link::at(index).bell == to) {

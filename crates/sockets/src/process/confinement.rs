@@ -55,7 +55,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
     {
         return;
     }
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if let Some(socket) = shunt_stream::socket::stream(fd) {
             let _ = convert_to_kernel::carry(fd, socket);
         }
@@ -63,7 +63,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
 }
 
 fn leave_listeners() {
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         let word = table::get(fd);
         if let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) {
             let _ = convert_to_kernel::leave_listener(fd, listener);
@@ -168,7 +168,7 @@ pub fn before_filter(wanted: &Filter) {
 
 /// Makes the listeners the kernel's, and the `streams`, too.
 fn settle(streams: bool, accepts: bool) {
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         match table::get(fd).kind() {
             // Other processes may accept from what this one can do nothing with.
             Kind::Listener if accepts => kernel_only::settle(fd),

@@ -180,7 +180,7 @@ pub(super) fn join_streams() {
 
 /// The child of a fork of ours has nothing of the program's.
 pub(super) fn empty_table() {
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         table::take(fd);
     }
 }

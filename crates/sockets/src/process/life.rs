@@ -8,6 +8,7 @@ use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::listen::sharing;
 use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_rendezvous::{accept, accept_fd, exchange, socket_cache};
+use shunt_stream::kept_pipes;
 use shunt_stream::waiting::{holding, signals, wake_pollers};
 use shunt_sys::{section, thread};
 use shunt_table::process::{split_fd_tables, status_page};
@@ -24,7 +25,8 @@ pub(crate) fn run(steps: &[Step]) {
 }
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
-pub(super) const BEFORE_FORK: [Step; 8] = [
+pub(super) const BEFORE_FORK: [Step; 9] = [
+    kept_pipes::settle_all,  // the child has the kernel's pipes
     datagram::prepare_fork,  // makes inboxes, for which it takes locks that come before the set-up lock
     fork::take_locks,        // from here on the thread is alone with links, ports, slabs and the table
     datagram::before_fork,   // counts owners of inboxes
@@ -36,7 +38,8 @@ pub(super) const BEFORE_FORK: [Step; 8] = [
 ];
 
 /// After it, in the parent. The next fork, of another thread, finds nothing that counts for this one.
-pub(super) const PARENT: [Step; 6] = [
+pub(super) const PARENT: [Step; 7] = [
+    kept_pipes::settle_all,          // those of other threads that came in between are the child's as well
     signals::after_fork,             // taken last
     fork::uncount,                   // under the set-up lock still
     || datagram::after_fork(false),  // its witness is the child's now
@@ -56,8 +59,9 @@ pub(super) const FAILED: [Step; 6] = [
 ];
 
 /// After fork, in the child: one thread, its own identity, nothing lent by it.
-pub(super) const CHILD: [Step; 32] = [
+pub(super) const CHILD: [Step; 33] = [
     fork::free_setup,                // all that follow may take it
+    kept_pipes::forked,              // before any step looks at the table: what lies in memory is the parent's to give
     || sharing::after_fork(Some(1)), // the child's end, before anything else could close it
     fork::forget_awaited,            // a private number that is free for what follows
     thread::forget_id,               // locks are taken by thread numbers from here on
@@ -92,9 +96,10 @@ pub(super) const CHILD: [Step; 32] = [
 ];
 
 /// Before a fork of ours, whose child takes nothing of the program's: nothing gets a second owner.
-pub(super) const BEFORE_OWN_FORK: [Step; 2] = [
-    fork::take_setup,     // the child sees links and slabs whole
-    signals::before_fork, // and the table of handlers
+pub(super) const BEFORE_OWN_FORK: [Step; 3] = [
+    kept_pipes::settle_all, // the child closes the kernel's
+    fork::take_setup,       // the child sees links and slabs whole
+    signals::before_fork,   // and the table of handlers
 ];
 
 /// After it, in the parent, whether it failed or not.
@@ -104,7 +109,8 @@ pub(super) const PARENT_OF_OWN: [Step; 2] = [
 ];
 
 /// After it, in the child, before what each child does ([`CHILD`]).
-pub(super) const CHILD_OF_OWN: [Step; 2] = [
+pub(super) const CHILD_OF_OWN: [Step; 3] = [
+    kept_pipes::forked,  // as in [`CHILD`]
     status_page::forked, // what tools see of the parent is mapped here still, and stays as it is
     fork::empty_table,   // so that no step of `CHILD` finds anything of the program's
 ];

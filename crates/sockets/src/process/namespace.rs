@@ -19,10 +19,7 @@ pub fn changing() {
 }
 
 fn listeners() -> impl Iterator<Item = &'static Socket> {
-    (0..table::high_water())
-        .map(table::get)
-        .filter(|word| word.kind() == Kind::Listener)
-        .filter_map(|word| word.object::<Socket>())
+    table::numbers().map(table::get).filter(|word| word.kind() == Kind::Listener).filter_map(|word| word.object::<Socket>())
 }
 
 /// The calling thread is in another network namespace now.

@@ -91,7 +91,7 @@ pub fn changed() {
 }
 
 fn for_listeners(each: impl Fn(i32, &'static Socket)) {
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         if let (Kind::Listener, Some(listener)) = (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
             if listener.private_fd.load(Ordering::Acquire) >= 0 {
                 each(fd, listener);

@@ -35,6 +35,9 @@ fn each_step_stands_once_in_its_list_with_a_reason() {
 #[test]
 fn steps_keep_the_order_on_which_they_rely() {
     let orders = [
+        ("BEFORE_FORK", "kept_pipes::settle_all", "fork::take_locks"),
+        ("CHILD", "kept_pipes::forked", "fork::join_streams"),
+        ("CHILD_OF_OWN", "kept_pipes::forked", "fork::empty_table"),
         ("BEFORE_FORK", "datagram::prepare_fork", "fork::take_locks"),
         ("BEFORE_FORK", "fork::take_locks", "datagram::before_fork"),
         ("BEFORE_FORK", "fork::take_locks", "epoll::before_fork"),

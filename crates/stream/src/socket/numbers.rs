@@ -17,10 +17,19 @@ unsafe impl Object for Socket {
 #[inline(always)]
 pub fn stream(fd: i32) -> Option<&'static Socket> {
     let word = table::get(fd);
-    if word.kind() == Kind::Stream {
-        word.object()
-    } else {
-        None
+    if word.is(Kind::Stream) {
+        // SAFETY: sockets alone are entered under this kind.
+        return Some(unsafe { word.known() });
+    }
+    word.kind(); // by which a pipe that was kept in memory is the kernel's
+    None
+}
+
+/// As [`stream`], and a pipe that is kept in memory stays so: for splice(2) alone.
+pub fn stream_beside_pipes(fd: i32) -> Option<&'static Socket> {
+    match table::get(fd).kept_pipe() {
+        Some(_) => None,
+        None => stream(fd),
     }
 }
 

@@ -1,17 +1,38 @@
 //! splice(2) between a stream and a pipe.
 
 use super::*;
-use crate::splice;
+use crate::{kept_pipes, splice};
 use shunt_sys::calls;
 use shunt_sys::libc::{EBADF, EINVAL, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_WRONLY, SPLICE_F_NONBLOCK};
+use shunt_table::table::{self, Kind};
+use std::sync::Mutex;
 
 struct Pipe([i32; 2]);
+
+/// Some of these tests are about all pipes of the process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Pipe {
     fn new() -> Pipe {
         let mut ends = [-1; 2];
         calls::pipe2(ends.as_mut_ptr(), O_CLOEXEC | O_NONBLOCK).unwrap();
         Pipe(ends)
+    }
+
+    /// As the hook of pipe2(2) has it.
+    fn kept() -> Pipe {
+        let pipe = Pipe::new();
+        for end in pipe.0 {
+            table::take(end);
+        }
+        kept_pipes::enter(pipe.0, O_CLOEXEC | O_NONBLOCK);
+        assert!(kept_pipes::reading(pipe.0[0]).is_some() && kept_pipes::writing(pipe.0[1]).is_some());
+        pipe
+    }
+
+    /// What the kernel has in it.
+    fn in_kernel(&self) -> u32 {
+        calls::bytes_waiting(self.0[0]).unwrap()
     }
 
     fn put(&self, bytes: &[u8]) -> shunt_sys::Result<usize> {
@@ -138,4 +159,56 @@ fn what_is_said_before_descriptors_are_looked_at_is_what_the_kernel_says() {
             }
         }
     }
+}
+
+#[test]
+fn a_pipe_that_only_splice_has_seen_holds_its_bytes_in_memory() {
+    let _alone = ALONE.lock();
+    let (Pair { near, far }, pipe) = (&Pair::new(), Pipe::kept());
+    near.send(b"abcdef", 0).unwrap();
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], 9, 0), Ok(6));
+    assert_eq!(pipe.in_kernel(), 0);
+    assert_eq!(splice::into(far.socket, far.fd, pipe.0[0], 4, 0), Ok(4));
+    assert_eq!(near.text(8, 0).unwrap(), "abcd");
+    assert_eq!(pipe.in_kernel(), 0);
+    assert_eq!(table::get(pipe.0[0]).kind(), Kind::Foreign, "a look at an end");
+    assert_eq!(pipe.in_kernel(), 2);
+    assert!(kept_pipes::writing(pipe.0[1]).is_none(), "for good");
+    assert_eq!(pipe.text(), "ef");
+    near.send(b"gh", 0).unwrap();
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], 9, 0), Ok(2));
+    assert_eq!(pipe.text(), "gh");
+}
+
+#[test]
+fn a_kept_pipe_is_as_large_as_the_kernel_s() {
+    let _alone = ALONE.lock();
+    let (Pair { near, far }, pipe) = (&Pair::new(), Pipe::kept());
+    let bytes = pattern(100 << 10);
+    assert_eq!(near.send(&bytes, 0).unwrap(), bytes.len());
+    let size = calls::fcntl(pipe.0[0], libc::F_GETPIPE_SZ, 0).unwrap() as usize;
+    let mut seen = Vec::new();
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], bytes.len(), 0), Ok(size as isize));
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], bytes.len(), 0), Err(EAGAIN));
+    assert_eq!(splice::into(far.socket, far.fd, pipe.0[0], 10_000, 0), Ok(10_000));
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], bytes.len(), 0), Ok(10_000), "behind what was moved to the front");
+    seen.extend(receive_whole(near, 10_000));
+    assert_eq!(pipe.in_kernel(), 0);
+    kept_pipes::settle_all();
+    assert_eq!(pipe.in_kernel(), size as u32);
+    let mut room = vec![0; size];
+    assert_eq!(calls::read(pipe.0[0], room.as_mut_ptr().cast(), size), Ok(size));
+    seen.extend(room);
+    assert_eq!(seen, bytes[..size + 10_000]);
+}
+
+#[test]
+fn a_child_leaves_what_lies_in_memory_to_its_parent() {
+    let _alone = ALONE.lock();
+    let (Pair { near, far }, pipe) = (&Pair::new(), Pipe::kept());
+    near.send(b"abc", 0).unwrap();
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], 9, 0), Ok(3));
+    kept_pipes::forked();
+    assert_eq!(table::get(pipe.0[0]).kind(), Kind::Foreign);
+    assert_eq!(pipe.in_kernel(), 0);
 }

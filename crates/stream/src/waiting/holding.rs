@@ -507,7 +507,7 @@ pub fn forked() {
     cancel::forget(bit::HOLDING);
     // SAFETY: the calling thread's own block.
     unsafe { (*thread::block()).held = 0 };
-    for fd in 0..table::high_water() {
+    for fd in table::numbers() {
         let word = table::get(fd);
         if let Some(socket) = word.object::<Socket>() {
             socket.hold.forked();

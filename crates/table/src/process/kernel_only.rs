@@ -74,7 +74,7 @@ pub fn carry() {
 #[cold]
 fn carry_older() {
     if PROCESS.kernel_only.older.swap(false, Ordering::Relaxed) {
-        for fd in 0..table::high_water() {
+        for fd in table::numbers() {
             settle(fd);
         }
     }

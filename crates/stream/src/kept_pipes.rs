@@ -1,0 +1,343 @@
+//! Pipes whose bytes lie in this process's memory, because nothing but splice(2) between them and streams has seen them.
+//!
+//! A forwarder splices from one stream into a pipe and out of it into another. The kernel gives a pipe a fresh page for every 4 KiB and
+//! copies twice: 9 us for 64 KiB, where receiving and sending take 3. So a pipe that the program has just made is *kept*: what it holds
+//! lies in a buffer here, and the kernel's pipe is empty. The word of each end says so. Whatever looks at an end's kind
+//! ([`table::Word::kind`]), which every intercepted call does first, makes the pipe the kernel's for good: its bytes
+//! are written there before the look ends. So do a fork and an exec. Only splice, which asks [`reading`] and [`writing`], does not.
+//!
+//! Holders of a pipe's lock are in a section, and do not sleep.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use shunt_ring::lock;
+use shunt_sys::section::Section;
+use shunt_sys::{calls, libc, mapping, thread};
+use shunt_table::{global, table};
+
+/// Pipes that can be kept at a time.
+const MOST: usize = 1024;
+
+/// Bytes of a buffer: what a pipe holds that its program has not made larger.
+const BUFFER: usize = 64 << 10;
+
+/// Buffers that are kept for the next pipe. The last one that was given back is the next one, and in the caches.
+const SPARES: usize = 16;
+
+/// A pipe.
+pub struct Pipe {
+    lock: AtomicU32,
+    live: AtomicBool,
+    nonblocking: AtomicBool,
+    /// The reading and the writing end.
+    ends: [AtomicI32; 2],
+    /// 0: not asked yet.
+    capacity: AtomicUsize,
+    /// The kernel's number of it.
+    inode: AtomicU64,
+    buffer: AtomicPtr<u8>,
+    start: AtomicUsize,
+    length: AtomicUsize,
+}
+
+/// All of them.
+struct Pool {
+    pipes: [Pipe; MOST],
+    /// Where to look for a free one.
+    next: AtomicUsize,
+    /// Above all that were ever used.
+    reach: AtomicUsize,
+    lock: AtomicU32,
+    spare: [AtomicPtr<u8>; SPARES],
+    spares: AtomicUsize,
+}
+
+impl Pool {
+    fn get() -> Option<&'static Pool> {
+        // SAFETY: null, or a pool that is never unmapped; all-zero bytes are one.
+        unsafe { table::pipes().load(Ordering::Acquire).cast::<Pool>().as_ref() }
+    }
+
+    fn make() -> Option<&'static Pool> {
+        if let Some(pool) = Pool::get() {
+            return Some(pool);
+        }
+        let size = core::mem::size_of::<Pool>();
+        let made = mapping::reserve(size).ok()?;
+        table::settle_pipes_by(settle);
+        if table::pipes().compare_exchange(core::ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire).is_err() {
+            let _ = calls::munmap(made, size);
+        }
+        Pool::get()
+    }
+
+    fn used(&self) -> &[Pipe] {
+        &self.pipes[..self.reach.load(Ordering::Acquire).min(MOST)]
+    }
+
+    fn take_buffer(&self) -> Option<*mut u8> {
+        let held = lock::acquire(&self.lock, thread::id(), false, |_| calls::sched_yield())?;
+        let count = self.spares.load(Ordering::Relaxed);
+        if count > 0 {
+            self.spares.store(count - 1, Ordering::Relaxed);
+            return Some(self.spare[count - 1].load(Ordering::Relaxed));
+        }
+        drop(held);
+        mapping::reserve(BUFFER).ok()
+    }
+
+    fn give_buffer(&self, buffer: *mut u8) {
+        let held = lock::acquire(&self.lock, thread::id(), false, |_| calls::sched_yield());
+        let count = self.spares.load(Ordering::Relaxed);
+        if held.is_some() && count < SPARES {
+            self.spare[count].store(buffer, Ordering::Relaxed);
+            self.spares.store(count + 1, Ordering::Relaxed);
+        } else {
+            drop(held);
+            let _ = calls::munmap(buffer, BUFFER);
+        }
+    }
+}
+
+/// The program has made a pipe. It is kept, if its flags are usual ones and there is a place for it.
+pub fn enter(ends: [i32; 2], flags: i32) {
+    let options = global::options();
+    if flags & !(libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 || options.io_uring_allowed || !options.accelerate {
+        return;
+    }
+    let Some(pool) = Pool::make() else { return };
+    let _section = Section::begin();
+    let first = pool.next.load(Ordering::Relaxed);
+    for turn in 0..8 {
+        let index = (first + turn) % MOST;
+        let pipe = &pool.pipes[index];
+        if pipe.live.load(Ordering::Relaxed) {
+            continue;
+        }
+        let Some(held) = lock::try_acquire(&pipe.lock, thread::id()) else { continue };
+        if pipe.live.load(Ordering::Relaxed) {
+            continue;
+        }
+        pool.next.store(index, Ordering::Relaxed);
+        pool.reach.fetch_max(index + 1, Ordering::AcqRel);
+        pipe.nonblocking.store(flags & libc::O_NONBLOCK != 0, Ordering::Relaxed);
+        for (place, end) in pipe.ends.iter().zip(ends) {
+            place.store(end, Ordering::Relaxed);
+        }
+        for place in [&pipe.capacity, &pipe.start, &pipe.length] {
+            place.store(0, Ordering::Relaxed);
+        }
+        pipe.live.store(true, Ordering::Release);
+        let address = core::ptr::from_ref(pipe).addr();
+        if !ends.iter().all(|end| table::enter_pipe(*end, address)) {
+            pipe.leave(pool);
+        }
+        drop(held);
+        return;
+    }
+    pool.next.store((first + 8) % MOST, Ordering::Relaxed);
+}
+
+/// The pipe at `address` becomes the kernel's, with its bytes.
+fn settle(address: usize) {
+    let Some(pool) = Pool::get() else { return };
+    let index = address.wrapping_sub(pool.pipes.as_ptr().addr()) / core::mem::size_of::<Pipe>();
+    if let Some(pipe) = pool.pipes.get(index) {
+        pipe.settle(pool);
+    }
+}
+
+/// All pipes become the kernel's: something may look at them that asks no table.
+pub fn settle_all() {
+    if let Some(pool) = Pool::get() {
+        pool.used().iter().filter(|pipe| pipe.live.load(Ordering::Acquire)).for_each(|pipe| pipe.settle(pool));
+    }
+}
+
+/// In a child: its parent has settled what was there, and what came in between is the parent's to settle.
+pub fn forked() {
+    let Some(pool) = Pool::get() else { return };
+    pool.lock.store(0, Ordering::Relaxed);
+    for pipe in pool.used() {
+        pipe.lock.store(0, Ordering::Relaxed);
+        pipe.length.store(0, Ordering::Relaxed);
+        if pipe.live.load(Ordering::Relaxed) {
+            pipe.leave(pool);
+        }
+    }
+}
+
+/// The kept pipe whose reading end is `fd`.
+pub fn reading(fd: i32) -> Option<Kept> {
+    kept(fd, 0)
+}
+
+/// The kept pipe whose writing end is `fd`.
+pub fn writing(fd: i32) -> Option<Kept> {
+    kept(fd, 1)
+}
+
+fn kept(fd: i32, end: usize) -> Option<Kept> {
+    let address = table::get(fd).kept_pipe()?;
+    // SAFETY: words hold addresses of pipes of the pool alone, which is never unmapped.
+    let pipe = unsafe { &*(address as *const Pipe) };
+    let kept = Kept { pipe, fd, end };
+    if kept.with(|_| ()).is_none() {
+        kept.settle();
+        return None;
+    }
+    Some(kept)
+}
+
+/// One end of a kept pipe.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    pipe: &'static Pipe,
+    fd: i32,
+    end: usize,
+}
+
+impl Kept {
+    /// Calls `part` with what the pipe holds, in a section and against other threads. `None`: the pipe is the kernel's by now.
+    pub fn with<R>(&self, part: impl FnOnce(&mut Bytes) -> R) -> Option<R> {
+        let pool = Pool::get()?;
+        let _section = Section::begin();
+        let pipe = self.pipe;
+        let held = lock::acquire(&pipe.lock, thread::id(), false, |_| calls::sched_yield())?;
+        if !pipe.live.load(Ordering::Relaxed) || pipe.ends[self.end].load(Ordering::Relaxed) != self.fd {
+            return None;
+        }
+        if pipe.capacity.load(Ordering::Relaxed) == 0 {
+            let capacity = calls::fcntl(self.fd, libc::F_GETPIPE_SZ, 0).unwrap_or(0) as usize;
+            let status = calls::status_of(self.fd).ok()?;
+            if !(1..=BUFFER).contains(&capacity) || status.st_mode & libc::S_IFMT != libc::S_IFIFO {
+                return None;
+            }
+            pipe.inode.store(status.st_ino, Ordering::Relaxed);
+            pipe.capacity.store(capacity, Ordering::Relaxed);
+        }
+        let mut bytes = Bytes { pipe, pool };
+        let result = part(&mut bytes);
+        if pipe.length.load(Ordering::Relaxed) == 0 {
+            pipe.empty(pool);
+        }
+        drop(held);
+        Some(result)
+    }
+
+    /// Makes it the kernel's.
+    pub fn settle(&self) {
+        settle(core::ptr::from_ref(self.pipe).addr());
+    }
+
+    /// Whether its ends have O_NONBLOCK.
+    pub fn is_nonblocking(&self) -> bool {
+        self.pipe.nonblocking.load(Ordering::Relaxed)
+    }
+}
+
+/// What a kept pipe holds.
+pub struct Bytes {
+    pipe: &'static Pipe,
+    pool: &'static Pool,
+}
+
+impl Bytes {
+    /// How many there are.
+    pub fn length(&self) -> usize {
+        self.pipe.length.load(Ordering::Relaxed)
+    }
+
+    /// How many more fit.
+    pub fn room(&self) -> usize {
+        self.pipe.capacity.load(Ordering::Relaxed) - self.length()
+    }
+
+    /// The first of them.
+    pub fn front(&self) -> *mut u8 {
+        self.pipe.buffer.load(Ordering::Relaxed).wrapping_add(self.pipe.start.load(Ordering::Relaxed))
+    }
+
+    /// Where [`Bytes::room`] bytes may be written; null: memory is short.
+    pub fn back(&mut self) -> *mut u8 {
+        let pipe = self.pipe;
+        let (start, length) = (pipe.start.load(Ordering::Relaxed), self.length());
+        if pipe.buffer.load(Ordering::Relaxed).is_null() {
+            match self.pool.take_buffer() {
+                Some(buffer) => pipe.buffer.store(buffer, Ordering::Relaxed),
+                None => return core::ptr::null_mut(),
+            }
+        }
+        let buffer = pipe.buffer.load(Ordering::Relaxed);
+        if start > 0 {
+            // SAFETY: both lie in the buffer.
+            unsafe { core::ptr::copy(buffer.wrapping_add(start), buffer, length) };
+            pipe.start.store(0, Ordering::Relaxed);
+        }
+        buffer.wrapping_add(length)
+    }
+
+    /// `count` bytes, at most the room, were written behind the others.
+    pub fn put(&mut self, count: usize) {
+        self.pipe.length.store(self.length() + count.min(self.room()), Ordering::Relaxed);
+    }
+
+    /// The first `count` bytes are taken.
+    pub fn take(&mut self, count: usize) {
+        let count = count.min(self.length());
+        self.pipe.start.fetch_add(count, Ordering::Relaxed);
+        self.pipe.length.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+impl Pipe {
+    fn settle(&self, pool: &Pool) {
+        let _section = Section::begin();
+        // This very thread has it: a part of its call looks at the table, and needs no more than the kernel's answer.
+        let Some(held) = lock::acquire(&self.lock, thread::id(), false, |_| calls::sched_yield()) else { return };
+        if self.live.load(Ordering::Relaxed) {
+            self.hand_over();
+            self.leave(pool);
+        }
+        drop(held);
+    }
+
+    /// Writes what there is into the kernel's pipe, which is empty, and as large.
+    fn hand_over(&self) {
+        let (fd, mut left) = (self.ends[1].load(Ordering::Relaxed), self.length.load(Ordering::Relaxed));
+        if left == 0 {
+            return;
+        }
+        // A number that was closed past the library may be another file's.
+        let same = calls::status_of(fd).is_ok_and(|status| {
+            status.st_ino == self.inode.load(Ordering::Relaxed) && status.st_mode & libc::S_IFMT == libc::S_IFIFO
+        });
+        let mut data = self.buffer.load(Ordering::Relaxed).wrapping_add(self.start.load(Ordering::Relaxed));
+        while same && left > 0 {
+            match calls::write(fd, data.cast(), left) {
+                Ok(written) => {
+                    data = data.wrapping_add(written);
+                    left -= written;
+                }
+                Err(shunt_sys::Errno(libc::EINTR | libc::ENOMEM | libc::EAGAIN)) => calls::sched_yield(),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// It is the kernel's; the caller has the lock.
+    fn leave(&self, pool: &Pool) {
+        let address = core::ptr::from_ref(self).addr();
+        self.ends.iter().for_each(|end| table::leave_pipe(end.load(Ordering::Relaxed), address));
+        self.length.store(0, Ordering::Relaxed);
+        self.empty(pool);
+        self.live.store(false, Ordering::Release);
+    }
+
+    fn empty(&self, pool: &Pool) {
+        self.start.store(0, Ordering::Relaxed);
+        let buffer = self.buffer.swap(core::ptr::null_mut(), Ordering::Relaxed);
+        if !buffer.is_null() {
+            pool.give_buffer(buffer);
+        }
+    }
+}
