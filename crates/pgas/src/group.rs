@@ -3,12 +3,13 @@
 //! All members find one slot in the job's memory by the group's key. What tells groups of equal members apart (a *mark*) is for the caller
 //! to choose alike on all members: OpenSHMEM's teams count the splits of their parent, active sets have mark 0.
 
+use crate::arrival;
 use crate::error::{Error, Result};
 use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
 use crate::trace::{self, Kind, What};
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// A member's view of a group. One thread at a time uses it.
 #[derive(Debug)]
@@ -125,25 +126,31 @@ impl Group {
         world.quiet();
         let (Some(slot), Some(index)) = (self.slot, self.index) else { return Ok(()) };
         if world.crowded() {
-            self.count(world, slot)
+            self.gather(world, slot, index)
         } else {
             self.exchange(world, slot, index)
         }
     }
 
-    /// Arrivals are counted; the last one wakes the others.
-    fn count(&self, world: &World, slot: usize) -> Result<()> {
-        let head = self.head(world, slot);
-        let turn = head.turn.load(Acquire);
-        if head.count.fetch_add(1, AcqRel) + 1 == self.size as u32 {
-            head.count.store(0, Relaxed);
-            head.turn.fetch_add(1, SeqCst);
-            if head.sleepers.load(SeqCst) != 0 {
-                wait::futex_wake(&head.turn);
+    /// Each member says that it is here, and looks at all others: nothing is counted, since words that many write are slow.
+    fn gather(&self, world: &World, slot: usize, index: usize) -> Result<()> {
+        let own = self.member(world, slot, index);
+        let here = wait::processor();
+        own.processor.store(here, Relaxed);
+        // In the job's memory, since a program may be followed by another one under the same rank.
+        let number = own.number.load(Relaxed).wrapping_add(1);
+        own.number.store(number, Release);
+        let is_here = |member: usize| arrival::is_here(&self.member(world, slot, member).number, number);
+        let mut next = 0;
+        let complete = || {
+            while next < self.size && is_here(next) {
+                next += 1;
             }
-            return Ok(());
-        }
-        wait::until_changed(world, &head.turn, turn, &head.sleepers, slot)
+            next == self.size
+        };
+        let shares = |member: usize| self.member(world, slot, member).processor.load(Relaxed) == here && !is_here(member);
+        let needed = || (0..self.size).any(shares);
+        wait::until_gathered(world, self.head(world, slot), slot, number, complete, needed)
     }
 
     /// Dissemination: in round r a member tells the one 2^r places further, and hears from the one 2^r before.
@@ -190,6 +197,7 @@ impl Group {
                 member.flags.iter().for_each(|flag| flag.store(0, Relaxed));
                 member.number.store(0, Relaxed);
             }
+            head.turn.store(0, Relaxed);
             head.left.store(0, Relaxed);
             head.key.store(0, Release);
         }

@@ -15,6 +15,7 @@
 //! ```
 #![doc = include_str!("../README.md")]
 
+mod arrival;
 pub mod atomic;
 pub mod collective;
 mod error;
@@ -31,6 +32,11 @@ pub mod trace;
 pub mod view;
 pub mod wait;
 mod world;
+
+/// What [`arrival`] is made of; its model in `tests` takes the checker's instead.
+mod atomics {
+    pub use std::sync::atomic::{AtomicU32, Ordering};
+}
 
 pub use error::{Ended, Error, Result};
 pub use global::{Global, Plain, Spread, Symmetric};

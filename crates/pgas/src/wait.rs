@@ -9,12 +9,13 @@
 //! ```
 //! After the barrier either the putter's store is seen by the second look, or its load of `asleep` comes after it and sees 1.
 
+use crate::arrival;
 use crate::error::{Error, Result};
-use crate::layout::RankBlock;
+use crate::layout::{GroupHead, RankBlock};
 use crate::trace::{self, Kind, What};
 use crate::world::World;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 /// Looks without a pause: the other rank answers within a cache miss or two.
 const QUICK: u32 = 200;
@@ -28,6 +29,8 @@ const CROWDED: u32 = 3;
 const YIELDS: u32 = 2;
 /// The same where ranks share processors: the awaited rank gets it, and neither a wake-up nor an idle processor's start is paid.
 const CROWDED_YIELDS: u32 = 100;
+/// Looks between two offers of the processor while the awaited ranks are on others: two or three microseconds.
+const AWAY: u32 = 48;
 /// The longest sleep in nanoseconds: stores through plain pointers wake no thread.
 const LONGEST: i64 = 1_000_000;
 /// And the first one.
@@ -221,31 +224,54 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
     }
 }
 
-/// Until the word of the group at `slot` has another value than this; `sleepers` counts the threads that sleep, for the one that changes it.
+/// The processor that this thread runs on.
+pub(crate) fn processor() -> u32 {
+    // SAFETY: takes nothing; an error is a number that no member has.
+    unsafe { libc::sched_getcpu() as u32 }
+}
+
+/// Until all members of the group at `slot` have arrived at its barrier of this number. `needed` tells whether one that has not was last seen on
+/// this processor: only then does giving it away help.
 ///
 /// # Errors
 /// If the job ends first.
-pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleepers: &AtomicU32, slot: usize) -> Result<()> {
-    let quick = if world.crowded() { CROWDED } else { QUICK + PAUSED };
-    for _ in 0..quick {
-        if word.load(Acquire) != value {
-            return Ok(());
+pub(crate) fn until_gathered(
+    world: &World,
+    head: &GroupHead,
+    slot: usize,
+    number: u32,
+    mut complete: impl FnMut() -> bool,
+    needed: impl Fn() -> bool,
+) -> Result<()> {
+    let finish = || {
+        arrival::release(&head.turn, &head.sleepers, number, || futex_wake(&head.turn));
+        Ok(())
+    };
+    for _ in 0..CROWDED_YIELDS {
+        if complete() {
+            return finish();
         }
-        std::hint::spin_loop();
-    }
-    for _ in 0..if world.crowded() { CROWDED_YIELDS } else { YIELDS } {
+        if !needed() {
+            for _ in 0..AWAY {
+                if complete() {
+                    return finish();
+                }
+                std::hint::spin_loop();
+            }
+        }
         std::thread::yield_now();
-        if word.load(Acquire) != value {
-            return Ok(());
-        }
     }
     tell(world.own_block(), Waits::Barrier, slot as u64 + 1);
     let outcome = loop {
-        sleepers.fetch_add(1, SeqCst);
-        futex_wait(word, value, 20 * LONGEST);
-        sleepers.fetch_sub(1, SeqCst);
-        if word.load(Acquire) != value {
-            break Ok(());
+        let seen = arrival::lie_down(&head.turn, &head.sleepers, barrier_everywhere);
+        let mut here = complete();
+        if !here && world.ended().is_none() {
+            futex_wait(&head.turn, seen, 20 * LONGEST);
+            here = complete();
+        }
+        arrival::rise(&head.sleepers);
+        if here {
+            break finish();
         }
         if let Some(cause) = world.ended() {
             break Err(Error::Ended(cause));
