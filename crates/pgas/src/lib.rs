@@ -18,6 +18,7 @@
 mod arrival;
 pub mod atomic;
 pub mod collective;
+mod doze;
 mod error;
 mod global;
 mod group;
@@ -33,9 +34,9 @@ pub mod view;
 pub mod wait;
 mod world;
 
-/// What [`arrival`] is made of; its model in `tests` takes the checker's instead.
+/// What [`arrival`] and [`doze`] are made of; their models in `tests` take the checker's instead.
 mod atomics {
-    pub use std::sync::atomic::{AtomicU32, Ordering};
+    pub use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 }
 
 pub use error::{Ended, Error, Result};

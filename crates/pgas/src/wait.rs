@@ -1,21 +1,13 @@
-//! Waiting for a value that another rank writes: spin, give the processor away, sleep.
-//!
-//! ```text
-//! sleeper                              putter
-//!   asleep := 1                          store the value
-//!   membarrier (all processors)          (order of the compiler alone)
-//!   look at the value again              load asleep: 1? then swap 0 and wake
-//!   futex wait while asleep = 1
-//! ```
-//! After the barrier either the putter's store is seen by the second look, or its load of `asleep` comes after it and sees 1.
+//! Waiting for a value that another rank writes: spin, give the processor away, sleep (`doze`).
 
 use crate::arrival;
+use crate::doze;
 use crate::error::{Error, Result};
 use crate::layout::{GroupHead, RankBlock};
 use crate::trace::{self, Kind, What};
 use crate::world::World;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Looks without a pause: the other rank answers within a cache miss or two.
 const QUICK: u32 = 200;
@@ -144,9 +136,7 @@ pub(crate) fn rouse_for(world: &World, rank: usize, at: usize, bytes: usize) {
 /// Wakes a rank that said that it sleeps.
 #[cold]
 pub(crate) fn rouse(block: &RankBlock) {
-    if block.asleep.swap(0, SeqCst) != 0 {
-        futex_wake(&block.asleep);
-    }
+    doze::rouse(&block.asleep, || futex_wake(&block.asleep));
 }
 
 /// Until `ready`.
@@ -201,19 +191,13 @@ fn tell(block: &RankBlock, why: Waits, on: u64) {
 fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
     let mut limit = SHORTEST;
     loop {
-        let alone = world.sleepers.fetch_add(1, AcqRel) == 0;
-        span.publish(world, block, alone);
-        block.asleep.store(1, SeqCst);
-        barrier_everywhere();
+        doze::lie_down(&block.asleep, &world.sleepers, |alone| span.publish(world, block, alone), barrier_everywhere);
         let mut done = ready();
         if !done && world.ended().is_none() {
             futex_wait(&block.asleep, 1, limit);
             done = ready();
         }
-        // A stale 1 would only cost the next putter a call; with other threads asleep it must stay.
-        if world.sleepers.fetch_sub(1, AcqRel) == 1 {
-            block.asleep.store(0, Relaxed);
-        }
+        doze::rise(&block.asleep, &world.sleepers, || futex_wake(&block.asleep));
         if done {
             return Ok(());
         }

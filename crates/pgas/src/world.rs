@@ -478,7 +478,12 @@ fn from_environment() -> Result<Option<Joined>> {
     let numbers: Option<(i32, usize)> =
         text.split_once(':').and_then(|(descriptor, rank)| Some((descriptor.parse().ok()?, rank.parse().ok()?)));
     let (descriptor, me) = numbers.ok_or_else(|| broken("is not DESCRIPTOR:RANK".into()))?;
-    let memory = Memory::inherited(descriptor).map_err(|error| broken(format!("no job's memory: {error}")))?;
+    let memory = match Memory::inherited(descriptor) {
+        Ok(memory) => memory,
+        // Another launcher in between, within a rank, has closed what is not its own, and started a job of its own.
+        Err(_) if pmix::is_here() => return from_pmix(),
+        Err(error) => return Err(broken(format!("no job's memory: {error}"))),
+    };
     from_memory(&memory, me, broken)
 }
 
