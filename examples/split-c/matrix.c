@@ -66,7 +66,7 @@ int main(int count, char **words) {
     c = sc_all_spread_malloc((size_t)blocks * blocks, bytes);
     fill(a, 0), fill(b, 1);
     double *fetched[2][2];
-    for (int i = 0; i < 4; i++) fetched[i / 2][i % 2] = malloc(bytes);
+    for (int i = 0; i < 4; i++) fetched[i / 2][i % 2] = prepared(bytes);
     timed_from_here();
     for (int i = 0; i < blocks; i++)
         for (int j = 0; j < blocks; j++) {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +23,12 @@ static inline double seconds(void) {
 /* Between these two, a rank moves data or waits; what they leave out it computes. */
 static inline void communicate(void) { communication_start = seconds(); }
 static inline void compute(void) { communication += seconds() - communication_start; }
+
+/* An array to work in, whose pages exist before the clock runs. */
+static inline void *prepared(size_t bytes) {
+    void *memory = malloc(bytes);
+    return memory == NULL ? NULL : memset(memory, 1, bytes);
+}
 
 static inline void timed_from_here(void) {
     sc_barrier();

@@ -13,7 +13,7 @@ int main(int count, char **words) {
     sc_start();
     int procs = PROCS, me = MYPROC;
     size_t own = (count > 2 ? strtoul(words[2], NULL, 0) : 4u << 20) / procs;
-    uint32_t *two[2] = {sc_all_malloc((own + 1) * 4), sc_all_malloc((own + 1) * 4)}, *grouped = malloc((own + 1) * 4);
+    uint32_t *two[2] = {sc_all_malloc((own + 1) * 4), sc_all_malloc((own + 1) * 4)}, *grouped = prepared((own + 1) * 4);
     long *counts = sc_all_malloc(sizeof(long) * DIGITS * procs);
     make_keys(two[0], own, keys_are);
     long sum = 0, mix = 0;

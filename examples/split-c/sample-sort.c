@@ -30,7 +30,7 @@ int main(int count, char **words) {
     int procs = PROCS, me = MYPROC;
     size_t own = (count > 2 ? strtoul(words[2], NULL, 0) : 4u << 20) / procs, room = 2 * own + 64 * SAMPLES + 1024;
     if (keys_are[0] != 'u') room = own * procs + 64;
-    uint32_t *keys = malloc((own + 1) * sizeof *keys), *other = malloc(room * sizeof *keys);
+    uint32_t *keys = malloc((own + 1) * sizeof *keys), *other = prepared(room * sizeof *keys);
     uint32_t *arrived = sc_all_malloc(room * sizeof *keys), *samples = sc_all_malloc(sizeof *samples * SAMPLES * procs);
     long *counts = sc_all_malloc(sizeof(long) * procs * procs), *own_counts = calloc(procs, sizeof(long));
     make_keys(keys, own, keys_are);

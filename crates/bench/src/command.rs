@@ -161,7 +161,7 @@ pub enum Action {
         /// Without the seven programs
         #[arg(long)]
         no_programs: bool,
-        /// Directory of pgas.txt and pgas.json
+        /// Directory of pgas.txt, pgas.json and figure5.svg
         #[arg(long, value_name = "DIRECTORY", default_value = "target/pgas")]
         output: PathBuf,
     },

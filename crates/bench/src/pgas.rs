@@ -3,6 +3,8 @@
 //! One-sided operations and two-rank rows are of two bound ranks; barriers also of four and eight, which is more than most machines that
 //! measure have processors; the seven programs of two, four and eight. Contenders take turns, so that ratios are of one moment.
 
+mod figure;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -115,6 +117,9 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     say(&table);
     let write = |name: &str, text: String| fs::write(plan.output.join(name), text).map_err(|error| error.to_string());
     write("pgas.txt", table)?;
+    if plan.programs {
+        write("figure5.svg", figure::svg(&measuring.bars())?)?;
+    }
     write("pgas.json", measuring.json())
 }
 
@@ -286,6 +291,11 @@ impl Measuring<'_> {
                 );
             }
         }
+        if self.plan.programs {
+            let of = |row| figure(row, Library::Shunt);
+            let machine = figure::Machine { put: of("p-8"), round_trip: of("ping-pong"), bulk: of("put-1M") };
+            text.push_str(&figure::table(&self.bars(), &machine));
+        }
         if !with_oshmem {
             let _ = writeln!(text, "\nWithout oshmem: --with-oshmem, where oshcc and oshrun are.");
         }
@@ -295,13 +305,24 @@ impl Measuring<'_> {
         text
     }
 
+    /// What figure 5 shows, as far as it was measured.
+    fn bars(&self) -> Vec<figure::Bar> {
+        let of = |row: &str| middle(&self.figures, row, Library::Shunt);
+        let bar = |(_, _, program): &(_, _, &'static str), ranks: usize| {
+            let row = format!("{program} of {ranks}");
+            let time = of(&row)?;
+            Some(figure::Bar { program, ranks, time, share: of(&format!("{row}, communication"))?.min(100.0) })
+        };
+        PROGRAMS.iter().flat_map(|program| [2, 4, 8].map(|ranks| bar(program, ranks))).flatten().collect()
+    }
+
     fn json(&self) -> String {
         let rows: Vec<_> = self
             .figures
             .iter()
             .map(|((row, library), values)| serde_json::json!({ "row": row, "library": library.name(), "values": values }))
             .collect();
-        serde_json::json!({ "rows": rows, "failed": self.troubles }).to_string()
+        serde_json::json!({ "rows": rows, "figure5": figure::json(&self.bars()), "failed": self.troubles }).to_string()
     }
 }
 

@@ -249,6 +249,15 @@ fn man() -> Command {
     )
 }
 
+/// The words as this command reads them: other launchers write `-np 4`, which is `-n p` elsewhere.
+pub fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    if words.get(1).is_some_and(|word| word == "spmd") && words.get(2).is_some_and(|word| word == "-np") {
+        words[2] = "--np".into();
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +265,17 @@ mod tests {
     #[test]
     fn clap_finds_no_contradiction() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn ranks_are_counted_as_other_launchers_do() {
+        for line in ["shunt spmd -np 4 prog -np 3", "shunt spmd -n 4 prog -np 3", "shunt spmd --np 4 -- prog -np 3"] {
+            let matches = command().try_get_matches_from(words(line.split(' ').map(OsString::from))).unwrap();
+            let (_, spmd) = matches.subcommand().unwrap();
+            assert_eq!(spmd.get_one::<u16>("ranks"), Some(&4), "{line}");
+            let program: Vec<_> = spmd.get_many::<OsString>("program").unwrap().collect();
+            assert_eq!(program, ["prog", "-np", "3"], "{line}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub extern "C" fn main(_count: libc::c_int, _arguments: *const *const libc::c_ch
 }
 
 fn dispatch() -> Result<u8, Failure> {
-    let matches = match command_line::command().try_get_matches_from(std::env::args_os()) {
+    let matches = match command_line::command().try_get_matches_from(command_line::words(std::env::args_os())) {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version go to standard output with status 0, mistakes to standard error with status 2.

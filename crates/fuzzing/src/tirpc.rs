@@ -70,7 +70,7 @@ pub fn run(data: &[u8]) {
     let (mut input, mut source) = (Input::new(size), Cut(stream, most));
     while input.next_record(&mut source).is_ok() {
         if let Ok(reply) = Reply::read(&mut input, &mut source) {
-            assert!(reply.length as usize <= LONGEST);
+            assert!(reply.verifier.len() <= LONGEST);
             let (_, _, _) = reply.verdict.parts();
             let (_, _) = reply.verdict.error();
         }

@@ -5,6 +5,7 @@
 
 mod crossing;
 
+use crate::arrival;
 use crate::error::{Error, Result};
 use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
 use crate::trace::{self, Kind, What};
@@ -137,21 +138,21 @@ impl Group {
         let _scope = trace::scope(world, || self.what(kind, 0));
         world.complete()?;
         let (Some(slot), Some(index)) = (self.slot, self.index) else { return Ok(()) };
-        if world.crowded() || !self.hosts.is_empty() {
+        if !self.hosts.is_empty() {
             self.count(world, slot)
+        } else if world.crowded() {
+            self.gather(world, slot, index)
         } else {
             self.exchange(world, slot, index)
         }
     }
 
-    /// Arrivals are counted; the last one wakes the others.
+    /// Of a group of several hosts: arrivals of this one are counted; the last one tells the other hosts, and wakes the others here.
     fn count(&self, world: &World, slot: usize) -> Result<()> {
         let head = self.head(world, slot);
         let turn = head.turn.load(Acquire);
         if head.count.fetch_add(1, AcqRel) + 1 == self.local as u32 {
-            if !self.hosts.is_empty() {
-                crossing::cross(world, self.key, &self.hosts, head, slot)?;
-            }
+            crossing::cross(world, self.key, &self.hosts, head, slot)?;
             head.count.store(0, Relaxed);
             head.turn.fetch_add(1, SeqCst);
             if head.sleepers.load(SeqCst) != 0 {
@@ -160,6 +161,27 @@ impl Group {
             return Ok(());
         }
         wait::until_changed(world, &head.turn, turn, &head.sleepers, slot)
+    }
+
+    /// Each member says that it is here, and looks at all others: nothing is counted, since words that many write are slow.
+    fn gather(&self, world: &World, slot: usize, index: usize) -> Result<()> {
+        let own = self.member(world, slot, index);
+        let here = wait::processor();
+        own.processor.store(here, Relaxed);
+        // In the job's memory, since a program may be followed by another one under the same rank.
+        let number = own.number.load(Relaxed).wrapping_add(1);
+        own.number.store(number, Release);
+        let is_here = |member: usize| arrival::is_here(&self.member(world, slot, member).number, number);
+        let mut next = 0;
+        let complete = || {
+            while next < self.size && is_here(next) {
+                next += 1;
+            }
+            next == self.size
+        };
+        let shares = |member: usize| self.member(world, slot, member).processor.load(Relaxed) == here && !is_here(member);
+        let needed = || (0..self.size).any(shares);
+        wait::until_gathered(world, self.head(world, slot), slot, number, complete, needed)
     }
 
     /// Dissemination: in round r a member tells the one 2^r places further, and hears from the one 2^r before.
@@ -212,6 +234,7 @@ impl Group {
                 member.number.store(0, Relaxed);
             }
             head.arrived.iter().chain([&head.crossings]).for_each(|word| word.store(0, Relaxed));
+            head.turn.store(0, Relaxed);
             head.left.store(0, Relaxed);
             head.key.store(0, Release);
         }

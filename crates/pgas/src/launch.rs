@@ -125,6 +125,22 @@ pub fn processors() -> Vec<usize> {
     }
 }
 
+/// Moves this thread to the processor that is this rank's turn, and leaves it free to be moved on: ranks that share processors begin evenly
+/// spread, and those that give theirs away instead of sleeping stay so.
+pub(crate) fn settle(rank: usize) {
+    let processors = processors();
+    // SAFETY: plain data of ours.
+    unsafe {
+        let mut before: libc::cpu_set_t = std::mem::zeroed();
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processors[rank % processors.len()], &mut one);
+        if libc::sched_getaffinity(0, size_of_val(&before), &mut before) == 0 {
+            libc::sched_setaffinity(0, size_of_val(&one), &one);
+            libc::sched_setaffinity(0, size_of_val(&before), &before);
+        }
+    }
+}
+
 struct Rank {
     process: u32,
     status: Option<i32>,

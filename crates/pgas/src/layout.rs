@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
 /// Groups that may exist at one time.
@@ -125,12 +125,12 @@ pub struct GroupHead {
     /// Members that have left.
     pub left: AtomicU32,
     pad: [u32; 13],
-    /// Members that have arrived at the barrier.
-    pub count: AtomicU32,
-    /// Barriers that are over: the futex.
+    /// The last barrier whose sleepers were woken; of a group of several hosts, barriers that are over: the futex.
     pub turn: AtomicU32,
     /// Members that sleep on `turn`, or are about to.
     pub sleepers: AtomicU32,
+    /// Of a group of several hosts: members of this one that have arrived at the barrier.
+    pub count: AtomicU32,
     pad2: [u32; 13],
     /// Of a group of several hosts, by round: the number of the last barrier in which the host of that round has arrived.
     pub arrived: [AtomicU32; 15],
@@ -145,8 +145,10 @@ pub struct Member {
     pub flags: [AtomicU32; 16],
     /// What the member tells the others.
     pub told: [AtomicU64; 4],
-    /// Barriers by flags that this member has begun.
+    /// Barriers that this member has begun.
     pub number: AtomicU32,
+    /// The processor on which it began the last one.
+    pub processor: AtomicU32,
 }
 
 /// Offsets in the memory of a job of so many ranks.

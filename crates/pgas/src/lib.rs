@@ -15,8 +15,10 @@
 //! ```
 #![doc = include_str!("../README.md")]
 
+mod arrival;
 pub mod atomic;
 pub mod collective;
+mod doze;
 mod error;
 mod far;
 mod global;
@@ -33,6 +35,11 @@ pub mod trace;
 pub mod view;
 pub mod wait;
 mod world;
+
+/// What [`arrival`] and [`doze`] are made of; their models in `tests` take the checker's instead.
+mod atomics {
+    pub use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+}
 
 pub use error::{Ended, Error, Result};
 pub use far::Operation;

@@ -39,7 +39,9 @@ impl Memory {
         // SAFETY: the name is a C string, and the result is a new descriptor or an error.
         let file = unsafe {
             let descriptor = check(libc::memfd_create(c"shunt-job".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
-            OwnedFd::from_raw_fd(descriptor)
+            let first = OwnedFd::from_raw_fd(descriptor);
+            // Of a launcher without standard input it would be that.
+            OwnedFd::from_raw_fd(check(libc::fcntl(first.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3))?)
         };
         let memory = Memory { file };
         memory.grow(length)?;
@@ -51,10 +53,12 @@ impl Memory {
     /// The one behind a descriptor that this process has inherited: a descriptor of our own, so that the program may close the other.
     pub fn inherited(descriptor: i32) -> io::Result<Memory> {
         is_sealed(descriptor)?;
-        // SAFETY: takes numbers only; the result is a new descriptor or an error. Above those that programs count on.
-        let file =
-            unsafe { OwnedFd::from_raw_fd(check(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 512.min(descriptor + 1)))?) };
-        Ok(Memory { file })
+        // Above those that programs count on, as far as there are any.
+        // SAFETY: takes numbers only.
+        let copy = |lowest: i32| check(unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, lowest) });
+        let copied = copy(512.min(descriptor + 1)).or_else(|_| copy(3))?;
+        // SAFETY: a new descriptor.
+        Ok(Memory { file: unsafe { OwnedFd::from_raw_fd(copied) } })
     }
 
     /// The one that another rank has sent.

@@ -1,20 +1,13 @@
-//! Waiting for a value that another rank writes: spin, give the processor away, sleep.
-//!
-//! ```text
-//! sleeper                              putter
-//!   asleep := 1                          store the value
-//!   membarrier (all processors)          (order of the compiler alone)
-//!   look at the value again              load asleep: 1? then swap 0 and wake
-//!   futex wait while asleep = 1
-//! ```
-//! After the barrier either the putter's store is seen by the second look, or its load of `asleep` comes after it and sees 1.
+//! Waiting for a value that another rank writes: spin, give the processor away, sleep (`doze`).
 
+use crate::arrival;
+use crate::doze;
 use crate::error::{Error, Result};
-use crate::layout::RankBlock;
+use crate::layout::{GroupHead, RankBlock};
 use crate::trace::{self, Kind, What};
 use crate::world::World;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Looks without a pause: the other rank answers within a cache miss or two.
 const QUICK: u32 = 200;
@@ -28,6 +21,8 @@ const CROWDED: u32 = 3;
 const YIELDS: u32 = 2;
 /// The same where ranks share processors: the awaited rank gets it, and neither a wake-up nor an idle processor's start is paid.
 const CROWDED_YIELDS: u32 = 100;
+/// Looks between two offers of the processor while the awaited ranks are on others: two or three microseconds.
+const AWAY: u32 = 48;
 /// The longest sleep in nanoseconds: stores through plain pointers wake no thread.
 const LONGEST: i64 = 1_000_000;
 /// And the first one.
@@ -141,9 +136,7 @@ pub(crate) fn rouse_for(world: &World, rank: usize, at: usize, bytes: usize) {
 /// Wakes a rank that said that it sleeps.
 #[cold]
 pub(crate) fn rouse(block: &RankBlock) {
-    if block.asleep.swap(0, SeqCst) != 0 {
-        futex_wake(&block.asleep);
-    }
+    doze::rouse(&block.asleep, || futex_wake(&block.asleep));
 }
 
 /// Until `ready`.
@@ -200,19 +193,13 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
     let mut limit = SHORTEST;
     loop {
         world.progress();
-        let alone = world.sleepers.fetch_add(1, AcqRel) == 0;
-        span.publish(world, block, alone);
-        block.asleep.store(1, SeqCst);
-        barrier_everywhere();
+        doze::lie_down(&block.asleep, &world.sleepers, |alone| span.publish(world, block, alone), barrier_everywhere);
         let mut done = ready();
         if !done && world.ended().is_none() {
             futex_wait(&block.asleep, 1, limit);
             done = ready();
         }
-        // A stale 1 would only cost the next putter a call; with other threads asleep it must stay.
-        if world.sleepers.fetch_sub(1, AcqRel) == 1 {
-            block.asleep.store(0, Relaxed);
-        }
+        doze::rise(&block.asleep, &world.sleepers, || futex_wake(&block.asleep));
         if done {
             return Ok(());
         }
@@ -221,6 +208,63 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
         }
         limit = (limit * 2).min(LONGEST);
     }
+}
+
+/// The processor that this thread runs on.
+pub(crate) fn processor() -> u32 {
+    // SAFETY: takes nothing; an error is a number that no member has.
+    unsafe { libc::sched_getcpu() as u32 }
+}
+
+/// Until all members of the group at `slot` have arrived at its barrier of this number. `needed` tells whether one that has not was last seen on
+/// this processor: only then does giving it away help.
+///
+/// # Errors
+/// If the job ends first.
+pub(crate) fn until_gathered(
+    world: &World,
+    head: &GroupHead,
+    slot: usize,
+    number: u32,
+    mut complete: impl FnMut() -> bool,
+    needed: impl Fn() -> bool,
+) -> Result<()> {
+    let finish = || {
+        arrival::release(&head.turn, &head.sleepers, number, || futex_wake(&head.turn));
+        Ok(())
+    };
+    for _ in 0..CROWDED_YIELDS {
+        if complete() {
+            return finish();
+        }
+        if !needed() {
+            for _ in 0..AWAY {
+                if complete() {
+                    return finish();
+                }
+                std::hint::spin_loop();
+            }
+        }
+        std::thread::yield_now();
+    }
+    tell(world.own_block(), Waits::Barrier, slot as u64 + 1);
+    let outcome = loop {
+        let seen = arrival::lie_down(&head.turn, &head.sleepers, barrier_everywhere);
+        let mut here = complete();
+        if !here && world.ended().is_none() {
+            futex_wait(&head.turn, seen, 20 * LONGEST);
+            here = complete();
+        }
+        arrival::rise(&head.sleepers);
+        if here {
+            break finish();
+        }
+        if let Some(cause) = world.ended() {
+            break Err(Error::Ended(cause));
+        }
+    };
+    world.own_block().waits_for.store(0, Relaxed);
+    outcome
 }
 
 /// Until the word of the group at `slot` has another value than this; `sleepers` counts the threads that sleep, for the one that changes it.

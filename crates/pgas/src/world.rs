@@ -16,7 +16,7 @@ use crate::trace::{Ring, RECORDS};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{compiler_fence, AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{compiler_fence, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// The variable by which the launcher tells a process the job's descriptor and the rank, as `7:0`.
@@ -25,6 +25,9 @@ pub const VARIABLE: &str = "SHUNT_SPMD";
 pub const HEAP: usize = 1 << 30;
 /// In a place's number: it is of static data.
 pub(crate) const DATA: u64 = 1 << 62;
+
+/// Linux maps so many bytes around an address that is read, as far as their pages exist; heaps begin at multiples of it.
+const WINDOW: usize = 64 << 10;
 
 /// A rank's view of its job.
 pub struct World {
@@ -41,6 +44,7 @@ pub struct World {
     data_bytes: usize,
     blocks: usize,
     base: usize,
+    mapped: usize,
     layout: Layout,
     crowded: bool,
     heap: Mutex<Option<Heap>>,
@@ -70,6 +74,7 @@ static WORLD: Place = Place(UnsafeCell::new(World {
     data_bytes: 0,
     blocks: 0,
     base: 0,
+    mapped: 0,
     layout: Layout { ranks: 0, heap_bytes: 0, trace: 0 },
     crowded: false,
     heap: Mutex::new(None),
@@ -163,6 +168,9 @@ impl World {
             Some(early) => early,
             None => alone()?,
         };
+        let windows = (layout.ranks * layout.heap_bytes).div_ceil(WINDOW);
+        let mapped = Mapping::anonymous_private(windows.div_ceil(8).next_multiple_of(PAGE))
+            .map_err(|error| Error::Setup(format!("no memory for {windows} bits: {error}")))?;
         let base = mapping.leave();
         let first_heap = base + layout.heaps();
         // SAFETY: nothing else looks at the world's plain fields before this function has returned, see `Place`.
@@ -179,7 +187,11 @@ impl World {
         world.base = base;
         world.blocks = base + layout.block(0);
         world.layout = layout;
+        world.mapped = mapped.leave();
         world.crowded = crowded;
+        if crowded {
+            crate::launch::settle(me);
+        }
         *locked(&world.heap) = Some(Heap::new(layout.heap_bytes));
         *locked(&world.groups) = Some(HashMap::new());
         crate::wait::register();
@@ -344,6 +356,39 @@ impl World {
         }
     }
 
+    /// To be called before a store of many bytes at `at`, which [`World::remote`] gave: a first look at a window of a heap maps all its pages that
+    /// exist, where stores would enter the kernel for each.
+    #[inline(always)]
+    pub fn look_ahead(&self, at: usize, bytes: usize) {
+        let window = at.wrapping_sub(self.first_heap) / WINDOW;
+        if at.wrapping_sub(self.first_heap) < self.heap_bytes * self.ranks
+            && (self.window(window).load(Relaxed) & 1 << (window % 64) == 0 || bytes > WINDOW)
+        {
+            self.look(at, bytes);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self, at: usize, bytes: usize) {
+        let mut next = at;
+        while next < at + bytes {
+            let window = (next - self.first_heap) / WINDOW;
+            if self.window(window).fetch_or(1 << (window % 64), Relaxed) & 1 << (window % 64) == 0 {
+                // SAFETY: the caller's bytes are mapped; what is read does not matter.
+                unsafe { (next as *const u8).read_volatile() };
+            }
+            next = (next / WINDOW + 1) * WINDOW;
+        }
+    }
+
+    /// The word that has a window's bit.
+    #[inline(always)]
+    fn window(&self, window: usize) -> &AtomicU64 {
+        // SAFETY: there is a bit for each window of each heap; the mapping lives as long as the process.
+        unsafe { &*((self.mapped + window / 64 * 8) as *const AtomicU64) }
+    }
+
     /// A number for mapped symmetric memory that all ranks have for the same place.
     pub(crate) fn number(&self, at: usize) -> u64 {
         let heaps = at.wrapping_sub(self.first_heap);
@@ -500,7 +545,12 @@ fn from_environment() -> Result<Option<Joined>> {
     let numbers: Option<(i32, usize)> =
         text.split_once(':').and_then(|(descriptor, rank)| Some((descriptor.parse().ok()?, rank.parse().ok()?)));
     let (descriptor, me) = numbers.ok_or_else(|| broken("is not DESCRIPTOR:RANK".into()))?;
-    let memory = Memory::inherited(descriptor).map_err(|error| broken(format!("no job's memory: {error}")))?;
+    let memory = match Memory::inherited(descriptor) {
+        Ok(memory) => memory,
+        // Another launcher in between, within a rank, has closed what is not its own, and started a job of its own.
+        Err(_) if pmix::is_here() => return from_pmix(),
+        Err(error) => return Err(broken(format!("no job's memory: {error}"))),
+    };
     from_memory(&memory, me, broken)
 }
 

@@ -86,6 +86,9 @@ pub fn put<T>(name: &'static str, context: Ctx, to: *mut T, from: *const T, coun
     let Some((at, rank)) = near(context, to as usize, bytes::<T>(count), pe) else {
         return put_far(name, context, to as usize, (from.cast(), bytes::<T>(count)), pe);
     };
+    if bytes::<T>(count) > 8 {
+        World::current().look_ahead(at, bytes::<T>(count));
+    }
     copy(from.cast(), at as *mut u8, bytes::<T>(count), (Kind::Put, rank));
     World::current().stored(rank, at, bytes::<T>(count));
 }

@@ -218,6 +218,18 @@ fn a_program_that_cannot_start_is_named() {
     assert!(text(&output.stderr).contains("/nonexistent/program"));
 }
 
+/// By a launcher without standard input, or with few descriptors.
+#[test]
+fn jobs_start_in_poor_surroundings() {
+    let program = compiled("ends");
+    for how in ["exec \"$@\" <&-", "exec \"$@\" <&- >&- 2>&-", "ulimit -n 20; exec \"$@\""] {
+        let mut command = Command::new("sh");
+        command.args(["-c", how, "sh"]).arg(built("shunt")).args(["spmd", "-n", "3", "--"]).arg(&program).arg("");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{how}: {output:?}");
+    }
+}
+
 #[test]
 fn lines_are_labelled() {
     let mut command = Command::new(built("shunt"));
@@ -254,13 +266,15 @@ fn leftovers() -> BTreeSet<String> {
     found
 }
 
-/// `kill -9` of any rank, at any moment: the job ends, names the rank, and leaves nothing. SHUNT_TEST_KILLS=1000 for more.
+/// `kill -9` of any rank, at any moment: the job ends, names the rank, and leaves nothing. SHUNT_TEST_KILLS=1000 for more; how long jobs took to
+/// end is said.
 #[test]
 fn a_killed_rank_ends_the_job() {
     let kills: u32 = std::env::var("SHUNT_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
     let program = compiled("ends");
     let before = leftovers();
     let mut random = u64::from(std::process::id()) | 1;
+    let mut times = Vec::new();
     for turn in 0..kills {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let ranks = 2 + (random >> 33) as usize % 4;
@@ -270,7 +284,9 @@ fn a_killed_rank_ends_the_job() {
         // The launcher starts ranks in their order.
         // SAFETY: a process that this test has started.
         unsafe { libc::kill(processes[victim], libc::SIGKILL) };
+        let killed = std::time::Instant::now();
         let output = child.wait_with_output().unwrap();
+        times.push(killed.elapsed().as_secs_f64() * 1e3);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(137), "turn {turn}: {said}");
         assert!(said.contains(&format!("rank {victim} was killed by signal 9")), "turn {turn}: {said}");
@@ -279,6 +295,14 @@ fn a_killed_rank_ends_the_job() {
     let after = leftovers();
     let new: Vec<_> = after.difference(&before).collect();
     assert!(new.is_empty(), "{new:?}");
+    times.sort_by(f64::total_cmp);
+    let part = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).unwrap_or(&0.0);
+    println!(
+        "{kills} jobs ended after {:.1} ms (median), {:.1} ms (99 of 100), {:.1} ms (longest)",
+        part(0.5),
+        part(0.99),
+        part(1.0)
+    );
 }
 
 /// What each rank waits for, as the ranks have written it before they slept: looked at until all sleep.
