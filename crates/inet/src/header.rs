@@ -9,7 +9,7 @@
 //!
 //! Of the options this side of a connection meets two: time stamps (RFC 7323, section 3) and selective
 //! acknowledgements (RFC 2018, section 3). One of another kind, or one of these in another shape, makes the header
-//! *odd*: whoever reads it leaves the segment to a whole stack.
+//! *odd*: such a segment is left to a whole stack.
 
 use crate::sequence::Seq;
 
