@@ -12,6 +12,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(run())
+        .subcommand(config())
         .subcommand(spmd())
         .subcommand(Command::new("spmd-agent").about("A host's part of a job, started by shunt spmd --hosts").hide(true))
         .subcommand(ss())
@@ -28,6 +29,7 @@ fn run() -> Command {
         .about("Run a program; its TCP connections to other shunt programs on this host use shared memory")
         .override_usage("shunt run [OPTIONS] [--] PROGRAM [ARGUMENT]...")
         .args(TABLE.iter().map(option))
+        .arg(profile())
         .arg(
             Arg::new(crate::run::REQUIRE)
                 .long(crate::run::REQUIRE)
@@ -44,10 +46,43 @@ fn run() -> Command {
                 .value_parser(value_parser!(OsString)),
         )
         .after_help(
-            "A flag is stronger than its variable. The program replaces this command: it keeps its arguments, standard\n\
+            "A flag is stronger than its variable, a variable than /etc/shunt/shunt.toml and ~/.config/shunt/shunt.toml, which may have\n\
+             a section [programs.NAME]; `shunt config NAME` prints what holds, and where it was said. The program replaces this command: it keeps its arguments, standard\n\
              descriptors, signals and process number, and its exit status is the command's.\n\
              Exit status: 2 wrong option, 126 not executable, 127 not found, otherwise the program's own.",
         )
+}
+
+fn config() -> Command {
+    Command::new("config")
+        .about("Tell what each option is for a program, and where that was said: by a flag, a variable, a file or a profile")
+        .args(TABLE.iter().map(|entry| option(entry).hide(true)))
+        .arg(profile())
+        .arg(json())
+        .arg(
+            Arg::new("program")
+                .value_name("PROGRAM")
+                .help("The program, whose section holds")
+                .value_parser(value_parser!(OsString)),
+        )
+        .after_help(
+            "The flags of shunt run are taken, too. All sections of the files are checked.\n\
+             Exit status: 2 if a file or a value has a mistake.",
+        )
+}
+
+fn profile() -> Arg {
+    let named = shunt_config::PROFILES.map(|profile| profile.name).join(", ");
+    Arg::new(crate::settings::PROFILE_FLAG)
+        .long(crate::settings::PROFILE_FLAG)
+        .value_name("NAME")
+        .help(format!(
+            "Take the options of a profile where nothing stronger is said: {named}, none, or one of a file [{}]",
+            crate::settings::PROFILE_VARIABLE
+        ))
+        .action(ArgAction::Set)
+        .overrides_with(crate::settings::PROFILE_FLAG)
+        .value_parser(value_parser!(OsString))
 }
 
 fn option(entry: &'static Entry) -> Arg {

@@ -10,6 +10,7 @@
 
 mod agent;
 mod command_line;
+mod config;
 mod doctor;
 mod failure;
 mod inspect;
@@ -17,6 +18,7 @@ mod man;
 mod output;
 mod rpc;
 mod run;
+mod settings;
 mod spmd;
 mod spmd_view;
 mod ss;
@@ -54,6 +56,7 @@ fn dispatch() -> Result<u8, Failure> {
     };
     match matches.subcommand() {
         Some(("run", matches)) => match run::run(matches)? {},
+        Some(("config", matches)) => config::config(matches),
         Some(("spmd", matches)) => spmd::spmd(matches),
         Some(("spmd-agent", _)) => spmd::agent(),
         Some(("ss", matches)) => ss::ss(matches.get_flag("json"), matches.get_flag("all")),

@@ -14,6 +14,7 @@ use std::path::Path;
 use clap::ArgMatches;
 
 use crate::failure::{warn, Failure};
+use crate::settings::{section_name, Files};
 use environment::Environment;
 use obstacle::Obstacle;
 
@@ -23,8 +24,12 @@ pub const REQUIRE: &str = "require";
 /// Becomes the program. Comes back only if that cannot be done.
 pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
     let mut environment = Environment::of_this_process();
-    environment.apply_options(|name| matches.get_one::<OsString>(name).map(OsString::as_os_str))?;
     let words: Vec<&OsStr> = matches.get_many::<OsString>("program").into_iter().flatten().map(OsString::as_os_str).collect();
+    environment.apply_options(
+        |name| matches.get_one::<OsString>(name).map(OsString::as_os_str),
+        &Files::read(|name| environment.get(name))?,
+        section_name(words[0]),
+    )?;
     let by = if matches.contains_id("library") { "--library" } else { library::VARIABLE };
     // A service must start although an upgrade or an image has lost the library: it is the kernel's then, as any program without shunt.
     let library = match library::find(environment.get(library::VARIABLE), by) {

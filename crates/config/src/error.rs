@@ -13,6 +13,8 @@ pub enum Source {
     Flag,
     /// An environment variable, such as `SHUNT_RING`.
     Variable,
+    /// A configuration file, in which an option has its bare name, such as `ring`.
+    File,
 }
 
 /// A refused value. Its [`fmt::Display`] is one line that says where, what, and an example:
@@ -37,6 +39,7 @@ impl fmt::Display for OptionError<'_> {
         let name = match self.source {
             Source::Flag => self.entry.flag,
             Source::Variable => self.entry.variable,
+            Source::File => self.entry.name,
         };
         write!(f, "{name}: \"")?;
         write_escaped(f, self.value)?;

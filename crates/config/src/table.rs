@@ -41,6 +41,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The row of this name, as it stands in configuration files.
+    pub fn by_name(name: &str) -> Option<&'static Entry> {
+        TABLE.iter().find(|entry| entry.name == name)
+    }
+
     /// The row whose flag is `flag`, dashes included.
     pub fn by_flag(flag: &str) -> Option<&'static Entry> {
         TABLE.iter().find(|entry| entry.flag == flag)

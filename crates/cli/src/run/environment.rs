@@ -3,9 +3,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use shunt_config::{Entry, Options, Source, TABLE};
+use shunt_config::{Entry, TABLE};
 
 use crate::failure::{warn, Failure};
+use crate::settings::{Files, Origin, Settings};
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 const RING: &str = "SHUNT_RING";
@@ -38,18 +39,20 @@ impl Environment {
         self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
-    /// Checks every option, and stores those given by `flag` (looked up by the option's name) in their variables.
+    /// Checks every option, and stores in their variables those that a flag, a file or a profile gives to the program of this name.
     ///
     /// # Errors
     /// The first value that cannot be used, with status 2.
-    pub fn apply_options<'a>(&mut self, flag: impl Fn(&str) -> Option<&'a OsStr>) -> Result<(), Failure> {
-        let mut checked = Options::default();
-        for entry in &TABLE {
-            if let Some(value) = flag(entry.name) {
-                checked.set(entry, Source::Flag, value.as_bytes()).map_err(Failure::of_usage)?;
-                self.set(entry.variable, value.to_owned());
-            } else if let Some(value) = self.get(entry.variable).filter(|value| !value.is_empty()) {
-                checked.set(entry, Source::Variable, value.as_bytes()).map_err(Failure::of_usage)?;
+    pub fn apply_options<'a>(
+        &mut self,
+        flag: impl Fn(&str) -> Option<&'a OsStr>,
+        files: &Files,
+        program: Option<&str>,
+    ) -> Result<(), Failure> {
+        let settings = Settings::resolve(files, flag, |name| self.get(name), program)?;
+        for setting in settings.list {
+            if !matches!(setting.origin, Origin::Default | Origin::Variable(_)) {
+                self.set(setting.entry.variable, setting.value);
             }
         }
         self.warn_of_misspelt_variables();
@@ -178,13 +181,14 @@ mod tests {
 
     #[test]
     fn a_flag_replaces_its_variable_even_a_wrong_one() {
+        let none = Files { list: vec![] };
         let mut environment = Environment::default();
         environment.set("SHUNT_RING", "12q".into());
         assert_eq!(
-            environment.clone().apply_options(|_| None).unwrap_err().message,
+            environment.clone().apply_options(|_| None, &none, None).unwrap_err().message,
             "SHUNT_RING: \"12q\" is not a size; example: 256K"
         );
-        environment.apply_options(|name| (name == "ring").then_some(OsStr::new("64K"))).unwrap();
+        environment.apply_options(|name| (name == "ring").then_some(OsStr::new("64K")), &none, None).unwrap();
         assert_eq!(environment.get("SHUNT_RING").unwrap(), "64K");
         assert_eq!(environment.pairs().count(), 1);
     }
