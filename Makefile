@@ -14,6 +14,7 @@
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
 # make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
+# make deb, test-deb  Debian packages in target/deb; installs, upgrades under a living program and removes them in a directory of their own
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -25,7 +26,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install deb test-deb uninstall
 
 all: build
 
@@ -156,6 +157,18 @@ lint:
 clean:
 	cargo clean --target-dir target
 
+COMPLETIONS := share/bash-completion/completions/shunt share/zsh/site-functions/_shunt share/fish/vendor_completions.d/shunt.fish
+SHELL_OF = $(firstword $(subst /, ,$(patsubst share/bash-completion%,bash%,$(patsubst share/zsh%,zsh%,$(patsubst share/fish%,fish%,$(1))))))
+
+# Debian packages of what is built, in target/deb; and a try of them in a directory as root, with what lintian says where that is installed.
+deb:
+	scripts/prepare deb
+	scripts/build
+	scripts/deb
+
+test-deb: deb
+	scripts/deb-try
+
 # Whoever runs `make install` as root has usually built as somebody else, so nothing is built here.
 install:
 	@test -f $(BUILT)/shunt -a -f $(BUILT)/libshunt.so || { echo "nothing to install yet; run: make build" >&2; exit 1; }
@@ -170,11 +183,16 @@ install:
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/shmem/tools/shunt-shmem.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/tirpc/tools/shunt-tirpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
-	install -D -m 644 docs/man/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS))) $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(BUILT)/shunt man --all $(DESTDIR)$(PREFIX)/share/man/man1
+	$(foreach file,$(COMPLETIONS),$(BUILT)/shunt completions $(call SHELL_OF,$(file)) > $(DESTDIR)$(PREFIX)/$(file) &&) true
+	sed -e 's|@PREFIX@|$(PREFIX)|' packaging/shunt-agent@.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service
 
 uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/include/shunt
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-shmemcc $(DESTDIR)$(PREFIX)/bin/shunt-shmemc++ $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_tirpc.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a
-	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1
+	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt-*.1
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS)) $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service

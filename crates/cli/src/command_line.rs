@@ -22,6 +22,7 @@ pub fn command() -> Command {
         .subcommand(crate::rpc::command())
         .subcommand(shunt_bench::Bench::command().name("bench"))
         .subcommand(man())
+        .subcommand(completions())
 }
 
 fn run() -> Command {
@@ -279,9 +280,17 @@ fn json() -> Arg {
 }
 
 fn man() -> Command {
-    Command::new("man").about("Print the manual page (shunt man | man -l -)").arg(
-        Arg::new("options").long("options").help("Print the table of options in Markdown instead").action(ArgAction::SetTrue),
-    )
+    Command::new("man")
+        .about("Print the manual page, or that of a command (shunt man run | man -l -)")
+        .arg(Arg::new("options").long("options").help("Print the table of options in Markdown instead").action(ArgAction::SetTrue))
+        .arg(Arg::new("all").long("all").value_name("DIRECTORY").help("Write all pages there").value_parser(value_parser!(OsString)))
+        .arg(Arg::new("command").value_name("COMMAND").num_args(0..).help("A command, as: agent status").conflicts_with_all(["options", "all"]))
+}
+
+fn completions() -> Command {
+    Command::new("completions")
+        .about("Print the completions for a shell")
+        .arg(Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(clap_complete::Shell)))
 }
 
 /// The words as this command reads them: other launchers write `-np 4`, which is `-n p` elsewhere.

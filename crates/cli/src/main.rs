@@ -74,9 +74,19 @@ fn dispatch() -> Result<u8, Failure> {
         Some(("agent", matches)) => agent::agent(matches),
         Some(("rpc", matches)) => rpc::rpc(matches),
         Some(("bench", matches)) => bench(matches),
-        Some(("man", matches)) => man::print(matches.get_flag("options")),
+        Some(("man", matches)) => man::man(matches),
+        Some(("completions", matches)) => completions(matches),
         _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),
     }
+}
+
+/// `shunt completions`: what a shell offers behind `shunt`.
+fn completions(matches: &clap::ArgMatches) -> Result<u8, Failure> {
+    let shell: clap_complete::Shell = *matches.get_one("shell").expect("clap requires it");
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command_line::command(), "shunt", &mut text);
+    output::print(&String::from_utf8_lossy(&text))?;
+    Ok(0)
 }
 
 /// `shunt bench`: the instrument of `shunt_bench`, as its own command would run it.
