@@ -13,6 +13,7 @@ use shunt_rendezvous::{
 };
 use shunt_segment::process::kind as row_kind;
 use shunt_segment::reason::Reason;
+use shunt_sockets::about;
 use shunt_stream as stream;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::kernel_sockets;
@@ -215,6 +216,9 @@ hook! {
     }
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
+        if level == about::LEVEL && global::ready() && global::options().accelerate {
+            return answer(about::get(fd, name, data.cast(), length)) as c_int;
+        }
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {
