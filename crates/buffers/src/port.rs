@@ -375,9 +375,10 @@ impl Port {
     /// Takes tickets that came back.
     ///
     /// # Errors
-    /// [`Error::Violation`].
+    /// [`Error::Violation`]; [`Error::Gone`]: the peer has ended, and what it has not given back comes no more ([`Port::abandon`]). That is
+    /// looked for once in a number of calls in vain.
     pub fn progress(&mut self) -> Result<(), Error> {
-        while let Some(ticket) = self.link.ticket()? {
+        while let Some(ticket) = self.link.ticket(self.account.held() > 0 || !self.forwards.is_empty())? {
             if forward::is_one(ticket) {
                 self.finish(ticket)?;
                 continue;
