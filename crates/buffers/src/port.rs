@@ -413,18 +413,20 @@ impl Port {
         self.finished.append(&mut self.forwards);
     }
 
+    /// The next message's record. One that cannot be read now, as its pool cannot be mapped, stays the next one.
     fn record(&mut self) -> Result<Record, Error> {
-        if let Some(record) = self.next {
-            return Ok(record);
-        }
-        let mut bytes = [0; Record::SIZE];
-        self.link.take(&mut bytes)?;
-        let record = Record::from_bytes(&bytes)?;
+        let record = match self.next {
+            Some(record) => record,
+            None => {
+                let mut bytes = [0; Record::SIZE];
+                self.link.take(&mut bytes)?;
+                *self.next.insert(Record::from_bytes(&bytes)?)
+            }
+        };
         if record.kind != Kind::Bytes {
             self.attach(record.reference.pool)?;
             self.span(&record.reference)?;
         }
-        self.next = Some(record);
         Ok(record)
     }
 

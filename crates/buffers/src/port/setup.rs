@@ -180,7 +180,9 @@ impl Port {
     pub fn pair() -> Result<(Port, Port), Error> {
         let mut fds = [-1; 2];
         calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())?;
-        Ok((Port::connect(fds[0])?, Port::accept(fds[1])?))
+        let there = Descriptor(fds[1]);
+        let here = Port::connect(fds[0])?;
+        Ok((here, Port::accept(there.release())?))
     }
 
     /// A port that copies through a connection.
