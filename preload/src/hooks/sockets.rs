@@ -182,7 +182,10 @@ hook! {
                     datagram::options::settle_sends(socket);
                 }
                 touched(fd);
-                let result = real::shutdown(fd, how);
+                let result = match local::socket(fd) {
+                    Some(socket) => local::shut(socket, || real::shutdown(fd, how)),
+                    None => real::shutdown(fd, how),
+                };
                 if result < 0 && (0..=2).contains(&how) {
                     // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
                     if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
