@@ -4,7 +4,7 @@
 # make test     installs what is missing, builds, runs every test
 # make test-unit, test-differential, test-programs, test-hosts, test-hot-path, test-doc  parts of it by themselves
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
-# make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
+# make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 BUFFER_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
 # make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
 # make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC, and a store moved from gRPC: installs capnproto, protobuf-compiler, libgrpc++-dev; minutes to build
@@ -22,6 +22,7 @@ BUILT := target/release
 
 KILLS ?= 1000
 RPC_KILLS ?= 10000
+BUFFER_KILLS ?= 10000
 FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
@@ -136,6 +137,7 @@ soak:
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_FORKS=$(FORKS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) \
 	    cargo test --release --target-dir target -p shunt-testkit --test crash_kill --test crash_forks --test crash_scribble
 	SHUNT_TEST_KILLS=$(KILLS) cargo test --release --target-dir target -p shunt-testkit --test spmd a_killed_rank_ends_the_job -- --nocapture
+	KILLS=$(BUFFER_KILLS) cargo test --release --target-dir target -p shunt-buffers --test deaths_at_random -- --nocapture
 	KILLS=$(RPC_KILLS) cargo test --release --target-dir target -p shunt-rpc-examples --test deaths -- --nocapture
 	cargo run --release --target-dir target -p shunt-differential -- compare --across
 	cargo run --release --target-dir target -p shunt-differential -- compare --trapped

@@ -375,9 +375,10 @@ impl Port {
     /// Takes tickets that came back.
     ///
     /// # Errors
-    /// [`Error::Violation`].
+    /// [`Error::Violation`]; [`Error::Gone`]: the peer has ended, and what it has not given back comes no more ([`Port::abandon`]). That is
+    /// looked for once in a number of calls in vain.
     pub fn progress(&mut self) -> Result<(), Error> {
-        while let Some(ticket) = self.link.ticket()? {
+        while let Some(ticket) = self.link.ticket(self.account.held() > 0 || !self.forwards.is_empty())? {
             if forward::is_one(ticket) {
                 self.finish(ticket)?;
                 continue;
@@ -412,18 +413,20 @@ impl Port {
         self.finished.append(&mut self.forwards);
     }
 
+    /// The next message's record. One that cannot be read now, as its pool cannot be mapped, stays the next one.
     fn record(&mut self) -> Result<Record, Error> {
-        if let Some(record) = self.next {
-            return Ok(record);
-        }
-        let mut bytes = [0; Record::SIZE];
-        self.link.take(&mut bytes)?;
-        let record = Record::from_bytes(&bytes)?;
+        let record = match self.next {
+            Some(record) => record,
+            None => {
+                let mut bytes = [0; Record::SIZE];
+                self.link.take(&mut bytes)?;
+                *self.next.insert(Record::from_bytes(&bytes)?)
+            }
+        };
         if record.kind != Kind::Bytes {
             self.attach(record.reference.pool)?;
             self.span(&record.reference)?;
         }
-        self.next = Some(record);
         Ok(record)
     }
 

@@ -2,45 +2,11 @@
 
 mod common;
 
-use common::UNIT;
+use common::{with_child, SHAPE, UNIT};
 use shunt_buffers::costs::Costs;
 use shunt_buffers::port::{Error, Port};
 use shunt_buffers::Semantics;
 use shunt_region::{Audience, Limit, Pages, Pool, Shape};
-
-const SHAPE: Shape = Shape { unit: UNIT, units: 32 };
-
-/// Runs `child` with one end of a socket pair, and `parent` with the other and the child's number. The child ends by a kill.
-fn with_child(child: impl FnOnce(i32), parent: impl FnOnce(i32, &dyn Fn())) {
-    // One at a time: another test's child would keep this one's socket open.
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(|error| error.into_inner());
-    let mut fds = [0; 2];
-    // SAFETY: plain calls; the child uses what fork leaves whole, in a program whose other threads hold no locks that it needs.
-    unsafe {
-        assert_eq!(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()), 0);
-        let pid = libc::fork();
-        if pid == 0 {
-            libc::close(fds[0]);
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| child(fds[1])));
-            if done.is_err() {
-                libc::_exit(1);
-            }
-            loop {
-                libc::pause();
-            }
-        }
-        libc::close(fds[1]);
-        let kill = || {
-            libc::kill(pid, libc::SIGKILL);
-            let mut status = 0;
-            libc::waitpid(pid, &mut status, 0);
-            assert!(libc::WIFSIGNALED(status), "the child had failed: {status:x}");
-        };
-        parent(fds[0], &kill);
-    }
-}
 
 fn word(port: &mut Port) -> u8 {
     let mut byte = [0];

@@ -223,6 +223,19 @@ pub fn apart(socket: &'static Datagram) {
     }
 }
 
+/// Whether memory knows all that can be known of an end: its peer says what it does with the kernel's socket, and did nothing since the kernel's
+/// queue was last found empty. A socket without a peer has nothing to say but in the kernel.
+#[inline]
+pub fn is_settled(socket: &Datagram) -> bool {
+    let Some(inbox) = socket.inbox() else { return !socket.has(flag::CONNECTED) };
+    inbox.news().is_some_and(|news| news == socket.local.seen.load(Ordering::Relaxed))
+}
+
+/// The program shuts an end by `kernel`: the peer is told to look there.
+pub fn shut<T>(socket: &'static Datagram, kernel: impl FnOnce() -> T) -> T {
+    send::aside(socket, kernel)
+}
+
 /// The last descriptor of this process is closed.
 pub fn released(socket: &'static Datagram) {
     if !socket.is_local() {

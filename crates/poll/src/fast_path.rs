@@ -48,11 +48,11 @@ pub unsafe fn poll(entry: *mut pollfd, limit: Option<u64>) -> bool {
     unsafe { user::write(&raw mut (*entry).revents, events) }.is_ok()
 }
 
-/// Whether bytes of the stream `fd` are there, or come within about as long as an answer takes that is on its way. `None`: looking for
-/// them is not for here: no stream, something unusual about it, a peer on this processor, or waits that are long.
+/// Whether bytes of the stream `fd`, of TCP or AF_UNIX, are there, or come within about as long as an answer takes that is on its way. `None`:
+/// looking for them is not for here: no stream, something unusual about it, a peer on this processor, or waits that are long.
 #[inline]
 pub fn bytes_come(fd: i32) -> Option<bool> {
-    let socket = shunt_stream::socket::stream(fd)?;
+    let Some(socket) = shunt_stream::socket::stream(fd) else { return local_bytes_come(fd) };
     spin::show_processor(&socket.own().wait);
     if shunt_stream::progress::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
         return None;
@@ -66,4 +66,13 @@ pub fn bytes_come(fd: i32) -> Option<bool> {
         return None;
     }
     Some(spin::comes(socket, word) && readiness::bytes_alone(socket))
+}
+
+/// The same of an AF_UNIX stream.
+fn local_bytes_come(fd: i32) -> Option<bool> {
+    let socket = shunt_inbox::local::socket(fd)?;
+    if shunt_stream::progress::is_driven() || deferred::holds_any() {
+        return None;
+    }
+    shunt_inbox::local::receive::bytes_come(socket)
 }

@@ -117,15 +117,28 @@ enum Part {
     Strange,
 }
 
-/// Whether the kernel is asked about `fd` now and then only, while streams are ready: a listener whose clients need no looking after, or
-/// a UDP socket with an inbox.
-fn is_ours(fd: i32) -> bool {
-    let word = table::get(fd);
+/// What a datagram socket or an AF_UNIX end says only of what comes to it.
+const INPUT: i16 = POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLPRI;
+
+/// Whether the kernel is asked about `entry` now and then only, while memory has an answer: a listener whose clients need no looking after,
+/// or a socket that may have an inbox, of which nothing but input is asked.
+fn is_ours(entry: &pollfd) -> bool {
+    is_kept(entry) && !is_unsettled(entry)
+}
+
+/// The same, before it is known whether memory has an answer.
+fn is_kept(entry: &pollfd) -> bool {
+    let word = table::get(entry.fd);
     match word.kind() {
         Kind::Listener => word.object::<Socket>().is_some_and(|listener| !deferred::concern(listener)),
-        Kind::Datagram => word.object::<Datagram>().is_some_and(|socket| !socket.is_local()),
+        Kind::Datagram => entry.events & !INPUT == 0,
         _ => false,
     }
+}
+
+/// Whether the kernel may know something of an AF_UNIX end that no inbox tells.
+fn is_unsettled(entry: &pollfd) -> bool {
+    table::get(entry.fd).object::<Datagram>().is_some_and(|socket| socket.is_local() && !local::is_settled(socket))
 }
 
 /// Where a thread in poll is counted as asleep.
@@ -224,7 +237,7 @@ impl<'a> Query<'a> {
                 }
                 _ if entry.fd >= 0 => {
                     self.foreign = true;
-                    self.strange |= !is_ours(entry.fd);
+                    self.strange |= !is_kept(entry);
                     self.question.add(entry.fd, entry.events);
                 }
                 _ => {}
@@ -278,7 +291,7 @@ impl<'a> Query<'a> {
         let ready = self.look_at_streams();
         let leaves = self.foreign && self.deadline != 0 && self.mask.is_null() && !(self.forgiving && self.strange);
         if ready == 0 && leaves && !self.is_due() {
-            return Ok(0);
+            return Ok(if self.is_strange() { 0 } else { self.look_at_inboxes() });
         }
         self.ask_beside(ready)
     }
@@ -300,20 +313,32 @@ impl<'a> Query<'a> {
         if !self.foreign {
             return Ok(ready);
         }
-        if ready == 0 || self.is_due() {
+        if self.is_due() {
             return Ok(ready + self.look_foreign(Part::All)?);
         }
-        if self.strange {
-            return Ok(ready + self.look_foreign(Part::Strange)?);
+        match (ready + self.look_at_inboxes(), self.is_strange()) {
+            (0, _) => self.look_foreign(Part::All),
+            // Which counts what lies in inboxes once more.
+            (_, true) => Ok(ready + self.look_foreign(Part::Strange)?),
+            (all, false) => Ok(all),
         }
-        let mut ready = ready;
+    }
+
+    /// Whether the kernel is to be asked about some in each answer.
+    fn is_strange(&self) -> bool {
+        self.strange || (self.foreign && self.entries.iter().any(is_unsettled))
+    }
+
+    /// Fills in what lies in inboxes; the number of sockets.
+    fn look_at_inboxes(&mut self) -> isize {
+        let mut ready = 0;
         for entry in self.entries.iter_mut() {
             if let Some(socket) = shunt_table::table::find::<Datagram>(entry.fd) {
                 entry.revents = datagram::events(socket) & entry.events;
                 ready += (entry.revents != 0) as isize;
             }
         }
-        Ok(ready)
+        ready
     }
 
     /// Whether an answer is given only after the kernel was asked about all that are not streams.
@@ -343,11 +368,13 @@ impl<'a> Query<'a> {
         let count = self.fill(scratch.items(), None, part);
         let mut zero = spin::ZERO;
         calls::ppoll(scratch.items().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
+        // What only inboxes hold is no news of the kernel's.
+        let found = scratch.items()[..count].iter().any(|answer| answer.revents != 0);
         let ready = self.merge(&scratch.items()[..count]);
-        self.told |= ready > 0;
+        self.told |= found;
         match part {
-            Part::All => self.question.was_asked(clock::ticks(), ready > 0),
-            Part::Strange if ready > 0 => asking::found(),
+            Part::All => self.question.was_asked(clock::ticks(), found),
+            Part::Strange if found => asking::found(),
             Part::Strange => {}
         }
         Ok(ready)
@@ -373,7 +400,7 @@ impl<'a> Query<'a> {
                     push(entry.fd, listening.companion);
                     push(listening.listener, POLLIN);
                 }
-                (Kind::Listener, Some(_), _) if part == Part::Strange && is_ours(entry.fd) => {
+                (Kind::Listener, Some(_), _) if part == Part::Strange && is_ours(entry) => {
                     (0..QUEUES).for_each(|_| push(-1, 0));
                 }
                 (Kind::Listener, Some(s), _) => {
@@ -384,7 +411,7 @@ impl<'a> Query<'a> {
                     push(rendezvous, if readable == 0 { 0 } else { readable | libc::POLLRDHUP });
                     push(bells, readable);
                 }
-                _ if part == Part::Strange && is_ours(entry.fd) => push(-1, 0),
+                _ if part == Part::Strange && is_ours(entry) => push(-1, 0),
                 _ => push(entry.fd, entry.events),
             }
         }

@@ -1,7 +1,7 @@
 //! Why a region is not passed, or not made: every limit has a name, and the caller copies instead.
 
 use crate::reference::Violation;
-use shunt_sys::Errno;
+use shunt_sys::{libc, Errno};
 
 macro_rules! limits {
     ($($name:ident = $word:literal, $text:literal;)*) => {
@@ -58,13 +58,15 @@ limits! {
     Pulling = "region-pulling", "As many messages are being pulled as can be at a time.";
     Private = "region-private", "The buffer does not lie in a region.";
     Apart = "region-apart", "The processes share no memory: another host, another network namespace, or a program that asked for copies.";
+    Refused = "region-refused", "The process may not make memory that can be shared: a filter of system calls, or a kernel without memfd_create.";
 }
 
 impl Limit {
     /// What a failed system call for memory or a descriptor means.
     pub fn of(error: Errno) -> Limit {
         match error.0 {
-            shunt_sys::libc::EMFILE | shunt_sys::libc::ENFILE => Limit::Descriptors,
+            libc::EMFILE | libc::ENFILE | libc::ETOOMANYREFS => Limit::Descriptors,
+            libc::EPERM | libc::EACCES | libc::ENOSYS => Limit::Refused,
             _ => Limit::Memory,
         }
     }

@@ -6,7 +6,7 @@ use crate::limit::Limit;
 use crate::shape::{Audience, Pages, Shape, HUGE, PAGE};
 use crate::state::{Event, State};
 use crate::word::{Use, Value, Word};
-use crate::{huge, registry, seals};
+use crate::{huge, registry, seals, told};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{calls, libc, mapping};
@@ -243,14 +243,16 @@ impl Pool {
     /// A fresh pool. Its pages cost nothing before they are touched; [`Pool::populate`] touches them.
     ///
     /// # Errors
-    /// [`Limit::Shape`], [`Limit::Memory`], [`Limit::Descriptors`], [`Limit::Pools`]; [`Limit::NoHugePages`] and
-    /// [`Limit::Untrusted`] (they cannot be sealed) of huge ones alone.
+    /// [`Limit::Shape`], [`Limit::Memory`], [`Limit::Descriptors`], [`Limit::Refused`], [`Limit::Pools`]; [`Limit::NoHugePages`] and
+    /// [`Limit::Untrusted`] (they cannot be sealed) of huge ones alone. It is told to `shunt why`, too: what would have been sent of the
+    /// pool is copied.
     pub fn create(shape: Shape, pages: Pages, audience: Audience) -> Result<Pool, Limit> {
-        match pages {
-            Pages::Small => Pool::of_small(shape.checked()?, audience),
+        let made = match pages {
+            Pages::Small => shape.checked().and_then(|shape| Pool::of_small(shape, audience)),
             Pages::Huge => Pool::of_huge(shape, audience),
             Pages::HugeIfPossible => Pool::of_huge(shape, audience).or_else(|_| Pool::of_small(shape.checked()?, audience)),
-        }
+        };
+        made.inspect_err(|limit| told::note_seldom(*limit))
     }
 
     fn of_small(shape: Shape, audience: Audience) -> Result<Pool, Limit> {

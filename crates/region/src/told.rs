@@ -46,6 +46,12 @@ pub fn note(limit: Limit) {
     }
 }
 
+/// [`note`] of what happens seldom: where telling failed for want of a descriptor or of memory it is tried again.
+pub(crate) fn note_seldom(limit: Limit) {
+    let _ = OURS.compare_exchange(FAILED, core::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    note(limit);
+}
+
 #[cold]
 fn begin() -> *mut Told {
     let made = made().unwrap_or(FAILED);

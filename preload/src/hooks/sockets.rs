@@ -13,6 +13,7 @@ use shunt_rendezvous::{
 };
 use shunt_segment::process::kind as row_kind;
 use shunt_segment::reason::Reason;
+use shunt_sockets::about;
 use shunt_stream as stream;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::kernel_sockets;
@@ -182,7 +183,10 @@ hook! {
                     datagram::options::settle_sends(socket);
                 }
                 touched(fd);
-                let result = real::shutdown(fd, how);
+                let result = match local::socket(fd) {
+                    Some(socket) => local::shut(socket, || real::shutdown(fd, how)),
+                    None => real::shutdown(fd, how),
+                };
                 if result < 0 && (0..=2).contains(&how) {
                     // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
                     if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
@@ -215,6 +219,9 @@ hook! {
     }
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
+        if level == about::LEVEL && global::ready() && global::options().accelerate {
+            return answer(about::get(fd, name, data.cast(), length)) as c_int;
+        }
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {

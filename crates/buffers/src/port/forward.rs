@@ -95,7 +95,10 @@ impl Port {
     pub fn settle(&mut self, from: &mut Port) -> Result<usize, Error> {
         let progress = match self.progress() {
             // What it had comes back all the same.
-            Err(Error::Gone) => Ok(()),
+            Err(Error::Gone) => {
+                self.abandon();
+                Ok(())
+            }
             other => other,
         };
         while let Some(place) = self.finished.iter().position(|forward| forward.source == from.id) {

@@ -69,9 +69,9 @@ impl Link {
         }
     }
 
-    pub(super) fn ticket(&mut self) -> Result<Option<u64>, Error> {
+    pub(super) fn ticket(&mut self, lent: bool) -> Result<Option<u64>, Error> {
         match self {
-            Link::Shared(shared) => shared.ticket(),
+            Link::Shared(shared) => shared.ticket(lent),
             // Nothing is lent.
             Link::Stream(_) => Ok(None),
         }

@@ -23,6 +23,9 @@ const TRUSTED: u8 = b'T';
 const LOOKS: u32 = 4_000;
 /// Looks after which another process may have the processor: what this one waits for may be that one's to do.
 const YIELD: u32 = 64;
+/// Looks for tickets, all in vain, after which the socket is asked whether the peer has ended: a program may wait for a region by nothing
+/// but such looks.
+const ENDED: u32 = 64;
 /// Pools that a peer can offer.
 const POOLS: usize = 16;
 /// Messages of one side that can be pulled at a time, a line each.
@@ -65,6 +68,8 @@ pub(super) struct Shared {
     pools: VecDeque<(i32, bool)>,
     came: usize,
     gone: bool,
+    /// Looks for tickets in vain, while there are loans.
+    vain: u32,
     /// The program says that the peer could change this process anyway ([`super::Port::trust`]).
     pub(super) trusts: bool,
     part: ([u8; 8], usize),
@@ -100,7 +105,10 @@ fn look(looks: &mut u32) {
     }
 }
 
-/// One byte, and the descriptor that came with it.
+/// In the place of a descriptor: one was sent, and this process has no number left for it.
+const NO_NUMBER: i32 = -2;
+
+/// One byte, and the descriptor that came with it; -1: none, or [`NO_NUMBER`].
 fn get(fd: i32, flags: i32) -> Result<Option<(u8, i32)>, Errno> {
     let mut byte = 0u8;
     let mut control = Control { length: 0, level: 0, kind: 0, descriptor: -1 };
@@ -112,7 +120,8 @@ fn get(fd: i32, flags: i32) -> Result<Option<(u8, i32)>, Errno> {
     (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), 20);
     let count = calls::recvmsg(fd, &mut message, flags | libc::MSG_CMSG_CLOEXEC)?;
     let came = message.msg_controllen >= 20 && control.kind == libc::SCM_RIGHTS;
-    Ok((count == 1).then_some((byte, if came { control.descriptor } else { -1 })))
+    let none = if message.msg_flags & libc::MSG_CTRUNC != 0 { NO_NUMBER } else { -1 };
+    Ok((count == 1).then_some((byte, if came { control.descriptor } else { none })))
 }
 
 impl Port {
@@ -147,6 +156,9 @@ impl Port {
     pub fn accept(fd: i32) -> Result<Port, Error> {
         let socket = Descriptor(fd);
         let (byte, memory) = get(fd, 0)?.ok_or(Error::Gone)?;
+        if memory == NO_NUMBER {
+            return Err(Limit::Descriptors.into());
+        }
         if byte != LINK || memory < 0 {
             let _ = calls::close(memory);
             return Err(Violation::Record.into());
@@ -168,7 +180,9 @@ impl Port {
     pub fn pair() -> Result<(Port, Port), Error> {
         let mut fds = [-1; 2];
         calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())?;
-        Ok((Port::connect(fds[0])?, Port::accept(fds[1])?))
+        let there = Descriptor(fds[1]);
+        let here = Port::connect(fds[0])?;
+        Ok((here, Port::accept(there.release())?))
     }
 
     /// A port that copies through a connection.
@@ -258,7 +272,18 @@ impl Shared {
             // SAFETY: the windows lie in the link.
             window.set(unsafe { base.add(window_offset(number / 2, number % 2)) });
         }
-        Shared { fd, base, side, windows, pools: VecDeque::new(), came: 0, gone: false, trusts: false, part: ([0; 8], 0) }
+        Shared {
+            fd,
+            base,
+            side,
+            windows,
+            pools: VecDeque::new(),
+            came: 0,
+            gone: false,
+            vain: 0,
+            trusts: false,
+            part: ([0; 8], 0),
+        }
     }
 
     fn page(&self, channel: usize) -> &ChannelPage {
@@ -312,11 +337,18 @@ impl Shared {
                 // One that can shrink under its reader is mapped only if its owner could do worse to this process.
                 let audience = if trusted { Audience::Trusted } else { Audience::Anyone };
                 let attached = match trusted && !self.trusts {
+                    _ if fd < 0 => Err(Limit::Descriptors),
                     true => Err(Limit::Untrusted),
                     false => Attached::map(fd, audience),
                 };
-                let file = Descriptor(fd);
-                return Ok(Foreign { attached: attached?, file, trusted, passed: None });
+                return match attached {
+                    Ok(attached) => Ok(Foreign { attached, file: Descriptor(fd), trusted, passed: None }),
+                    Err(limit) => {
+                        // The next one has another number; and there may be memory for this one later.
+                        self.pools.push_front((fd, trusted));
+                        Err(limit.into())
+                    }
+                };
             }
             if self.came >= POOLS {
                 return Err(Violation::Pool.into());
@@ -335,8 +367,10 @@ impl Shared {
             match get(self.fd, libc::MSG_DONTWAIT) {
                 Ok(Some((byte, fd))) if byte == POOL || byte == TRUSTED => {
                     self.came += 1;
-                    if fd < 0 || self.came > POOLS {
-                        let _ = calls::close(fd);
+                    if fd == -1 || self.came > POOLS {
+                        if fd >= 0 {
+                            let _ = calls::close(fd);
+                        }
                         return Err(Violation::Pool.into());
                     }
                     self.pools.push_back((fd, byte == TRUSTED));
@@ -358,14 +392,15 @@ impl Shared {
     /// One look in vain. After some it sleeps for a moment on the socket, where a peer's end shows.
     pub(super) fn idle(&self, looks: &mut u32) -> Result<(), Error> {
         look(looks);
-        if (*looks).is_multiple_of(LOOKS) {
-            let hung_up = libc::POLLHUP | libc::POLLERR;
-            let events = calls::poll_one(self.fd, 0, 50_000).unwrap_or(0);
-            if events & hung_up != 0 {
-                return Err(Error::Gone);
-            }
+        match (*looks).is_multiple_of(LOOKS) && self.hung_up(50_000) {
+            true => Err(Error::Gone),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether the peer has ended, or does within so many nanoseconds.
+    fn hung_up(&self, nanoseconds: i64) -> bool {
+        calls::poll_one(self.fd, 0, nanoseconds).unwrap_or(0) & (libc::POLLHUP | libc::POLLERR) != 0
     }
 
     /// Puts all of `bytes` into the ring of `channel`, waiting for room.
@@ -427,8 +462,31 @@ impl Shared {
         self.pipe(0, 1 - self.side).look().1 > 0
     }
 
-    /// A ticket that came back, if one has.
-    pub(super) fn ticket(&mut self) -> Result<Option<u64>, Error> {
+    /// A ticket that came back, if one has. `lent`: there is something that the peer has to give back, so its end matters. What it gave
+    /// back before it died is delivered.
+    pub(super) fn ticket(&mut self, lent: bool) -> Result<Option<u64>, Error> {
+        let gone = self.gone;
+        let ticket = self.ticket_now()?;
+        if ticket.is_some() || !lent {
+            self.vain = 0;
+            return Ok(ticket);
+        }
+        if gone {
+            return Err(Error::Gone);
+        }
+        self.vain += 1;
+        if self.vain < ENDED {
+            return Ok(None);
+        }
+        self.vain = 0;
+        self.gone = self.hung_up(0);
+        match self.gone {
+            true => self.ticket(lent),
+            false => Ok(None),
+        }
+    }
+
+    fn ticket_now(&mut self) -> Result<Option<u64>, Error> {
         let pipe = self.pipe(1, 1 - self.side);
         let (mut bytes, had) = self.part;
         // SAFETY: inside the array; one thread receives.
@@ -444,7 +502,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        for (fd, _) in &self.pools {
+        for (fd, _) in self.pools.iter().filter(|pool| pool.0 >= 0) {
             let _ = calls::close(*fd);
         }
         let _ = calls::munmap(self.base, SIZE);

@@ -376,6 +376,20 @@ impl Call {
     }
 }
 
+/// Whether bytes of a stream lie in its ring, or come there within about as long as an answer takes that is on its way. `None`: looking is of
+/// no use: the kernel may know more, the peer is on this processor, or waits are long.
+#[inline]
+pub fn bytes_come(socket: &Datagram) -> Option<bool> {
+    let inbox = socket.inbox().filter(|_| !socket.local.packets() && super::is_settled(socket))?;
+    if !inbox.is_empty() {
+        return Some(true);
+    }
+    if !inbox.open() {
+        return None; // a thread sleeps, or something needs the kernel
+    }
+    spin::comes_to(socket.local.processor.load(Ordering::Relaxed), || !inbox.is_empty())
+}
+
 /// What SO_PASSCRED tells of bytes that were sent before it was set: they came without credentials. Bytes that follow with
 /// some are another call's.
 unsafe fn nobodys_credentials(message: &mut msghdr) -> i32 {

@@ -110,8 +110,13 @@ unsafe fn rest(
 
 /// Calls the kernel, which from now on holds what comes behind everything in the ring.
 pub fn through_kernel(socket: &'static Datagram, kernel: impl FnOnce() -> isize) -> isize {
+    aside(socket, || cancel::guarded(kernel).unwrap_or(-1))
+}
+
+/// The same, of a call that sends nothing and does not wait.
+pub(super) fn aside<T>(socket: &'static Datagram, kernel: impl FnOnce() -> T) -> T {
     let known = say(socket);
-    let result = cancel::guarded(kernel).unwrap_or(-1);
+    let result = kernel();
     socket.local.use_kernel();
     if let Some(inbox) = known {
         inbox.note_news();

@@ -137,6 +137,25 @@ pub fn comes(socket: &Socket, word: u64) -> bool {
     false
 }
 
+/// Looks for as short a while for anything else that a peer brings which last waited on `peer_processor` (plus one; 0: unknown). `None`: the peer
+/// runs when this thread does not, or spinning was found to steal from others.
+#[inline]
+pub fn comes_to(peer_processor: u32, came: impl Fn() -> bool) -> Option<bool> {
+    if peer_processor == processor::number() + 1 || !promising() {
+        return None;
+    }
+    for _ in 0..LOOKS {
+        core::hint::spin_loop();
+        if came() {
+            // SAFETY: the calling thread's own block.
+            let block = unsafe { &mut *thread::block() };
+            block.expected_wait -= block.expected_wait / 4;
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
 /// Whether a stream's peer waits on this processor: it runs when we do not.
 #[inline]
 pub fn is_beside(socket: &Socket) -> bool {

@@ -116,6 +116,12 @@ fn show_in(state: &ProcessState, fd: i32, kind: u8, reason: Reason, channel: Opt
     }
 }
 
+/// The reason that was noted of `fd`.
+pub fn reason(fd: i32) -> Reason {
+    let word = state().and_then(|state| Some(state.rows.get(fd as u32 as usize)?.load(Ordering::Relaxed)));
+    word.and_then(|word| Reason::from_code(row::reason(word))).unwrap_or(Reason::Unknown)
+}
+
 /// Counts a reason that belongs to no descriptor.
 pub fn count(reason: Reason) {
     if let Some(state) = state() {

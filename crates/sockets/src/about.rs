@@ -1,0 +1,145 @@
+//! What a program may ask about its own socket: `getsockopt` at a level of shunt's own.
+//!
+//! The level and the numbers are a contract with programs (`shunt_socket.h`): without the library the kernel answers as to any level that it
+//! does not know, EOPNOTSUPP, so a program that asks learns that, too. Nothing can be set.
+
+use shunt_segment::reason::Reason;
+use shunt_stream::socket::{flag, stream};
+use shunt_sys::libc::{self, c_int, socklen_t};
+use shunt_sys::{calls, user, Errno, Result};
+use shunt_table::process::status_page;
+use shunt_table::table::{self, Kind};
+
+/// `SOL_SHUNT`: "SHNT". Linux counts its levels from 0 on, and has some 300.
+pub const LEVEL: c_int = 0x5348_4e54;
+
+/// `SHUNT_SO_CARRIER`: an int, one of [`carrier`].
+pub const CARRIER: c_int = 1;
+
+/// `SHUNT_SO_REASON`: the name of the reason why the socket is carried as it is, with its NUL, as `shunt why` prints it.
+pub const REASON: c_int = 2;
+
+/// What carries the bytes of a socket.
+pub mod carrier {
+    /// The kernel.
+    pub const KERNEL: i32 = 0;
+    /// Memory that is shared with a peer on this host.
+    pub const SHARED_MEMORY: i32 = 1;
+    /// Shunt's own way to a peer on another host.
+    pub const OTHER_HOST: i32 = 2;
+}
+
+/// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT.
+///
+/// # Safety
+/// `data` and `length` may be any addresses that are not ours.
+pub unsafe fn get(fd: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    let accelerated = stream(fd);
+    if table::get(fd).kind() == Kind::Private {
+        return Err(Errno(libc::EBADF));
+    }
+    if accelerated.is_none() && calls::status_of(fd)?.st_mode & libc::S_IFMT != libc::S_IFSOCK {
+        return Err(Errno(libc::ENOTSOCK));
+    }
+    match name {
+        CARRIER => {
+            let carrier = match accelerated {
+                None => carrier::KERNEL,
+                Some(socket) if socket.has(flag::REMOTE) => carrier::OTHER_HOST,
+                // A relay or a conversion moves its bytes on to the kernel's.
+                Some(socket) if socket.hold.is_carried() => carrier::KERNEL,
+                Some(_) => carrier::SHARED_MEMORY,
+            };
+            // SAFETY: passed on.
+            unsafe { tell(&carrier.to_ne_bytes(), data, length) }
+        }
+        REASON => {
+            let reason = match accelerated {
+                Some(_) => Reason::Accelerated,
+                None => status_page::reason(fd),
+            };
+            let word = reason.word().as_bytes();
+            let mut text = [0; 64];
+            let count = word.len().min(text.len() - 1);
+            text[..count].copy_from_slice(&word[..count]);
+            // SAFETY: passed on.
+            unsafe { tell(&text[..=count], data, length) }
+        }
+        _ => Err(Errno(libc::ENOPROTOOPT)),
+    }
+}
+
+/// As the kernel tells options: as much as there is room for, and how much that was.
+unsafe fn tell(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    // SAFETY: both may fault.
+    unsafe {
+        let room = user::read(length)?;
+        if (room as i32) < 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let room = (room as usize).min(bytes.len());
+        user::copy_all(bytes.as_ptr(), data, room)?;
+        user::write(length, room as socklen_t)?;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    fn asked(fd: c_int, name: c_int, room: usize) -> Result<Vec<u8>> {
+        let (mut data, mut length) = (vec![0xaa; 64], room as socklen_t);
+        // SAFETY: addresses of this function.
+        unsafe { get(fd, name, data.as_mut_ptr(), &mut length)? };
+        data.truncate(length as usize);
+        Ok(data)
+    }
+
+    #[test]
+    fn a_socket_of_the_kernel_says_so() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let fd = socket.as_raw_fd();
+        assert_eq!(asked(fd, CARRIER, 4), Ok(carrier::KERNEL.to_ne_bytes().to_vec()));
+        assert_eq!(asked(fd, REASON, 64), Ok(b"unknown\0".to_vec()));
+        assert_eq!(asked(fd, REASON, 4), Ok(b"unkn".to_vec()), "as much as there is room for");
+        assert_eq!(asked(fd, 3, 4), Err(Errno(libc::ENOPROTOOPT)));
+        assert_eq!(asked(fd, CARRIER, u32::MAX as usize), Err(Errno(libc::EINVAL)));
+    }
+
+    #[test]
+    fn what_is_no_socket_is_refused() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(asked(file.as_raw_fd(), CARRIER, 4), Err(Errno(libc::ENOTSOCK)));
+        assert_eq!(asked(-1, CARRIER, 4), Err(Errno(libc::EBADF)));
+    }
+
+    #[test]
+    fn every_reason_fits() {
+        assert!(Reason::ALL.iter().all(|reason| reason.word().len() < 63));
+    }
+
+    #[test]
+    fn the_header_has_the_same_numbers() {
+        let header = include_str!("../../buffers-c/include/shunt_socket.h");
+        let names = [
+            ("SOL_SHUNT", LEVEL),
+            ("SHUNT_SO_CARRIER", CARRIER),
+            ("SHUNT_SO_REASON", REASON),
+            ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
+            ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
+            ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),
+        ];
+        for (name, value) in names {
+            let said = header.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+            let said = said.unwrap_or_else(|| panic!("{name}"));
+            let number = match said.strip_prefix("0x") {
+                Some(digits) => i32::from_str_radix(digits, 16),
+                None => said.parse(),
+            };
+            assert_eq!(number, Ok(value), "{name}");
+        }
+    }
+}
