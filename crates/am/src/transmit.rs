@@ -344,8 +344,11 @@ impl Side<'_> {
                     let since = self.peer.last_heard.max(self.peer.interested_since);
                     self.peer.lost_at = since + self.patience();
                     if self.peer.probe_at == 0 {
-                        let fast = if self.peer.starved != 0 { self.timeout() } else { Nanoseconds::MAX };
-                        self.peer.probe_at = now + (self.shared.config.lost_after() / 16).min(fast);
+                        self.peer.probe_at = now + self.shared.config.lost_after() / 16;
+                    }
+                    // Also if the deadline was set before: what credit was said may have been lost since.
+                    if self.peer.starved != 0 {
+                        self.peer.probe_at = self.peer.probe_at.min(now + self.timeout());
                     }
                 } else {
                     self.peer.interested_since = 0;

@@ -385,3 +385,31 @@ proptest! {
         prop_assert!(ups <= downs + 1 && downs <= ups + deaths);
     }
 }
+
+/// What credit the peer says may be lost on the way; a caller that runs dry then asks within a time-out, however long silence is allowed to last,
+/// and whether or not it was already owed a sign of life.
+#[test]
+fn a_caller_without_credit_asks_soon() {
+    for seed in 0..20 {
+        let config = Config { lost_after: 1 << 30, replies: 2, ..Config::lossy(2, 1472) };
+        let mut world = World::new(2, config, Faults::NONE, seed);
+        world.connect(0, 1);
+        world.at(0, |engine, now, _, _| engine.watch(now, 1, true).unwrap());
+        world.faults.loss = 3000;
+        let until = world.now + 300 * SECOND;
+        for name in 0..100u64 {
+            let ask = |engine: &mut shunt_am::Engine<'_>, now, wires: &mut Wires<'_>, _: &mut Program| {
+                engine.request(now, 1, 0, ECHO, &[name], &[], wires)
+            };
+            while world.at(0, ask).is_err() {
+                world.at(0, |engine, now, wires, program| engine.transmit(now, wires, program));
+                world.step(until);
+                assert!(
+                    world.now < until,
+                    "seed {seed}: request {name} waits for credit: {:?}",
+                    world.ask(0, |engine| engine.status(1))
+                );
+            }
+        }
+    }
+}

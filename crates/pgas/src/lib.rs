@@ -14,6 +14,8 @@
 //! world.finalize().unwrap();
 //! ```
 #![doc = include_str!("../README.md")]
+// The model checker takes `arrival` and `doze` by themselves (`tests/loom_waits.rs`).
+#![cfg(not(loom))]
 
 mod arrival;
 pub mod atomic;
