@@ -17,6 +17,7 @@ pub fn command() -> Command {
         .subcommand(Command::new("spmd-agent").about("A host's part of a job, started by shunt spmd --hosts").hide(true))
         .subcommand(ss())
         .subcommand(why())
+        .subcommand(metrics())
         .subcommand(doctor())
         .subcommand(agent())
         .subcommand(crate::rpc::command())
@@ -218,6 +219,29 @@ fn why() -> Command {
         )
 }
 
+fn metrics() -> Command {
+    Command::new("metrics")
+        .about("Tell Prometheus of the processes and accelerated connections of your programs (of all, for root)")
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .value_name("FILE")
+                .help("Write them there at once, as node_exporter's textfile collector reads them")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS:PORT")
+                .help("Serve them by HTTP at /metrics until ended, as in 127.0.0.1:9745")
+                .conflicts_with("output"),
+        )
+        .after_help(
+            "Over HTTP they are OpenMetrics for readers that ask for it. Series are by program, role, the server's port and carrier, never by connection. Watched programs do nothing for it: their\n\
+             memory is read from outside.",
+        )
+}
+
 fn doctor() -> Command {
     Command::new("doctor")
         .about("Check what this machine lets shunt do, and say what follows")
@@ -282,9 +306,23 @@ fn json() -> Arg {
 fn man() -> Command {
     Command::new("man")
         .about("Print the manual page, or that of a command (shunt man run | man -l -)")
-        .arg(Arg::new("options").long("options").help("Print the table of options in Markdown instead").action(ArgAction::SetTrue))
-        .arg(Arg::new("all").long("all").value_name("DIRECTORY").help("Write all pages there").value_parser(value_parser!(OsString)))
-        .arg(Arg::new("command").value_name("COMMAND").num_args(0..).help("A command, as: agent status").conflicts_with_all(["options", "all"]))
+        .arg(
+            Arg::new("options").long("options").help("Print the table of options in Markdown instead").action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .value_name("DIRECTORY")
+                .help("Write all pages there")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            Arg::new("command")
+                .value_name("COMMAND")
+                .num_args(0..)
+                .help("A command, as: agent status")
+                .conflicts_with_all(["options", "all"]),
+        )
 }
 
 fn completions() -> Command {

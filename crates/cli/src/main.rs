@@ -15,6 +15,7 @@ mod doctor;
 mod failure;
 mod inspect;
 mod man;
+mod metrics;
 mod output;
 mod rpc;
 mod run;
@@ -64,6 +65,7 @@ fn dispatch() -> Result<u8, Failure> {
             let process: &String = matches.get_one("process").expect("clap requires it");
             why::why(process, matches.get_flag("json"))
         }
+        Some(("metrics", matches)) => metrics::metrics(matches),
         Some(("doctor", matches)) => match matches.get_many::<String>("probe").map(|words| words.collect::<Vec<_>>()) {
             None => doctor::doctor(matches.get_flag("json")),
             Some(words) => match (words[0].as_str(), words.get(1).and_then(|port| port.parse().ok())) {

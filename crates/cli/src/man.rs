@@ -36,7 +36,9 @@ fn page_of(words: &[&str]) -> Result<String, Failure> {
     walk(&command_line::command(), &[], &mut pages);
     let wanted = format!("shunt-{}", words.join("-"));
     let found = pages.into_iter().find(|(name, _)| *name == wanted).map(|(_, page)| page);
-    found.ok_or_else(|| Failure::of_usage(format_args!("\"{}\" is not a command of shunt; `shunt --help` lists them", words.join(" "))))
+    found.ok_or_else(|| {
+        Failure::of_usage(format_args!("\"{}\" is not a command of shunt; `shunt --help` lists them", words.join(" ")))
+    })
 }
 
 /// Pages of the commands below this one, with their names.
@@ -47,7 +49,8 @@ fn walk(command: &Command, above: &[&str], pages: &mut Vec<(String, String)>) {
         let named: &'static str = Box::leak(name.clone().into_boxed_str());
         let called: &'static str = Box::leak(format!("shunt {}", words.join(" ")).into_boxed_str());
         let mut text = Vec::new();
-        let page = clap_mangen::Man::new(below.clone().name(named).bin_name(called).version(env!("CARGO_PKG_VERSION"))).manual("User Commands");
+        let page = clap_mangen::Man::new(below.clone().name(named).bin_name(called).version(env!("CARGO_PKG_VERSION")))
+            .manual("User Commands");
         if page.render(&mut text).is_ok() {
             pages.push((name, String::from_utf8_lossy(&text).into_owned()));
         }
@@ -60,7 +63,8 @@ fn write_all(directory: &OsStr) -> Result<(), Failure> {
     walk(&command_line::command(), &[], &mut pages);
     for (name, page) in pages {
         let path = Path::new(directory).join(format!("{name}.1"));
-        std::fs::write(&path, page).map_err(|error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display())))?;
+        std::fs::write(&path, page)
+            .map_err(|error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display())))?;
     }
     Ok(())
 }

@@ -101,6 +101,12 @@ fn a_connection_is_shown_with_both_ends_and_then_no_more() {
         assert_eq!((&end["sent_bytes"], &end["in_flight_bytes"]), (&8.into(), &0.into()), "{connection}");
     }
 
+    let metrics = quiet_output(plain(SHUNT).arg("metrics"));
+    for role in ["client", "server"] {
+        let row = format!("shunt_connections_sent_bytes{{program=\"shunt\",role=\"{role}\",server_port=\"{port}\",carrier=\"shared-memory\"}} 8");
+        assert!(metrics.lines().any(|line| line == row), "{row} is not in {metrics}");
+    }
+
     let (asked, served) = (socket_of(&client), socket_of(&server));
     assert_eq!((&asked["reason"], &served["reason"]), (&"accelerated".into(), &"accelerated".into()));
     assert_eq!((&asked["local"], &asked["remote"]), (&served["remote"], &served["local"]));

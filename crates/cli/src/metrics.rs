@@ -1,0 +1,169 @@
+//! `shunt metrics`: what Prometheus and its like read, printed, written to a file or served.
+mod text;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use clap::ArgMatches;
+
+use crate::failure::Failure;
+use crate::inspect::connection::{self, Connection};
+use crate::inspect::process_state::State;
+use crate::inspect::processes;
+use crate::inspect::stations::{self, Stream};
+use crate::output;
+use text::{Family, Format, Kind};
+
+/// Prints them once, or writes them to a file, or serves them until it is ended.
+///
+/// # Errors
+/// If processes are not shown here, the file cannot be written, or the address is not to be had.
+pub fn metrics(matches: &ArgMatches) -> Result<u8, Failure> {
+    processes::are_shown()?;
+    if let Some(path) = matches.get_one::<std::ffi::OsString>("output") {
+        return write(Path::new(path)).map(|()| 0);
+    }
+    match matches.get_one::<String>("listen") {
+        Some(address) => serve(address),
+        None => output::print(&now(Format::Plain)).map(|()| 0),
+    }
+}
+
+/// By another file's rename: a collector never reads a part.
+fn write(path: &Path) -> Result<(), Failure> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let done = std::fs::File::create(&beside)
+        .and_then(|mut file| file.write_all(now(Format::Plain).as_bytes()))
+        .and_then(|()| std::fs::rename(&beside, path));
+    done.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()))
+    })
+}
+
+fn serve(address: &str) -> Result<u8, Failure> {
+    let server = tiny_http::Server::http(address).map_err(|error| {
+        Failure::of_environment(format_args!("--listen: \"{}\": {error}; example: 127.0.0.1:9745", address.escape_debug()))
+    })?;
+    if let Some(bound) = server.server_addr().to_ip() {
+        output::print(&format!("http://{bound}/metrics\n"))?;
+    }
+    for request in server.incoming_requests() {
+        let asks_for_open =
+            |header: &tiny_http::Header| header.field.equiv("Accept") && header.value.as_str().contains("openmetrics-text");
+        let format = if request.headers().iter().any(asks_for_open) { Format::Open } else { Format::Plain };
+        let header = tiny_http::Header::from_bytes(&b"Content-Type"[..], format.media_type()).ok();
+        // A reader that has gone away is no fault of this side.
+        let _ = match request.url().split('?').next() {
+            Some("/metrics") => {
+                let answer = tiny_http::Response::from_string(now(format));
+                request.respond(header.into_iter().fold(answer, tiny_http::Response::with_header))
+            }
+            _ => request.respond(tiny_http::Response::from_string("see /metrics\n").with_status_code(404)),
+        };
+    }
+    Ok(0)
+}
+
+/// What is so now.
+fn now(format: Format) -> String {
+    let pids = processes::all();
+    let mut connections = connection::of_processes(&pids);
+    let streams = stations::of_processes(&pids, &mut connections).streams;
+    connections.retain(|connection| !connection.ended);
+    text::text(&families(&connections, &streams, &processes_of(&pids)), format)
+}
+
+/// A process under shunt, and how often each reason was given in it.
+struct Process {
+    pid: u32,
+    program: String,
+    counters: Vec<(&'static str, u64)>,
+}
+
+fn processes_of(pids: &[u32]) -> Vec<Process> {
+    let one = |pid: &u32| {
+        let descriptors = processes::descriptors(*pid).ok()?;
+        let state = State::find(*pid, &descriptors).filter(|state| state.own)?;
+        Some(Process { pid: *pid, program: processes::program(*pid)?, counters: state.counters() })
+    };
+    pids.iter().filter_map(one).collect()
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Connections of one program, role, server's port and carrier, taken together: a label for each connection would be a series for each.
+fn families(connections: &[Connection], streams: &[Stream], processes: &[Process]) -> Vec<Family> {
+    let mut counted: BTreeMap<Labels, [f64; 3]> = BTreeMap::new();
+    let mut add = |program: &str, role: &str, port: u16, carrier: &str, [sent, under_way]: [u64; 2]| {
+        let labels = vec![
+            ("program", program.to_owned()),
+            ("role", role.to_owned()),
+            ("server_port", port.to_string()),
+            ("carrier", carrier.to_owned()),
+        ];
+        let row = counted.entry(labels).or_default();
+        [row[0], row[1], row[2]] = [row[0] + 1.0, row[1] + sent as f64, row[2] + under_way as f64];
+    };
+    for connection in connections {
+        for (party, role) in [(&connection.client, "client"), (&connection.server, "server")] {
+            let amounts = [party.sent_bytes, party.in_flight_bytes.unwrap_or(0)];
+            add(&party.program, role, connection.server.port, connection.carrier, amounts);
+        }
+    }
+    for stream in streams {
+        let port = if stream.role == "server" { stream.local_port } else { stream.remote_port };
+        add(&stream.program, stream.role, port, stream.carrier(), [stream.sent_bytes, stream.under_way()]);
+    }
+    let rows = |at: usize| counted.iter().map(|(labels, row)| (labels.clone(), row[at])).collect();
+
+    let mut programs: BTreeMap<&str, f64> = BTreeMap::new();
+    for process in processes {
+        *programs.entry(&process.program).or_default() += 1.0;
+    }
+    let given = |process: &Process| -> Vec<(Labels, f64)> {
+        let labels = |reason: &str| {
+            vec![("program", process.program.clone()), ("pid", process.pid.to_string()), ("reason", reason.to_owned())]
+        };
+        process.counters.iter().map(|(reason, count)| (labels(reason), *count as f64)).collect()
+    };
+    vec![
+        Family {
+            name: "shunt_build_info",
+            kind: Kind::Gauge,
+            help: "The version of the command that tells this.",
+            rows: vec![(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0)],
+        },
+        Family {
+            name: "shunt_processes",
+            kind: Kind::Gauge,
+            help: "Processes under shunt.",
+            rows: programs.into_iter().map(|(program, count)| (vec![("program", program.to_owned())], count)).collect(),
+        },
+        Family {
+            name: "shunt_connections",
+            kind: Kind::Gauge,
+            help: "Accelerated connections that live, by each end.",
+            rows: rows(0),
+        },
+        Family {
+            name: "shunt_connections_sent_bytes",
+            kind: Kind::Gauge,
+            help: "Bytes that this end has sent over the accelerated connections that live.",
+            rows: rows(1),
+        },
+        Family {
+            name: "shunt_connections_under_way_bytes",
+            kind: Kind::Gauge,
+            help: "Bytes that this end has sent and the other end has not received.",
+            rows: rows(2),
+        },
+        Family {
+            name: "shunt_sockets",
+            kind: Kind::Counter,
+            help: "How often each reason was given for what carries a socket, since the process started.",
+            rows: processes.iter().flat_map(given).collect(),
+        },
+    ]
+}
