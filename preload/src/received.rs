@@ -6,6 +6,9 @@ use shunt_calls::libc::{iovec, msghdr, sockaddr, socklen_t};
 use shunt_stream::waiting::kernel_sockets::{receive, Answer};
 use shunt_sys::{calls, cancel, user};
 
+/// MAX_RW_COUNT of Linux: bytes that one call moves at most.
+const MOST_AT_ONCE: usize = 0x7fff_f000;
+
 pub(crate) fn settle(given: Answer) -> isize {
     match given {
         Answer::Done(result) => answer(result),
@@ -42,7 +45,8 @@ pub unsafe fn from(
     address_length: *mut socklen_t,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    if length == 0 {
+    // A longer buffer is cut by recvfrom(2), where read(2) looks whether all of it can be memory.
+    if !(1..=MOST_AT_ONCE).contains(&length) {
         return kernel();
     }
     let look = |flags| calls::recvfrom(fd, data, length, flags, address, address_length);
