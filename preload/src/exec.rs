@@ -164,6 +164,8 @@ pub unsafe fn spawn(
     if !shunt_table::global::ready() {
         return spawn(given, request.actions);
     }
+    // The child has the kernel's pipes.
+    shunt_stream::kept_pipes::settle_all();
     // SAFETY: the caller's file actions.
     let keeps = |fd| unsafe { request.keeps(fd) };
     let way = Way::Spawn(&keeps);

@@ -4,7 +4,7 @@
 //! copies twice: 9 us for 64 KiB, where receiving and sending take 3. So a pipe that the program has just made is *kept*: what it holds
 //! lies in a buffer here, and the kernel's pipe is empty. The word of each end says so. Whatever looks at an end's kind
 //! ([`table::Word::kind`]), which every intercepted call does first, makes the pipe the kernel's for good: its bytes
-//! are written there before the look ends. So do a fork and an exec. Only splice, which asks [`reading`] and [`writing`], does not.
+//! are written there before the look ends. So do a fork, a spawn and an exec. Only splice, which asks [`reading`] and [`writing`], does not.
 //!
 //! Holders of a pipe's lock are in a section, and do not sleep.
 
