@@ -170,10 +170,18 @@ install:
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/shmem/tools/shunt-shmem.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/tirpc/tools/shunt-tirpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
+	install -D -m 755 $(BUILT)/shunt-rpcgen $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen
+	install -D -m 644 $(BUILT)/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a
+	install -D -m 644 $(BUILT)/libshunt_rpc_c.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
+	install -D -m 644 crates/rpc-c/include/shunt_rpc.h $(DESTDIR)$(PREFIX)/include/shunt/shunt_rpc.h
+	install -D -m 644 crates/rpc-c/cmake/shunt-rpc-config.cmake $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc/shunt-rpc-config.cmake
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/rpc-c/tools/shunt-rpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 	install -D -m 644 docs/man/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1
 
 uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/include/shunt
+	rm -rf $(DESTDIR)$(PREFIX)/include/shunt $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc
+	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
+	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-shmemcc $(DESTDIR)$(PREFIX)/bin/shunt-shmemc++ $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_tirpc.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a
