@@ -189,9 +189,17 @@ install:
 	$(BUILT)/shunt man --all $(DESTDIR)$(PREFIX)/share/man/man1
 	$(foreach file,$(COMPLETIONS),$(BUILT)/shunt completions $(call SHELL_OF,$(file)) > $(DESTDIR)$(PREFIX)/$(file) &&) true
 	sed -e 's|@PREFIX@|$(PREFIX)|' packaging/shunt-agent@.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service
+	install -D -m 755 $(BUILT)/shunt-rpcgen $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen
+	install -D -m 644 $(BUILT)/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a
+	install -D -m 644 $(BUILT)/libshunt_rpc_c.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
+	install -D -m 644 crates/rpc-c/include/shunt_rpc.h $(DESTDIR)$(PREFIX)/include/shunt/shunt_rpc.h
+	install -D -m 644 crates/rpc-c/cmake/shunt-rpc-config.cmake $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc/shunt-rpc-config.cmake
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/rpc-c/tools/shunt-rpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 
 uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/include/shunt
+	rm -rf $(DESTDIR)$(PREFIX)/include/shunt $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc
+	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
+	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-shmemcc $(DESTDIR)$(PREFIX)/bin/shunt-shmemc++ $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_tirpc.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a

@@ -88,15 +88,12 @@ fn held() -> (usize, usize) {
     (std::fs::read_dir("/proc/self/fd").unwrap().count(), maps.lines().filter(|line| line.contains("memfd:")).count())
 }
 
-/// From the kills to the ends of all calls: how they are distributed.
-fn tell(mut times: Vec<Duration>) {
+/// How long after kills something happened: how that is distributed.
+fn tell(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let at = |part: usize| times[(times.len() - 1) * part / 1000];
     let [half, most, nearly, last] = [500, 990, 999, 1000].map(at);
-    println!(
-        "{} kills; from a kill to the end of the last call: p50 {half:?}, p99 {most:?}, p99.9 {nearly:?}, longest {last:?}",
-        times.len()
-    );
+    println!("{} kills; {what}: p50 {half:?}, p99 {most:?}, p99.9 {nearly:?}, longest {last:?}", times.len());
 }
 
 /// One at a time: descriptors are counted.
@@ -107,7 +104,7 @@ fn a_killed_server_ends_all_calls() {
     let _alone = ALONE.lock();
     let name = format!("killed-server-{}", std::process::id());
     let mut state = 1;
-    let (mut ends, mut times) = ([0u64; 2], vec![]);
+    let (mut ends, mut times, mut notices, mut late) = ([0u64; 2], vec![], vec![], vec![]);
     let mut before = None;
     for kill in 0..kills() {
         let mut server = other("server", &name);
@@ -119,24 +116,30 @@ fn a_killed_server_ends_all_calls() {
                 std::thread::sleep(pause);
                 let killed = Instant::now();
                 server.kill().unwrap();
-                killed
+                // The kernel's own notice that the process is no more.
+                server.wait().unwrap();
+                (killed, Instant::now())
             });
             let error = (0..).find_map(|round| work(&log, round).err()).unwrap();
             assert_eq!(error.kind(), Kind::Lost, "kill {kill}: {error:?}");
             assert!(error.to_string().contains("process"), "{error}");
             ends[usize::from(error.ran() == Ran::Maybe)] += 1;
             let ended = Instant::now();
-            times.push(ended.saturating_duration_since(killer.join().unwrap()));
+            let (killed, gone) = killer.join().unwrap();
+            times.push(ended.saturating_duration_since(killed));
+            notices.push(gone - killed);
+            late.push(ended.saturating_duration_since(gone));
         });
         assert!(times[times.len() - 1] < HANGS, "kill {kill}: {:?}", times[times.len() - 1]);
         assert_eq!(log.read(&1).unwrap_err().ran(), Ran::No);
-        server.wait().unwrap();
         assert_eq!(log.0.outstanding(), 0);
         drop(log);
         assert_eq!(*before.get_or_insert_with(held), held(), "kill {kill}: descriptors, mappings");
     }
     assert!(ends[1] > 0, "{ends:?}");
-    tell(times);
+    tell("from a kill to the end of the last call", times);
+    tell("from a kill to the process's end, as the kernel tells it", notices);
+    tell("from that to the end of the last call", late);
 }
 
 #[test]
@@ -150,15 +153,25 @@ fn killed_callers_leave_nothing_behind() {
     // Each direction's memory is handed over with the first messages.
     work(&log, u64::MAX).unwrap();
     let before = held();
-    let mut state = 2;
+    let (mut state, mut times, mut most) = (2, vec![], (0, 0));
     for round in 0..kills() {
         let mut caller = other("caller", &name);
         // Half of them in the midst of binding.
         std::thread::sleep(Duration::from_nanos(chance(&mut state) % 8_000_000));
+        most = (most.0.max(held().0), most.1.max(held().1));
+        let killed = Instant::now();
         caller.kill().unwrap();
         caller.wait().unwrap();
+        // Its place, its descriptors and its memory come back, with nobody calling.
+        while held().0 > before.0 || held().1 > before.1 {
+            assert!(killed.elapsed() < HANGS, "kill {round}: {:?} are held, {before:?} before", held());
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        times.push(killed.elapsed());
         work(&log, round).unwrap();
     }
+    assert!(most.0 > before.0, "no caller was there when it was killed");
+    tell("from a caller's kill to the return of all that the server held for it", times);
     // All places are free again: three more callers fit.
     let more: Vec<Client> = (0..3)
         .map(|_| loop {

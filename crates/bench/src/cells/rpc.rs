@@ -1,6 +1,8 @@
 //! Calls between two processes beside what they stand on: the bare endpoint and active messages, in turns of some hundred
 //! microseconds each, one after the other, because the distance of two processors of a virtual machine is another one from second to second.
 
+mod onc;
+
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -63,7 +65,8 @@ impl Cell for Rpc {
     }
 
     fn about(&self) -> &'static str {
-        "calls between two processes beside the bare endpoint and active messages: null, one word, 64 outstanding, 64 KiB by reference"
+        "calls between two processes beside the bare endpoint and active messages: null, one word, 64 outstanding, 64 KiB by reference; null calls of \
+         libtirpc's programs beside their bytes"
     }
 
     fn carriers(&self) -> &'static [Carrier] {
@@ -93,6 +96,7 @@ impl Cell for Rpc {
             reference / copied
         );
         say(&text);
+        onc::round(instrument, collector)?;
         between_hosts(collector);
         Ok(())
     }

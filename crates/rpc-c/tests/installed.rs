@@ -1,0 +1,75 @@
+//! What `make install` puts somewhere is enough for projects of cmake and pkg-config, in C and C++.
+
+use std::path::Path;
+use std::process::Command;
+
+const PROJECT: &str = r#"
+cmake_minimum_required(VERSION 3.13)
+project(installed C)
+find_package(shunt-rpc REQUIRED)
+add_executable(static EXAMPLE.c)
+shunt_rpc_sources(static EXAMPLE.x)
+add_executable(shared EXAMPLE.c)
+shunt_rpc_sources(shared SHARED EXAMPLE.x)
+"#;
+
+const SAID: &str = "1 records\nrecord 0: first\nfault 404\n1 2 3\n";
+
+/// Without cargo's search path for libraries, which leads to those that are not installed.
+fn clean(command: &mut Command) -> &mut Command {
+    command.env_remove("LD_LIBRARY_PATH")
+}
+
+fn run(command: &mut Command) -> String {
+    let output = clean(command).output().unwrap_or_else(|error| panic!("{command:?}: {error} (scripts/prepare test)"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// A server and a caller of the example: the caller says the same as ever.
+fn calls_itself(program: &Path) {
+    let name = format!("installed-{}-{}", program.file_name().unwrap().to_str().unwrap(), std::process::id());
+    let mut server = clean(Command::new(program).args(["serve", &name])).spawn().unwrap();
+    let said = clean(Command::new(program).args(["call", &name])).output().unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), SAID, "{program:?}: {said:?}");
+}
+
+#[test]
+fn projects_are_built_with_what_is_installed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    let destination = format!("DESTDIR={}", at("root").display());
+    run(Command::new("make").current_dir(&root).args(["-s", "install", "PREFIX=/usr", &destination]));
+    // A package's path in the staging directory is what a build on another machine finds in its root.
+    let usr = at("root").join("usr");
+    std::fs::create_dir(at("source")).unwrap();
+    let example = root.join("examples/log");
+    std::fs::write(at("source/CMakeLists.txt"), PROJECT.replace("EXAMPLE", example.to_str().unwrap())).unwrap();
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", usr.display());
+    run(Command::new("cmake").arg("-S").arg(at("source")).arg("-B").arg(at("built")).arg(prefix));
+    run(Command::new("cmake").arg("--build").arg(at("built")));
+    calls_itself(&at("built/static"));
+    calls_itself(&at("built/shared"));
+    let linked = run(Command::new("ldd").arg(at("built/shared")));
+    let ours = linked.lines().find(|line| line.contains("libshunt_rpc_c.so")).unwrap_or_else(|| panic!("{linked}"));
+    assert!(ours.contains(usr.to_str().unwrap()), "{ours}");
+
+    run(Command::new(usr.join("bin/shunt-rpcgen")).arg("--c").arg(example.with_extension("x")).arg("--output").arg(at("log")));
+    let flags = run(Command::new("pkg-config").env("PKG_CONFIG_PATH", usr.join("lib/pkgconfig")).args([
+        &format!("--define-variable=prefix={}", usr.display()),
+        "--cflags",
+        "--libs",
+        "shunt-rpc",
+    ]));
+    run(Command::new("cc")
+        .current_dir(scratch.path())
+        .args(["-I.", "log.c"])
+        .arg(example.with_extension("c"))
+        .args(flags.split_whitespace())
+        .args(["-o", "packaged"]));
+    calls_itself(&at("packaged"));
+}
