@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #define FAMILY "polling"
 
 enum { NEAR = 0, FAR = 1 };
@@ -88,7 +89,7 @@ enum { WAYS = sizeof ways / sizeof *ways };
 struct waiter {
     int ends[2], set, rounds;
     const struct way *way;
-    atomic_int begun, ended, interrupted, got, cleaned;
+    atomic_int begun, ended, interrupted, got, cleaned, refused, receiver;
     pthread_t thread;
 };
 
@@ -256,6 +257,195 @@ static void get_to_know(int ends[2])
     for (int i = 0; i < 3; i++) {
         MUST(send(ends[FAR], "abc", 3, 0));
         MUST(recv(ends[NEAR], bytes, 3, 0));
+    }
+}
+
+/* What another thread does to the number of a socket for which a call waits. */
+struct change {
+    const char *label;
+    bool blocked; /* the call sleeps; else it began a random moment ago */
+    int other;    /* takes the number; -1: it is closed */
+};
+
+static void *waits_once(void *argument)
+{
+    struct waiter *waiter = argument;
+    char byte;
+    atomic_store(&waiter->receiver, thread_id());
+    atomic_store(&waiter->begun, 1);
+    long got = waiter->way->call == by_readv ? by_readv(waiter->ends[NEAR], 0) : recv(waiter->ends[NEAR], &byte, 1, 0);
+    if (got == 1)
+        atomic_store(&waiter->got, 1);
+    else if (got < 0 && errno == EBADF)
+        atomic_store(&waiter->refused, 1);
+    return NULL;
+}
+
+static void change_under_calls(const struct change *change, const struct way *way)
+{
+    int got = 0, refused = 0, left = 0;
+    for (int turn = 0; turn < 40; turn++) {
+        struct waiter waiter = waiter_new(way);
+        draw_from(7, (unsigned)turn);
+        get_to_know(waiter.ends);
+        waiter.thread = start(waits_once, &waiter);
+        await_number(&waiter.begun, 1);
+        if (change->blocked)
+            await_blocked(getpid(), atomic_load(&waiter.receiver));
+        else
+            pause_at_random(80);
+        int others[2];
+        kernel_pair(others);
+        MUST(send(others[FAR], "y", 1, 0));
+        if (change->other < 0)
+            MUST(close(waiter.ends[NEAR]));
+        else
+            MUST(dup2(others[NEAR], waiter.ends[NEAR]));
+        /* A call that sleeps goes on and holds the connection; one that has not begun finds the number as it is now. */
+        milliseconds(1);
+        send(waiter.ends[FAR], "x", 1, MSG_NOSIGNAL);
+        finish(waiter.thread);
+        got += atomic_load(&waiter.got);
+        refused += atomic_load(&waiter.refused);
+        char byte = 0;
+        left += recv(others[NEAR], &byte, 1, MSG_DONTWAIT) == 1 && byte == 'y';
+        close(others[NEAR]);
+        close(others[FAR]);
+        close(waiter.set);
+        close(waiter.ends[FAR]);
+        if (change->other >= 0)
+            close(waiter.ends[NEAR]);
+    }
+    if (change->blocked)
+        say("%s, %s: %d bytes, %d refused, %d left to the other", way->name, change->label, got, refused, left);
+    else
+        say("%s, %s: ended %d, %s", way->name, change->label, got + refused, left + got >= 40 || left == 40 ? "none lost" : "LOST");
+}
+
+SOLO_KERNEL(kernel_wait_closed, "another thread closes the socket for which a call waits, or puts another one there")
+{
+    static const struct change changes[] = {
+        {"closed while it sleeps", true, -1},
+        {"replaced while it sleeps", true, 1},
+        {"closed at some moment", false, -1},
+        {"replaced at some moment", false, 1},
+    };
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned j = 0; j < sizeof changes / sizeof *changes; j++)
+            change_under_calls(&changes[j], &ways[i * 2]);
+}
+
+struct idler {
+    struct waiter *waiter;
+    long switches, cpu_us;
+};
+
+static void *idles(void *argument)
+{
+    struct idler *idler = argument;
+    struct rusage before, after;
+    MUST(getrusage(RUSAGE_THREAD, &before));
+    waits(idler->waiter);
+    MUST(getrusage(RUSAGE_THREAD, &after));
+    idler->switches = after.ru_nvcsw - before.ru_nvcsw;
+    idler->cpu_us = (after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) * 1000000
+        + after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec - before.ru_stime.tv_usec;
+    return NULL;
+}
+
+SOLO_KERNEL(kernel_wait_idle, "threads that looked, and whose connections then say nothing for half a second, sleep all the time")
+{
+    for (int i = 0; i < WAYS; i++) {
+        struct waiter waiter = waiter_new(&ways[i]);
+        struct idler idler = {.waiter = &waiter};
+        get_to_know(waiter.ends);
+        waiter.rounds = 50;
+        for (int round = 1; round < waiter.rounds; round++)
+            MUST(send(waiter.ends[FAR], "x", 1, 0));
+        pthread_t thread = start(idles, &idler);
+        await_number(&waiter.begun, waiter.rounds);
+        milliseconds(500);
+        MUST(send(waiter.ends[FAR], "x", 1, 0));
+        finish(thread);
+        say("%s: %d bytes, switches few: %d, processor rests: %d", ways[i].name, atomic_load(&waiter.got), idler.switches <= 5,
+            idler.cpu_us < 100000);
+        waiter_end(&waiter);
+    }
+}
+
+struct removal {
+    int set, pipe, told;
+    atomic_int begun;
+};
+
+static void *waits_in_set(void *argument)
+{
+    struct removal *removal = argument;
+    struct epoll_event event = {0};
+    atomic_store(&removal->begun, 1);
+    if (epoll_wait(removal->set, &event, 1, 60000) == 1)
+        removal->told = (int)event.data.u64;
+    return NULL;
+}
+
+SOLO_KERNEL(kernel_wait_removed, "another thread takes the connection out of the set in which a call waits, or closes it")
+{
+    for (int closes = 0; closes < 2; closes++) {
+        int told_of_pipe = 0;
+        for (int turn = 0; turn < 40; turn++) {
+            int pipes[2];
+            struct waiter waiter = waiter_new(&ways[7]);
+            struct removal removal = {.set = waiter.set};
+            draw_from(8, (unsigned)turn);
+            MUST(pipe(pipes));
+            epoll_adding(waiter.set, pipes[0], EPOLLIN, 2);
+            pthread_t thread = start(waits_in_set, &removal);
+            await_number(&removal.begun, 1);
+            pause_at_random(80);
+            if (closes)
+                MUST(close(waiter.ends[NEAR]));
+            else
+                MUST(epoll_ctl(waiter.set, EPOLL_CTL_DEL, waiter.ends[NEAR], NULL));
+            send(waiter.ends[FAR], "x", 1, MSG_NOSIGNAL);
+            milliseconds(1);
+            MUST(write(pipes[1], "p", 1));
+            finish(thread);
+            told_of_pipe += removal.told == 2;
+            close(pipes[0]);
+            close(pipes[1]);
+            close(waiter.set);
+            close(waiter.ends[FAR]);
+            if (!closes)
+                close(waiter.ends[NEAR]);
+        }
+        say("%s: told of the pipe alone %d times", closes ? "closed" : "removed", told_of_pipe);
+    }
+}
+
+SOLO_KERNEL(kernel_wait_limited_signals, "a signal ends a receive with a limit of time, also with SA_RESTART")
+{
+    for (int restart = 0; restart < 2; restart++) {
+        count_signal(SIGUSR1, restart ? SA_RESTART : 0);
+        for (int i = 0; i < 4; i++) {
+            struct waiter waiter = waiter_new(&ways[i]);
+            draw_from(9, (unsigned)i);
+            MUST(setsockopt(waiter.ends[NEAR], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){30, 0}, sizeof(struct timeval)));
+            waiter.rounds = 50;
+            waiter.thread = start(waits, &waiter);
+            for (int round = 1; round <= waiter.rounds; round++) {
+                await_number(&waiter.begun, round);
+                while (atomic_load(&waiter.ended) < round) {
+                    pause_at_random(80);
+                    if (atomic_load(&waiter.ended) < round)
+                        pthread_kill(waiter.thread, SIGUSR1);
+                    milliseconds(1);
+                }
+            }
+            finish(waiter.thread);
+            say("%s%s: %d bytes, interrupted %d", ways[i].name, restart ? ", SA_RESTART" : "", atomic_load(&waiter.got),
+                atomic_load(&waiter.interrupted));
+            waiter_end(&waiter);
+        }
     }
 }
 

@@ -179,8 +179,9 @@ impl Trial {
         let mut command = match shunt {
             Some(shunt) => {
                 let mut command = Command::new(shunt);
-                // Everything that may go through shared memory does.
-                command.args(["run", "--udp", "eager", "--unix", "eager"]).args(["--raw", self.raw]).arg("--").arg(program);
+                // Everything that may go through shared memory does, and what may look at the kernel's sockets looks.
+                command.args(["run", "--udp", "eager", "--unix", "eager", "--spin-on-kernel", "on"]);
+                command.args(["--raw", self.raw]).arg("--").arg(program);
                 command
             }
             None => Command::new(program),

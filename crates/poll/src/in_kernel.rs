@@ -3,7 +3,7 @@
 //! The program's own call would sleep at once; so it is made with a limit of 0 first, as long as that pays
 //! ([`shunt_stream::waiting::kernel_sockets`]).
 
-use shunt_stream::waiting::kernel_sockets::{self, promises, Answer, When};
+use shunt_stream::waiting::kernel_sockets::{self, gathers, promises_one, Answer, When};
 use shunt_stream::waiting::spin;
 use shunt_stream::waiting::until::Look;
 use shunt_sys::libc::{self, pollfd};
@@ -50,14 +50,20 @@ fn wait(
     if limit == Some(0) || fds.len() > MOST || !fds.any(kernel_sockets::is) {
         return Answer::Raw(own());
     }
-    if !promises() {
-        return Answer::Raw(spin::rest(own));
+    let answer = if promises_one() {
+        match look() {
+            Look::Found(answer) => answer,
+            Look::Sleep => Answer::Raw(own()),
+            Look::Nothing => {
+                let end = When { limit, began, restartable: false };
+                kernel_sockets::wait(end, look, || Answer::Raw(own())).unwrap_or(Answer::Done(Err(Errno(libc::EINTR))))
+            }
+        }
+    } else {
+        Answer::Raw(spin::rest(own))
+    };
+    if let Answer::Raw(ready) | Answer::Done(Ok(ready)) = answer {
+        gathers(ready);
     }
-    match look() {
-        Look::Found(answer) => return answer,
-        Look::Sleep => return Answer::Raw(own()),
-        Look::Nothing => {}
-    }
-    let end = When { limit, began, restartable: false };
-    kernel_sockets::wait(end, look, || Answer::Raw(own())).unwrap_or(Answer::Done(Err(Errno(libc::EINTR))))
+    answer
 }

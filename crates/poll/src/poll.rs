@@ -57,7 +57,7 @@ pub struct Query<'a> {
 /// Whether any entry is one that only we understand. Asked of each set that a thread polls.
 pub fn concerns_us(entries: &[pollfd]) -> bool {
     polls_only(|| entries.iter().copied());
-    entries.iter().any(|e| understood(e.fd))
+    entries.iter().any(|e| !table::get(e.fd).is_plain() && understood(e.fd))
 }
 
 /// This thread polls `entries`, and no listener but those among them.

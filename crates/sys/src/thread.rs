@@ -77,7 +77,9 @@ pub struct Block {
     pub asked: u32,
     /// What poll and select asked the kernel about last, and when, in ticks, where that found nothing: the crate `poll` knows.
     pub polled: (u64, u64),
-    _reserved: [u64; 10],
+    /// Of this thread's last waits for several sockets of the kernel's, how many brought several answers at once: a moving average.
+    pub gathered: u32,
+    _reserved: [u32; 19],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

@@ -93,6 +93,14 @@ impl Word {
         }
     }
 
+    /// Whether [`Word::kind`] is certain to say that only the kernel knows what the descriptor is ready for. Sets of which this is true of
+    /// each entry are asked about again and again.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        const PLAIN: u64 = 1 << Kind::Foreign as u8 | 1 << Kind::Tcp as u8 | 1 << Kind::Private as u8 | 1 << NOTED;
+        PLAIN >> (self.0 >> KIND_SHIFT & 63) & 1 != 0
+    }
+
     /// The address of a pipe that is kept in memory.
     #[inline]
     pub fn kept_pipe(self) -> Option<usize> {

@@ -69,8 +69,10 @@ pub unsafe fn spin_in_kernel(
     if !has_connections(set) || !is_alone(set, 0) {
         return Ok(own());
     }
-    if !kernel_sockets::promises() {
-        return Ok(spin::rest(own));
+    if !kernel_sockets::promises_one() {
+        let got = spin::rest(own);
+        kernel_sockets::gathers(got.unwrap_or(0) as isize);
+        return Ok(got);
     }
     let when = When { limit, began, restartable: false };
     // A descriptor of the set stays open, whatever other threads close.
@@ -91,6 +93,9 @@ pub unsafe fn spin_in_kernel(
         // By the number of the program's call, unless that is another's by now.
         kernel_sockets::wait(when, look, || if set.hold().number(epfd) == epfd { own() } else { None })
     });
+    if let Some(Some(got)) = waited {
+        kernel_sockets::gathers(got as isize);
+    }
     waited.ok_or(Errno(libc::EINTR))
 }
 

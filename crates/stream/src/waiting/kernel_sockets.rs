@@ -8,6 +8,9 @@
 //! recv, read and their like    the same, with MSG_DONTWAIT          poll, select, epoll: with a limit of 0, in the crate `poll`
 //! ```
 //!
+//! Waits for several sockets look only where answers come one at a time ([`gathers`]): where the threads of both ends always have work, a sleep brings
+//! several at once, and looks would take them singly.
+//!
 //! What is known of such a socket is kept in its word of the table, or in its object where it has one. Nothing depends on that but for
 //! whether a call looks: another process may have changed the open file, so that is asked once more before the first wait.
 
@@ -277,6 +280,31 @@ pub fn promises() -> bool {
     spin::promising() && is_on() && !kernel_only::keeps()
 }
 
+/// Of the waits of a thread for several sockets, the part that may bring several answers at once, in 1/256.
+const MOST_GATHER: u32 = 64;
+/// Weight of the last wait in that average: one of so many.
+const GATHER_OVER: u32 = 16;
+
+/// Notes that a wait for several sockets ended with `answers`.
+///
+/// Where a sleep brings several, looks would take them one by one, with a call for each, and the peer would get requests singly, too. That
+/// costs both more than the wake-up.
+#[inline]
+pub fn gathers(answers: isize) {
+    if answers > 0 {
+        // SAFETY: the calling thread's own block.
+        let gathered = unsafe { &mut (*thread::block()).gathered };
+        *gathered = *gathered - *gathered / GATHER_OVER + if answers > 1 { 256 / GATHER_OVER } else { 0 };
+    }
+}
+
+/// Whether a wait for several sockets that finds nothing is to look: as [`promises`], and answers do not come several at a time.
+#[inline]
+pub fn promises_one() -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).gathered <= MOST_GATHER && promises() }
+}
+
 /// What ends a wait.
 #[derive(Clone, Copy)]
 pub struct When {
@@ -335,5 +363,37 @@ impl<T, L: FnMut() -> Look<T>, O: FnOnce() -> T> Source for Waiting<L, O> {
 
     fn woken(&mut self, slept: Option<T>) -> Option<Option<T>> {
         Some(slept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered() -> u32 {
+        // SAFETY: the calling thread's own block.
+        unsafe { (*thread::block()).gathered }
+    }
+
+    #[test]
+    fn answers_that_come_together_end_the_looks_and_single_ones_begin_them() {
+        (0..3).for_each(|_| gathers(7));
+        assert!(gathered() <= MOST_GATHER, "a few are a coincidence");
+        (0..100).for_each(|_| gathers(2));
+        assert!(gathered() > MOST_GATHER);
+        let full = gathered();
+        gathers(0);
+        gathers(-1);
+        assert_eq!(gathered(), full, "no answer says nothing");
+        (0..100).for_each(|_| gathers(1));
+        assert!(gathered() <= MOST_GATHER);
+    }
+
+    #[test]
+    fn one_in_eight_is_not_many() {
+        for wait in 0..1000 {
+            gathers(if wait % 8 == 0 { 2 } else { 1 });
+        }
+        assert!(gathered() <= MOST_GATHER);
     }
 }
