@@ -1,0 +1,154 @@
+# Programs of SunRPC: rpcbind and rpcinfo, rusersd, rstatd, ypserv, rquotad, nfs-ganesha, kadmind, over TCP, UDP and AF_UNIX. Under shunt each case runs
+# with libtirpc's layers as they are and collapsed (--rpc on); on the kernel twice alike.
+
+# The function $1 in a host of its own: network, /run, processes, which end with it.
+_host() {
+    local rpc libraries
+    for rpc in plain collapsed; do
+        libraries=${LD_PRELOAD:-}
+        [[ $rpc == plain || $libraries != *libshunt.so* ]] || libraries+=:${libraries%libshunt.so*}libshunt_tirpc.so
+        echo "-- $rpc"
+        LD_PRELOAD='' LIBRARIES=$libraries timeout 100 unshare -m -n -p -u -f --kill-child --mount-proc \
+            bash -c "$(declare -f await tell_why "$1")
+                mount -t tmpfs run /run; ip link set lo up; export SHUNT_UDP=on SHUNT_UNIX=on
+                [ -z \"\$LIBRARIES\" ] || export LD_PRELOAD=\$LIBRARIES
+                $1
+                LD_PRELOAD=\${LD_PRELOAD%%:*} tell_why" 2>&1
+    done
+}
+
+_binds() {
+    rpcbind -f -w &
+    await rpcinfo -p 127.0.0.1
+    rpcinfo -p 127.0.0.1 | sort
+    for transport in tcp udp; do
+        rpcinfo -T $transport 127.0.0.1 100000 2>&1
+        for version in 2 3 4 9; do rpcinfo -T $transport 127.0.0.1 100000 $version 2>&1; done
+    done
+    # By the socket /run/rpcbind.sock.
+    rpcinfo | sed 's/[0-9]*$//' | sort
+    rpcinfo -T tcp 127.0.0.1 200000 1 2>&1
+}
+rpcbind_and_rpcinfo() { _host _binds; }
+
+_asks_users() {
+    rpcbind -f -w &
+    await rpcinfo -p 127.0.0.1
+    rpc.rusersd
+    rpc.rstatd
+    await rpcinfo -T udp 127.0.0.1 100001 1
+    await rpcinfo -T udp 127.0.0.1 100002 3
+    rusers -l 127.0.0.1 | wc -l
+    rup 127.0.0.1 | sed 's/[0-9].*//'
+    for _ in $(seq 20); do rup 127.0.0.1 | wc -l; done | uniq -c
+}
+users_and_loads() { _host _asks_users; }
+
+_asks_maps() {
+    mount -t tmpfs maps /var/yp
+    mkdir -p /var/yp/binding /var/yp/lab
+    touch /var/yp/nicknames
+    echo 'domain lab server 127.0.0.1' >yp.conf
+    [ -e /etc/yp.conf ] && mount --bind yp.conf /etc/yp.conf
+    domainname lab
+    seq 10000 | sed 's/.*/key& value number &/' | /usr/lib/yp/makedbm - /var/yp/lab/things
+    rpcbind -f -w &
+    await rpcinfo -p 127.0.0.1
+    ypserv -f &
+    await rpcinfo -T udp 127.0.0.1 100004 2
+    ypbind -n &
+    await ypwhich
+    ypcat -k things | sort | sha256sum
+    ypmatch key1 key77 key10000 things 2>&1
+    ypmatch nokey things 2>&1
+    yppoll -h 127.0.0.1 things | head -1
+    # Several at once, and the server ended under them.
+    for one in 1 2 3 4; do
+        for _ in 1 2 3 4 5; do ypcat -k things | sort | sha256sum; done >found.$one &
+        asking+=($!)
+    done
+    wait "${asking[@]}"
+    cat found.* | uniq -c
+    kill %2
+    ypmatch key5 things >/dev/null 2>&1
+    echo "after the end $?"
+}
+maps() { _host _asks_maps; }
+
+_asks_quotas() {
+    rpcbind -f -w &
+    await rpcinfo -p 127.0.0.1
+    rpc.rquotad -F >/dev/null 2>&1 &
+    await rpcinfo -T tcp 127.0.0.1 100011 2
+    for version in 1 2 3; do
+        rpcinfo -T udp 127.0.0.1 100011 $version 2>&1
+        rpcinfo -T tcp 127.0.0.1 100011 $version 2>&1
+    done
+}
+quotas() { _host _asks_quotas; }
+
+_asks_mounts() {
+    mkdir -p /run/ganesha export
+    mount -t tmpfs state /var/lib/nfs
+    cat >ganesha.conf <<END
+NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; NFS_Port = 2049; MNT_Port = 20048; }
+EXPORT { Export_Id = 1; Path = $PWD/export; Pseudo = /lab; Access_Type = RO; Protocols = 3; Transports = TCP, UDP; SecType = sys; FSAL { Name = VFS; } }
+END
+    rpcbind -f -w &
+    await rpcinfo -p 127.0.0.1
+    ganesha.nfsd -F -L ganesha.log -f ganesha.conf -p /run/ganesha/pid >/dev/null 2>&1 &
+    await rpcinfo -T tcp 127.0.0.1 100005 3
+    showmount -e 127.0.0.1 | sed 's|/.*/|/|'
+    for program in 100003 100005; do
+        for transport in tcp udp; do rpcinfo -T $transport 127.0.0.1 $program 3; done
+    done
+    for _ in $(seq 50); do showmount -e 127.0.0.1 | wc -l; done | uniq -c
+}
+mounts() { _host _asks_mounts; }
+
+# Principals by kadmin, whose calls are wrapped by RPCSEC_GSS.
+_administers() {
+    rm -rf kerberos
+    mkdir kerberos
+    cat >kerberos/krb5.conf <<END
+[libdefaults]
+    default_realm = LAB
+    dns_lookup_kdc = false
+    rdns = false
+    dns_canonicalize_hostname = false
+[realms]
+    LAB = {
+        kdc = 127.0.0.1:8888
+        admin_server = 127.0.0.1:8749
+    }
+END
+    cat >kerberos/kdc.conf <<END
+[kdcdefaults]
+    kdc_ports = 8888
+    kdc_tcp_ports = 8888
+[realms]
+    LAB = {
+        database_name = $PWD/kerberos/principal
+        key_stash_file = $PWD/kerberos/stash
+        acl_file = $PWD/kerberos/acl
+        kadmind_port = 8749
+        kpasswd_port = 8464
+    }
+END
+    echo '*/admin@LAB *' >kerberos/acl
+    export KRB5_CONFIG=$PWD/kerberos/krb5.conf KRB5_KDC_PROFILE=$PWD/kerberos/kdc.conf
+    {
+        kdb5_util create -s -P master -r LAB
+        kadmin.local -q 'addprinc -pw secret root/admin'
+        kadmin.local -q 'addprinc -randkey kadmin/127.0.0.1'
+        krb5kdc -n &
+        kadmind -nofork &
+    } >/dev/null 2>&1
+    await kadmin -p root/admin -w secret -q listprincs
+    { for n in $(seq 50); do echo "addprinc -pw password$n user$n"; done; } | kadmin -p root/admin -w secret 2>&1 | grep -c created
+    kadmin -p root/admin -w secret -q listprincs 2>/dev/null | sort
+    kadmin -p root/admin -w secret -q 'getprinc user7' 2>/dev/null | grep -E '^(Principal|Key|Maximum)'
+    kadmin -p root/admin -w wrong -q listprincs 2>&1 | grep -o 'Incorrect password'
+    kadmin -p user7 -w password7 -q 'delprinc -force user8' 2>&1 | grep -o 'requires.*privilege'
+}
+administration() { _host _administers; }
