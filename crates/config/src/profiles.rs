@@ -12,7 +12,7 @@ pub struct Profile {
 }
 
 /// The profiles that every installation has.
-pub static PROFILES: [Profile; 3] = [
+pub const PROFILES: [Profile; 3] = [
     Profile {
         name: "latency",
         purpose: "The shortest round trips, for programs that have processors to themselves: waiting threads spin ten times longer.",
