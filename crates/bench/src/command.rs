@@ -161,6 +161,9 @@ pub enum Action {
         /// Without the seven programs
         #[arg(long)]
         no_programs: bool,
+        /// Two hosts (network namespaces, so root) instead: operations on the other one's memory over this device, beside active messages
+        #[arg(long, value_name = "DEVICE")]
+        hosts: Option<pgas::Between>,
         /// Directory of pgas.txt, pgas.json and figure5.svg
         #[arg(long, value_name = "DIRECTORY", default_value = "target/pgas")]
         output: PathBuf,
@@ -257,7 +260,7 @@ impl Bench {
                     done.inspect_err(|error| eprintln!("shunt bench hosts: {error}")).is_err().into()
                 })
             }
-            Action::Pgas { shunt, with_oshmem, repeat, no_programs, output } => {
+            Action::Pgas { shunt, with_oshmem, repeat, no_programs, hosts, output } => {
                 let found = shunt.clone().or_else(crate::contenders::shunt_beside_us);
                 let Some(shunt) = found.and_then(|path| fs::canonicalize(path).ok()) else {
                     eprintln!("shunt bench pgas: no shunt command beside this one or at --shunt PATH");
@@ -270,7 +273,13 @@ impl Bench {
                     programs: !no_programs,
                     output,
                 };
-                match pgas::run(&plan) {
+                let between = hosts.map(|device| pgas::hosts::Plan {
+                    shunt: &shunt,
+                    carrier: device.carrier(),
+                    repeats: plan.repeats,
+                    output,
+                });
+                match between.as_ref().map_or_else(|| pgas::run(&plan), pgas::hosts::run) {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(error) => {
                         eprintln!("shunt bench pgas: {error}");

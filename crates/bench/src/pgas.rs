@@ -4,6 +4,7 @@
 //! measure have processors; the seven programs of two, four and eight. Contenders take turns, so that ratios are of one moment.
 
 mod figure;
+pub mod hosts;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -53,6 +54,25 @@ pub struct Plan<'p> {
     pub programs: bool,
     /// Where the table goes.
     pub output: &'p Path,
+}
+
+/// By what frames go between two hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Between {
+    /// Datagrams of the kernel
+    Udp,
+    /// AF_XDP, a queue of its own for the first endpoint of either host, others moved by the agents
+    Xdp,
+}
+
+impl Between {
+    /// The carrier of active messages.
+    pub fn carrier(self) -> crate::hosts::endpoints::Carrier {
+        match self {
+            Between::Udp => crate::hosts::endpoints::Carrier::Udp,
+            Between::Xdp => crate::hosts::endpoints::Carrier::Own,
+        }
+    }
 }
 
 /// What runs a program.

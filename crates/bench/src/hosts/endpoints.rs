@@ -80,7 +80,8 @@ pub fn agents(carrier: Carrier, hosts: [&Host; 2], plan: &Plan<'_>) -> Result<Ve
     agents_of(carrier, hosts, plan.shunt)
 }
 
-fn agents_of(carrier: Carrier, hosts: [&Host; 2], shunt: &Path) -> Result<Vec<Agent>, String> {
+/// The same.
+pub fn agents_of(carrier: Carrier, hosts: [&Host; 2], shunt: &Path) -> Result<Vec<Agent>, String> {
     match carrier {
         Carrier::Own | Carrier::Multiplexed => hosts.into_iter().map(|host| agent(host, shunt, carrier)).collect(),
         _ => Ok(Vec::new()),

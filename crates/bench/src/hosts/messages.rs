@@ -22,7 +22,7 @@ pub struct Messages {
 }
 
 /// An end that has not been connected yet: the endpoint, its tags, and where the other one is.
-type Loose = (Boxed, Tags, Address);
+pub type Loose = (Boxed, Tags, Address);
 
 /// Two endpoints that know each other.
 pub fn loose(carrier: Carrier, hosts: [&Host; 2]) -> Result<[Loose; 2], String> {

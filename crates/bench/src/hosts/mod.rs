@@ -9,7 +9,7 @@ pub(crate) mod contender;
 pub(crate) mod endpoints;
 mod inet;
 mod kernel;
-mod messages;
+pub mod messages;
 mod papers;
 mod parts;
 mod programs;

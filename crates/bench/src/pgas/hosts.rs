@@ -1,0 +1,219 @@
+//! Between two hosts (network namespaces): operations on a rank of the other one, beside the active messages that carry them.
+//!
+//! Contenders take turns. The active messages are bare: two threads, one of which spins and answers; a rank's operations need a keeper on the
+//! other host, and its own memory does not.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use shunt_am::port::{config_for, memory, Port};
+use shunt_am::{Config, Dispatch, Message, Replier, Store};
+use shunt_testkit::hosts::{pair, Host, Joint};
+
+use crate::hosts::contender::side_by_side;
+use crate::hosts::endpoints::{agents_of, Boxed, Carrier};
+use crate::hosts::messages::{loose, Loose};
+use crate::output::say;
+use crate::statistics::median;
+
+const SOURCE: &str = include_str!("hosts.c");
+/// Bytes of a store in bulk.
+const STORES: [usize; 2] = [64 << 10, 1 << 20];
+/// What one turn of active messages takes.
+const TIME: Duration = Duration::from_millis(200);
+const CONNECTING: Duration = Duration::from_secs(5);
+
+/// What to measure.
+pub struct Plan<'p> {
+    /// The shunt command.
+    pub shunt: &'p Path,
+    /// By what frames go.
+    pub carrier: Carrier,
+    /// Turns of each.
+    pub repeats: usize,
+    /// Where the table goes.
+    pub output: &'p Path,
+}
+
+type Figures = BTreeMap<String, Vec<f64>>;
+
+struct Memory {
+    bytes: Vec<u8>,
+    replies: u64,
+}
+
+impl Dispatch for Memory {
+    fn request(&mut self, message: Message<'_>, replier: Replier<'_>) {
+        let _ = replier.reply(1, message.words, message.data);
+    }
+    fn reply(&mut self, _: Message<'_>) {
+        self.replies += 1;
+    }
+    fn segment(&mut self, _: u32) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+/// A port over one end, connected by `connect`, and what `act` makes of it.
+fn with_port<T>(
+    (endpoint, tags, at): Loose,
+    connect: impl FnOnce(&mut Port<'_, Boxed>, u32, &mut Memory) -> Result<(), String>,
+    act: impl FnOnce(&mut Port<'_, Boxed>, u32, &mut Memory) -> Result<T, String>,
+) -> Result<T, String> {
+    // As a rank and its keeper have it.
+    let config = Config { channels: 1, replies: 128, ..config_for(&endpoint, 1) };
+    let mut space = memory(&config);
+    let mut port = Port::new(endpoint, &mut space, &config).map_err(|error| error.to_string())?;
+    let peer = port.open(&at, tags).map_err(|error| format!("{error:?}"))?;
+    let mut program = Memory { bytes: vec![0; STORES[1]], replies: 0 };
+    connect(&mut port, peer, &mut program)?;
+    act(&mut port, peer, &mut program)
+}
+
+/// Nanoseconds of what `act` does, which is called again and again, as the median, or as what each takes of the whole.
+fn messages(
+    plan: &Plan<'_>,
+    hosts: &[Host; 2],
+    act: impl FnOnce(&mut Port<'_, Boxed>, u32, &mut Memory) -> Result<f64, String> + Send,
+) -> Result<f64, String> {
+    let [a, b] = loose(plan.carrier, hosts.each_ref())?;
+    let serve = |over: &AtomicBool, _: &AtomicU64| {
+        let accept = |port: &mut Port<'_, Boxed>, peer, memory: &mut Memory| {
+            port.accept(peer, memory, CONNECTING).map_err(|error| error.to_string())
+        };
+        with_port(b, accept, |port, _, memory| {
+            while !over.load(Relaxed) {
+                port.poll(memory);
+            }
+            Ok(())
+        })
+    };
+    let drive = |_: &AtomicU64| {
+        let connect =
+            |port: &mut Port<'_, Boxed>, peer, memory: &mut Memory| port.connect(peer, memory).map_err(|error| error.to_string());
+        with_port(a, connect, act)
+    };
+    let (served, driven) = side_by_side(serve, drive);
+    served?;
+    driven
+}
+
+/// As the ranks' program does it: the median of several batches.
+fn round_trip(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory) -> Result<f64, String> {
+    const BATCHES: usize = 9;
+    const TURNS: u64 = 500;
+    let mut times = Vec::new();
+    for _ in 0..BATCHES {
+        let began = Instant::now();
+        for _ in 0..TURNS {
+            let before = memory.replies;
+            port.request(peer, 1, &[1], &[], memory).map_err(|error| error.to_string())?;
+            while memory.replies == before {
+                port.poll(memory);
+            }
+        }
+        times.push(began.elapsed().as_nanos() as f64 / TURNS as f64);
+    }
+    median(&times).ok_or_else(|| "no round trip".to_owned())
+}
+
+fn stores(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory, bytes: usize) -> Result<f64, String> {
+    let data = vec![7u8; bytes];
+    let (began, mut count) = (Instant::now(), 0);
+    while began.elapsed() < TIME {
+        let store = Store { offset: 0, handler: 1, words: &[] };
+        port.store(peer, &store, &data, memory).map_err(|error| error.to_string())?;
+        count += 1;
+    }
+    // The answer of the last one says that it is there.
+    while memory.replies < count {
+        port.poll(memory);
+    }
+    Ok(began.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// Compiles, measures, and writes the table.
+pub fn run(plan: &Plan<'_>) -> Result<(), String> {
+    let hosts = pair(Joint::default()).map_err(|error| format!("two hosts cannot be made: {error}"))?;
+    let _agents = agents_of(plan.carrier, hosts.each_ref(), plan.shunt)?;
+    fs::create_dir_all(plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
+    let directory = plan.output.canonicalize().map_err(|error| error.to_string())?;
+    let (source, program) = (directory.join("hosts.c"), directory.join("hosts"));
+    fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
+    let mut compile = Command::new(plan.shunt.with_file_name("shunt-shmemcc"));
+    compile.arg("-O3").arg(&source).arg("-o").arg(&program);
+    let output = compile.output().map_err(|error| format!("{:?}: {error}", compile.get_program()))?;
+    if !output.status.success() {
+        return Err(format!("{compile:?}: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let mut figures = Figures::new();
+    for turn in 0..plan.repeats {
+        eprintln!("shunt bench pgas: turn {} of {}", turn + 1, plan.repeats);
+        let mut note = |row: &str, value| figures.entry(row.to_owned()).or_default().push(value);
+        note("am-8", messages(plan, &hosts, round_trip)?);
+        for bytes in STORES {
+            note(&format!("am-store-{bytes}"), messages(plan, &hosts, |port, peer, memory| stores(port, peer, memory, bytes))?);
+        }
+        for line in ranks(plan, &hosts, &program)?.lines() {
+            if let Some((name, Ok(value))) = line.split_once(' ').map(|(name, value)| (name, value.parse())) {
+                note(name, value);
+            }
+        }
+    }
+    let table = table(plan, &figures);
+    say(&table);
+    let name = format!("pgas-{}.txt", plan.carrier.word());
+    fs::write(plan.output.join(name), table).map_err(|error| error.to_string())
+}
+
+/// What the program says.
+fn ranks(plan: &Plan<'_>, hosts: &[Host; 2], program: &Path) -> Result<String, String> {
+    let name = |host: &Host| format!("/proc/{}/fd/{}:1", std::process::id(), host.namespace());
+    let list = hosts.each_ref().map(name).join(",");
+    let mut command = Command::new(plan.shunt);
+    command.args(["spmd", "--rsh", "nsenter --net={host}", "--hosts", &list, "--device", plan.carrier.word(), "--"]);
+    let output = command.arg(program).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("ranks on two hosts: {}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn table(plan: &Plan<'_>, figures: &Figures) -> String {
+    let figure = |row: &str| figures.get(row).and_then(|values| median(values));
+    let mut text = format!("Two hosts, {}; us\n", plan.carrier.word());
+    let message = "a message and its answer";
+    let rows = [
+        ("get-8", Some(("am-8", message, 1.15))),
+        ("fetch-add-8", Some(("am-8", message, 1.15))),
+        ("put-quiet-8", Some(("am-8", message, 1.15))),
+        ("put-64K", Some(("am-store-65536", "a store of active messages", 1.0 / 0.9))),
+        ("put-1M", Some(("am-store-1048576", "a store of active messages", 1.0 / 0.9))),
+        ("put-8", None),
+        ("put-1K", None),
+        ("get-64K", None),
+        ("get-1M", None),
+        ("ping-pong", None),
+        ("barrier", None),
+    ];
+    for (row, beside) in rows {
+        let own = figure(row);
+        let shown = own.map_or("-".to_owned(), |own| format!("{:.1}", own / 1e3));
+        let _ = match own.zip(beside).and_then(|(own, (other, name, bar))| Some((own, figure(other)?, name, bar))) {
+            Some((own, other, name, bar)) => writeln!(
+                text,
+                "{row:<14} {shown:>9}   {:.2} x {name} ({:.1}), asked {bar:.2}: {}",
+                own / other,
+                other / 1e3,
+                super::met(own / other <= bar)
+            ),
+            None => writeln!(text, "{row:<14} {shown:>9}"),
+        };
+    }
+    text
+}
