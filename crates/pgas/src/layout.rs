@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
 /// Groups that may exist at one time.
@@ -98,7 +98,9 @@ pub struct RankBlock {
     pub state: AtomicU32,
     /// Sum over the program's layout: ranks of one job run one program.
     pub program: AtomicU64,
-    pad: [u64; 6],
+    /// 1 once it has no connection to another launcher any more.
+    pub left: AtomicU32,
+    pad: [u32; 11],
     /// 1 while a thread of this rank sleeps, or is about to: the futex.
     pub asleep: AtomicU32,
     /// What memory it waits for, as numbers of [`crate::World::place`]: begin and end. Other puts do not wake it.

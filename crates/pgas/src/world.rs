@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{compiler_fence, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// The variable by which the launcher tells a process the job's descriptor and the rank, as `7:0`.
 pub const VARIABLE: &str = "SHUNT_SPMD";
@@ -28,6 +29,9 @@ pub(crate) const DATA: u64 = 1 << 62;
 
 /// Linux maps so many bytes around an address that is read, as far as their pages exist; heaps begin at multiples of it.
 const WINDOW: usize = 64 << 10;
+
+/// How long a rank that ends waits for the others to leave their launcher, which they do at the same time.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// A rank's view of its job.
 pub struct World {
@@ -224,10 +228,24 @@ impl World {
         let result = self.all().barrier(self);
         self.own_block().state.store(rank_state::FINALIZED, Release);
         pmix::leave();
+        if pmix::is_used() {
+            self.leave_together();
+        }
         if let (Some(remote), Ok(())) = (&self.remote, &result) {
             remote.leave();
         }
         result
+    }
+
+    /// Another launcher takes the end of a rank's connection as the end of its part in a meeting that is under way, even if that is one of
+    /// programs that follow this one: so no rank goes on before all have left.
+    fn leave_together(&self) {
+        let limit = Instant::now() + LEAVING;
+        self.own_block().left.store(1, Release);
+        let all = || (0..self.ranks).all(|rank| self.block(rank).left.load(Acquire) != 0);
+        while !all() && self.ended().is_none() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// Whether [`World::join`] was called and [`World::finalize`] was not.
