@@ -31,7 +31,7 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
     };
     let job = Job { ranks, heap, program, label: matches.get_flag("label"), bind: matches.get_flag("bind") };
     let cannot = |error: std::io::Error| {
-        let message = format!("cannot start {} ranks of {}: {error}", job.ranks, job.program[0].to_string_lossy());
+        let message = format!("cannot run {} ranks of {}: {error}", job.ranks, job.program[0].to_string_lossy());
         match error.kind() {
             ErrorKind::NotFound => Failure::not_found(message),
             ErrorKind::PermissionDenied => Failure::not_executable(message),

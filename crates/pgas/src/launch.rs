@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use trace::Recording;
 
 /// From the end of a job to SIGTERM at those who are still there, and from there to SIGKILL.
-const PATIENCE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
+const PATIENCE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(30)];
 
 /// A job to be started.
 #[derive(Debug, Clone)]
@@ -239,7 +239,15 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
     drop(memory);
     running.watch();
     running.finish();
-    labels.finish();
+    // A rank whose output was refused ends by its next piece, if there is one, or a shell says so.
+    const BY_PIPE: i32 = 128 + libc::SIGPIPE;
+    let by_pipe = |(why, _): (Ended, u32)| {
+        matches!(why, Ended::Signal { signal: libc::SIGPIPE, .. } | Ended::Status { status: BY_PIPE, .. })
+    };
+    match labels.finish() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe && running.cause.is_none_or(by_pipe) => return Err(error),
+        _ => {}
+    }
     Ok((Outcome { status: running.status, cause: running.cause }, running.control))
 }
 

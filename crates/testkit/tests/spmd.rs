@@ -598,3 +598,23 @@ fn hosts_that_cannot_start_are_named() {
         assert!(text(&output.stderr).contains(sentence), "{rsh}: {output:?}");
     }
 }
+
+/// Output that cannot be written is an error in words, whichever host it came from.
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let check = |mut command: Command| {
+        let output = command.stdout(std::fs::File::create("/dev/full").unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains("the ranks' output cannot be written: No space left on device"), "{output:?}");
+    };
+    let mut command = Command::new(built("shunt"));
+    command.args(["spmd", "-n", "2", "--label", "--", "echo", "words"]);
+    check(command);
+    let mut command = Command::new(built("shunt"));
+    command.args(["spmd", "-n", "2", "--label", "--", "sh", "-c", "yes"]);
+    check(command);
+    if let Some(apart) = Apart::new() {
+        check(apart.job([1, 1], &["--", "sh", "-c", "yes"]));
+    }
+}

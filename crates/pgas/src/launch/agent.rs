@@ -35,8 +35,8 @@ pub fn serve() -> io::Result<()> {
     let linger = apart.is_some();
     let obeys = std::thread::spawn(obey);
     let sink: Sink = Arc::new(|error, bytes| {
-        let send = |bytes: &[u8]| Frame::Output { error, bytes: bytes.to_vec() }.write(&mut io::stdout().lock()).is_ok();
-        bytes.chunks(OUTPUT).all(send)
+        let send = |bytes: &[u8]| Frame::Output { error, bytes: bytes.to_vec() }.write(&mut io::stdout().lock());
+        bytes.chunks(OUTPUT).try_for_each(send)
     });
     let last = match start_and_wait(start, signals, sink, apart) {
         Ok(outcome) => {

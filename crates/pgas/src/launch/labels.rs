@@ -2,20 +2,23 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdout};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Takes bytes of a rank, in one piece, for standard error if the flag says so; false if there is no point in reading on.
-pub(super) type Sink = Arc<dyn Fn(bool, &[u8]) -> bool + Send + Sync>;
+/// Bytes of a line that are kept until it ends; a longer one is passed on in several, each with its rank.
+const LINE: u64 = 64 << 10;
+
+/// Takes bytes of a rank, in one piece, for standard error if the flag says so.
+pub(super) type Sink = Arc<dyn Fn(bool, &[u8]) -> io::Result<()> + Send + Sync>;
 
 /// To this process's own output.
-pub(super) fn own_output(error: bool, bytes: &[u8]) -> bool {
-    let write = |to: &mut dyn Write| to.write_all(bytes).and_then(|()| to.flush()).is_ok();
-    if error {
-        write(&mut io::stderr())
-    } else {
-        write(&mut io::stdout())
-    }
+///
+/// # Errors
+/// A sentence; of its kind is [`io::ErrorKind::BrokenPipe`] where the reader has gone, which programs end by in silence.
+pub(super) fn own_output(error: bool, bytes: &[u8]) -> io::Result<()> {
+    let write = |to: &mut dyn Write| to.write_all(bytes).and_then(|()| to.flush());
+    let written = if error { write(&mut io::stderr()) } else { write(&mut io::stdout()) };
+    written.map_err(|error| io::Error::new(error.kind(), format!("the ranks' output cannot be written: {error}")))
 }
 
 /// One thread for each pipe.
@@ -23,29 +26,45 @@ pub(super) struct Labels {
     readers: Vec<JoinHandle<()>>,
     label: bool,
     sink: Sink,
+    /// The first piece that the sink did not take.
+    failed: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Labels {
     pub fn new(label: bool, sink: Sink) -> Labels {
-        Labels { readers: Vec::new(), label, sink }
+        Labels { readers: Vec::new(), label, sink, failed: Arc::default() }
     }
 
     pub fn read(&mut self, rank: usize, out: ChildStdout, error: ChildStderr) {
         let label = self.label.then_some(rank);
-        let (to_out, to_error) = (self.sink.clone(), self.sink.clone());
-        self.readers.push(std::thread::spawn(move || copy(label, out, |bytes| to_out(false, bytes))));
-        self.readers.push(std::thread::spawn(move || copy(label, error, |bytes| to_error(true, bytes))));
+        self.readers.push(self.reader(label, out, false));
+        self.readers.push(self.reader(label, error, true));
+    }
+
+    fn reader(&self, label: Option<usize>, from: impl Read + Send + 'static, error: bool) -> JoinHandle<()> {
+        let (to, failed) = (self.sink.clone(), self.failed.clone());
+        std::thread::spawn(move || {
+            if let Err(why) = copy(label, from, |bytes| to(error, bytes)) {
+                failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(why);
+            }
+        })
     }
 
     /// Until all has been written. Something that a rank has left running may keep a pipe open, so callers end those first.
-    pub fn finish(self) {
+    ///
+    /// # Errors
+    /// If the sink has refused something; the rank has had a pipe without a reader since.
+    pub fn finish(self) -> io::Result<()> {
         for reader in self.readers {
             let _ = reader.join();
         }
+        let failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        failed.map_or(Ok(()), Err)
     }
 }
 
-fn copy(label: Option<usize>, from: impl Read, to: impl Fn(&[u8]) -> bool) {
+/// Until the end, or until `to` takes no more.
+fn copy(label: Option<usize>, from: impl Read, to: impl Fn(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut piece = Vec::new();
     loop {
@@ -53,7 +72,7 @@ fn copy(label: Option<usize>, from: impl Read, to: impl Fn(&[u8]) -> bool) {
         let read = match label {
             Some(rank) => {
                 piece.extend_from_slice(format!("[{rank}] ").as_bytes());
-                from.read_until(b'\n', &mut piece)
+                from.by_ref().take(LINE).read_until(b'\n', &mut piece)
             }
             None => from.fill_buf().map(|bytes| {
                 piece.extend_from_slice(bytes);
@@ -61,7 +80,7 @@ fn copy(label: Option<usize>, from: impl Read, to: impl Fn(&[u8]) -> bool) {
             }),
         };
         match read {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => return Ok(()),
             Ok(length) if label.is_none() => from.consume(length),
             Ok(_) => {}
         }
@@ -69,8 +88,35 @@ fn copy(label: Option<usize>, from: impl Read, to: impl Fn(&[u8]) -> bool) {
             piece.push(b'\n');
         }
         // In one piece, so that ranks' lines do not mix.
-        if !to(&piece) {
-            return;
-        }
+        to(&piece)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line without an end takes no more memory than others, and each byte comes through.
+    #[test]
+    fn a_long_line_is_passed_on_in_pieces() {
+        let pieces = Mutex::new(Vec::new());
+        let keep = |bytes: &[u8]| {
+            pieces.lock().unwrap().push(bytes.to_vec());
+            Ok(())
+        };
+        copy(Some(3), io::repeat(b'y').take(3 * LINE + 5).chain(&b"\nlast"[..]), keep).unwrap();
+        let pieces = pieces.into_inner().unwrap();
+        assert!(pieces
+            .iter()
+            .all(|piece| piece.starts_with(b"[3] ") && piece.ends_with(b"\n") && piece.len() <= LINE as usize + 5));
+        let bodies: Vec<usize> = pieces.iter().map(|piece| piece.len() - 5).collect();
+        assert_eq!(bodies, [LINE as usize, LINE as usize, LINE as usize, 5, 4]);
+    }
+
+    #[test]
+    fn what_is_not_taken_is_told() {
+        let full = |_: &[u8]| Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        assert_eq!(copy(None, &b"bytes"[..], full).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        copy(None, &b""[..], full).unwrap();
     }
 }

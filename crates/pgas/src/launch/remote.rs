@@ -95,7 +95,7 @@ impl<'h> Running<'h> {
         rsh: &str,
         agent: &[OsString],
         mask: libc::sigset_t,
-        sender: &Sender<(usize, io::Result<Option<Frame>>)>,
+        sender: &Sender<(usize, Event)>,
     ) -> io::Result<()> {
         let mut words: Vec<String> = rsh.split_whitespace().map(|word| word.replace("{host}", &host.name)).collect();
         if !rsh.contains("{host}") {
@@ -139,7 +139,7 @@ impl<'h> Running<'h> {
     }
 
     /// Until each agent has said that all is over, or is gone.
-    fn watch(&mut self, signals: &Signals, events: &Receiver<(usize, io::Result<Option<Frame>>)>) -> io::Result<()> {
+    fn watch(&mut self, signals: &Signals, events: &Receiver<(usize, Event)>) -> io::Result<()> {
         let mut result = Ok(());
         let mut limit = None;
         while self.agents.iter().any(|agent| !agent.over) {
@@ -150,6 +150,16 @@ impl<'h> Running<'h> {
                 self.because(128 + signal, Some(Ended::Launcher { signal }.to_string()), signal);
             }
             while let Ok((number, event)) = events.try_recv() {
+                let event = match event {
+                    Event::Said(event) => event,
+                    Event::Unwritten(error) => {
+                        self.agents[number].over = true;
+                        let silent = error.kind() == io::ErrorKind::BrokenPipe;
+                        let status = if silent { 128 + libc::SIGPIPE } else { 1 };
+                        self.because(status, (!silent).then(|| format!("{error}; the job is over")), libc::SIGTERM);
+                        continue;
+                    }
+                };
                 if let Ok(Some(Frame::Here { port, addresses })) = &event {
                     self.hear(number, *port, addresses);
                     continue;
@@ -276,19 +286,34 @@ impl Agent<'_> {
     }
 }
 
+/// What a thread that listens to an agent tells.
+enum Event {
+    /// A frame, the end, or what is none.
+    Said(io::Result<Option<Frame>>),
+    /// Output of its ranks was refused.
+    Unwritten(io::Error),
+}
+
+fn tell(to: &Sender<(usize, Event)>, number: usize, event: Event) {
+    let _ = to.send((number, event));
+    // Wakes the thread that takes this process's signals.
+    // SAFETY: a signal to this process, which holds it back.
+    unsafe { libc::kill(libc::getpid(), libc::SIGCHLD) };
+}
+
 /// Passes output on, and the rest to the thread that decides.
-fn listen(number: usize, mut from: ChildStdout, to: &Sender<(usize, io::Result<Option<Frame>>)>) {
+fn listen(number: usize, mut from: ChildStdout, to: &Sender<(usize, Event)>) {
     loop {
         match Frame::read(&mut from) {
             Ok(Some(Frame::Output { error, bytes })) => {
-                own_output(error, &bytes);
+                if let Err(error) = own_output(error, &bytes) {
+                    tell(to, number, Event::Unwritten(error));
+                    return;
+                }
             }
             event => {
                 let last = !matches!(event, Ok(Some(Frame::Here { .. } | Frame::Done { .. } | Frame::Failed { .. })));
-                let _ = to.send((number, event));
-                // Wakes the thread that takes this process's signals.
-                // SAFETY: a signal to this process, which holds it back.
-                unsafe { libc::kill(libc::getpid(), libc::SIGCHLD) };
+                tell(to, number, Event::Said(event));
                 if last {
                     return;
                 }
