@@ -15,6 +15,8 @@ const QUICK: u32 = 200;
 /// rank has a processor then, and ranks that compute the same differ by so much; waking a sleeper takes an idle processor tens.
 const PAUSED: u32 = 500;
 const ROUNDS: u32 = 10;
+/// In a job of several hosts the processor is offered so much oftener.
+const FINER: u32 = 10;
 /// The same where ranks share processors: the awaited rank may well be the next on this one.
 const CROWDED: u32 = 3;
 /// Times that the processor is given away before sleep.
@@ -159,8 +161,14 @@ pub fn until(world: &World, why: Waits, span: Span, mut ready: impl FnMut() -> b
 
 #[cold]
 fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
-    for _ in 0..if world.crowded() { 0 } else { ROUNDS } {
-        for _ in 0..PAUSED {
+    let (rounds, paused) = match (world.crowded(), world.other_hosts()) {
+        (true, _) => (0, 0),
+        // What is waited for may have to be written by the keeper of this host, which has no processor of its own.
+        (false, Some(_)) => (ROUNDS * FINER, PAUSED / FINER),
+        (false, None) => (ROUNDS, PAUSED),
+    };
+    for _ in 0..rounds {
+        for _ in 0..paused {
             if ready() {
                 return Ok(());
             }

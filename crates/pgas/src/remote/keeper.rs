@@ -19,8 +19,10 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long it looks without sleeping after something came. Ranks need the processor: it is offered to them at each look.
+/// How long it looks without sleeping after something came.
 const SPIN: Duration = Duration::from_micros(50);
+/// Looks in vain between two offers of the processor to ranks, which need it: an offer takes as long as a look.
+const LOOKS: u32 = 8;
 /// The same where ranks share processors.
 const CROWDED_SPIN: Duration = Duration::from_micros(10);
 /// Strangers that may be listened to at one time, and for how long each.
@@ -56,6 +58,7 @@ struct Keeper {
     guests: Receiver<Guest>,
     bell: OwnedFd,
     spin: Duration,
+    looks: u32,
 }
 
 /// Starts the keeper of the host that has these ranks. It ends with the process.
@@ -89,8 +92,8 @@ pub(crate) fn start(
     std::thread::spawn(move || welcome(&listener, secret, &sender, &Arc::new(ring)));
     let known = vec![None; layout.ranks];
     let server = Server { shown, out: vec![0; 1 << 16] };
-    let spin = if crowded { CROWDED_SPIN } else { SPIN };
-    let mut keeper = Keeper { port, server, hosts, own, peers: 0, known, guests, bell, spin };
+    let (spin, looks) = if crowded { (CROWDED_SPIN, 1) } else { (SPIN, LOOKS) };
+    let mut keeper = Keeper { port, server, hosts, own, peers: 0, known, guests, bell, spin, looks };
     std::thread::Builder::new().name("keeper".into()).spawn(move || {
         // Without a keeper ranks of other hosts would wait for ever; an agent that is gone ends the job.
         let _end = Abort;
@@ -138,10 +141,14 @@ static ONE: u64 = 1;
 
 impl Keeper {
     fn run(&mut self) {
-        let mut last = Instant::now();
+        let (mut last, mut looks) = (Instant::now(), 0);
         loop {
             if self.port.poll(&mut self.server) > 0 {
-                last = Instant::now();
+                (last, looks) = (Instant::now(), 0);
+                continue;
+            }
+            looks += 1;
+            if looks % self.looks != 0 {
                 continue;
             }
             while let Ok((hello, stream)) = self.guests.try_recv() {
