@@ -44,13 +44,14 @@ struct Apart {
     hosts: Vec<Host>,
     _switch: Option<Host>,
     files: Vec<File>,
+    device: &'static str,
 }
 
 impl Apart {
     fn of(made: Result<(Vec<Host>, Option<Host>), String>) -> Option<Apart> {
         let (hosts, switch) = made.map_err(|why| eprintln!("SKIPPED: {why}")).ok()?;
         let files = hosts.iter().map(|host| host.enter(|| File::open("/proc/thread-self/ns/net").unwrap())).collect();
-        Some(Apart { hosts, _switch: switch, files })
+        Some(Apart { hosts, _switch: switch, files, device: "udp" })
     }
 
     fn two() -> Option<Apart> {
@@ -68,7 +69,8 @@ impl Apart {
     fn job(&self, shares: &[usize], program: &Path, arguments: &[&str]) -> Command {
         let list: Vec<String> = shares.iter().enumerate().map(|(at, ranks)| format!("{}:{ranks}", self.name(at))).collect();
         let mut command = Command::new(built("shunt"));
-        command.args(["spmd", "--rsh", "nsenter --net={host}", "--hosts", &list.join(","), "--"]).arg(program).args(arguments);
+        command.args(["spmd", "--rsh", "nsenter --net={host}", "--hosts", &list.join(","), "--device", self.device, "--"]);
+        command.arg(program).args(arguments);
         command
     }
 
@@ -119,6 +121,19 @@ fn the_seven_programs_are_right() {
             assert!(output.status.success() && text(&output.stdout).ends_with("right\n"), "{name} {arguments:?}: {output:?}");
         }
     }
+}
+
+/// Past the kernel's stack: an agent on each host moves the frames of ranks and keepers.
+#[test]
+fn frames_go_past_the_kernel() {
+    let Some(mut apart) = Apart::two() else { return };
+    let start = |host| shunt_testkit::agent::Agent::start(host, built("shunt"), &[]).unwrap();
+    let agents: Vec<_> = apart.hosts.iter().map(start).collect();
+    apart.device = "xdp";
+    for name in ["types", "stopped"] {
+        apart.is_fine(&[2, 1], &program(name));
+    }
+    agents.into_iter().for_each(|agent| agent.stop());
 }
 
 /// A path whose queue is shorter than what a put in bulk sends at once drops frames.
