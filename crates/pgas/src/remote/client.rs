@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Looks at the endpoint before the clock is read.
-const LOOKS: u32 = 64;
-/// How long a rank looks for an answer without sleeping.
-const SPIN: Duration = Duration::from_micros(100);
-/// The same where ranks share processors.
-const CROWDED_SPIN: Duration = Duration::from_micros(5);
+/// Looks at the endpoint before the clock is read: a hundred microseconds and more.
+const LOOKS: u32 = 320;
+/// Looks between two offers of the processor: the keeper of this host, which has none of its own, may be what the other host waits for.
+const OFFERED: u32 = 8;
+/// How long a rank looks after that before it sleeps.
+const SPIN: Duration = Duration::from_micros(5);
 /// The longest sleep between two looks at whether the job ends.
 const SLEEP: Duration = Duration::from_millis(2);
 /// Silence of a keeper while an answer is due, after which its host counts as lost: its thread waits for nothing but frames.
@@ -222,7 +222,7 @@ impl Remote {
         let endpoint = device::open(hosts.device, address, others, DEPTH).map_err(|error| broken(&error))?;
         let config = super::config(&endpoint, others);
         let mut port = Port::new(endpoint, memory(&config).leak(), &config).map_err(|error| broken(&error))?;
-        port.set_spin(if crowded { CROWDED_SPIN } else { SPIN });
+        port.set_spin(SPIN);
         let mut waiting = Waiting { stores: vec![0; hosts.list.len()], ..Waiting::default() };
         let mut peers = vec![Peer::default(); hosts.list.len()];
         let others = hosts.list.iter().enumerate().filter(|(index, _)| *index != own);
@@ -530,11 +530,13 @@ impl Inner {
 
     fn wait(&mut self, world: &World, done: impl Fn(&Waiting) -> bool) -> Result<()> {
         let Inner { port, waiting, spin, .. } = self;
-        for _ in 0..*spin {
+        for look in 1..=*spin {
             if done(waiting) {
                 return Ok(());
             }
-            port.poll(waiting);
+            if port.poll(waiting) == 0 && look % OFFERED == 0 {
+                std::thread::yield_now();
+            }
         }
         let mut heard = Instant::now();
         loop {
