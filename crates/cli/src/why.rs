@@ -28,6 +28,8 @@ struct Report {
     active: bool,
     /// Why not, if that is known.
     obstacle: Option<String>,
+    /// Whether its threads look at TCP sockets of the kernel before they sleep on them, where that pays.
+    looks_at_kernel_sockets: bool,
     sockets: Vec<Socket>,
     /// Objects whose own instructions could make calls on connections, and what becomes of these.
     instructions: Vec<Instructions>,
@@ -157,6 +159,7 @@ pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
         program,
         under_shunt: loaded,
         active: state.is_some(),
+        looks_at_kernel_sockets: state.is_some() && started_with(pid).is_some_and(|options| options.looks_at_kernel_sockets()),
         obstacle: match loaded {
             true => None,
             false => Obstacle::of_process(pid).map(|obstacle| obstacle.to_string()),
@@ -175,9 +178,14 @@ pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
 
 /// Whether the process was started with acceleration switched off: then the library only passes calls through.
 fn is_switched_off(pid: u32) -> bool {
+    started_with(pid).is_some_and(|options| !options.accelerate)
+}
+
+/// The options that the process was started with, if they make sense.
+fn started_with(pid: u32) -> Option<Options> {
     let environment = processes::environment(pid);
     let lookup = |name: &str| environment.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_slice());
-    Options::from_environment(lookup).is_ok_and(|options| !options.accelerate)
+    Options::from_environment(lookup).ok()
 }
 
 fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_row: Told) -> Vec<Socket> {
@@ -316,6 +324,9 @@ fn text(report: &Report) -> String {
             text.push_str(&format!("{} to {} ({}):\n", socket.descriptor, stream.ends()[1], stream.way));
             stream.sentences().iter().for_each(|sentence| text.push_str(&format!("  {sentence}\n")));
         }
+    }
+    if report.looks_at_kernel_sockets && sockets.iter().any(|socket| socket.kind == "tcp" && socket.carrier == "kernel") {
+        text.push_str("threads look at the kernel's tcp sockets before they sleep on them, where that pays (--spin-on-kernel)\n");
     }
     if !own.is_empty() {
         let numbers: Vec<String> = own.iter().map(|socket| socket.descriptor.to_string()).collect();

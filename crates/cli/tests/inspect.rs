@@ -279,6 +279,7 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
     let report = json(&["why", &pid]);
     assert_eq!((&report["program"], &report["under_shunt"]), (&"sleep".into(), &true.into()));
     assert_eq!(report["counters"]["peer-plain"], 9);
+    assert_eq!(report["looks_at_kernel_sockets"], true);
 
     let of = |descriptor: &dyn AsRawFd| {
         let sockets = report["sockets"].as_array().unwrap();
@@ -298,6 +299,7 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
 
     let text = quiet_output(plain(SHUNT).args(["why", &pid]));
     assert!(text.starts_with(&format!("sleep (process {pid}) runs under shunt\n")), "{text}");
+    assert!(text.contains("before they sleep on them, where that pays (--spin-on-kernel)\n"), "{text}");
     assert!(text.contains(Reason::PeerPlain.text()) && text.ends_with("since it started: peer-plain 9\n"), "{text}");
 
     // Another process's records say nothing of this one, and what the kernel tells is still true.
@@ -373,7 +375,7 @@ fn why_explains_a_process_without_shunt() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let holder = Holder::of(&[&listener]);
     let report = json(&["why", &holder.child.id().to_string()]);
-    assert_eq!(report["under_shunt"], false);
+    assert_eq!((&report["under_shunt"], &report["looks_at_kernel_sockets"]), (&false.into(), &false.into()));
     assert_eq!(report["sockets"][0]["reason"], "no-shunt");
 
     let stage = common::Stage::new();

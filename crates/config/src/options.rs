@@ -93,6 +93,11 @@ impl Options {
             raw: Raw::Auto,
         }
     }
+
+    /// Whether threads look at TCP sockets of the kernel before they sleep on them.
+    pub const fn looks_at_kernel_sockets(&self) -> bool {
+        self.accelerate && self.spin_on_kernel && self.spin_ns > 0
+    }
 }
 
 impl Default for Options {

@@ -27,7 +27,7 @@ use shunt_sys::sleeper::{counted, Account, Open};
 use shunt_sys::{calls, clock, sleeping, thread, Errno, Result};
 use shunt_table::memory::scratch::Scratch;
 use shunt_table::table;
-use shunt_table::table::Kind;
+use shunt_table::table::{Kind, Word};
 
 /// A set that is asked about.
 pub struct Query<'a> {
@@ -57,7 +57,10 @@ pub struct Query<'a> {
 /// Whether any entry is one that only we understand. Asked of each set that a thread polls.
 pub fn concerns_us(entries: &[pollfd]) -> bool {
     polls_only(|| entries.iter().copied());
-    entries.iter().any(|e| !table::get(e.fd).is_plain() && understood(e.fd))
+    entries.iter().any(|e| {
+        let word = table::get(e.fd);
+        !word.is_plain() && only_we_understand(word)
+    })
 }
 
 /// This thread polls `entries`, and no listener but those among them.
@@ -74,7 +77,12 @@ pub fn polls_only<I: Iterator<Item = pollfd>>(entries: impl Fn() -> I) {
 
 /// Whether only we understand what `fd` is ready for.
 pub fn understood(fd: i32) -> bool {
-    matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || has_inbox(fd)
+    only_we_understand(table::get(fd))
+}
+
+#[inline(always)]
+fn only_we_understand(word: Word) -> bool {
+    matches!(word.kind(), Kind::Stream | Kind::Listener | Kind::Epoll | Kind::Datagram)
 }
 
 /// Whether `fd` is a datagram socket: its datagrams may lie in shared memory, or another thread may make that so.

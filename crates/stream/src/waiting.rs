@@ -44,6 +44,8 @@ pub(crate) struct Waiting {
     spin: AtomicU64,
     /// Memory that the kernel counts for one bell; 0: not measured yet.
     of_one_bell: AtomicU32,
+    /// Whether waits for the kernel's sockets find a processor to look on.
+    crowd: kernel_sockets::Crowd,
 }
 
 pub(crate) static WAITING: Waiting = Waiting {
@@ -54,4 +56,5 @@ pub(crate) static WAITING: Waiting = Waiting {
     handlers: Mutex::new(),
     spin: AtomicU64::new(0),
     of_one_bell: AtomicU32::new(0),
+    crowd: kernel_sockets::Crowd::new(),
 };

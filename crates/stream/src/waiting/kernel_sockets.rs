@@ -16,6 +16,7 @@
 
 use super::spin::{self, Spin};
 use super::until::{until, Look, Source};
+use super::WAITING;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::cancel::{self, bit};
@@ -73,8 +74,7 @@ pub enum Answer {
 /// Whether calls look at all.
 #[inline]
 fn is_on() -> bool {
-    let options = global::options();
-    options.accelerate && options.spin_on_kernel && options.spin_ns > 0
+    global::options().looks_at_kernel_sockets()
 }
 
 /// accept(2) gave `fd`, a TCP connection that the kernel has; `nonblocking`: by SOCK_NONBLOCK.
@@ -277,7 +277,53 @@ pub fn receive(fd: i32, flags: i32, mut look: impl FnMut(i32) -> Result<usize>, 
 /// call that the program does not make.
 #[inline]
 pub fn promises() -> bool {
-    spin::promising() && is_on() && !kernel_only::keeps()
+    spin::promising() && is_on() && !kernel_only::keeps() && !WAITING.crowd.rests()
+}
+
+/// More threads want to run than there are processors: found by yields that took long ([`spin`]), and believed by all threads of the
+/// process. Each of fifty threads would find it out for itself, again and again, at the cost of the others.
+pub(super) struct Crowd {
+    /// Waits of this process that are still to rest.
+    left: AtomicU32,
+    /// How many do after the next long yield.
+    step: AtomicU32,
+}
+
+/// Waits that rest after the first long yield, and after many.
+const FEWEST: u32 = 16;
+const MOST: u32 = 1 << 14;
+
+impl Crowd {
+    pub(super) const fn new() -> Crowd {
+        Crowd { left: AtomicU32::new(0), step: AtomicU32::new(0) }
+    }
+
+    /// Whether a wait rests, which is counted. Threads that do so at once may count one.
+    #[inline]
+    fn rests(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
+    }
+
+    /// A yield among looks took long.
+    #[cold]
+    fn yielded_long(&self) {
+        let step = (self.step.load(Ordering::Relaxed) * 2).clamp(FEWEST, MOST);
+        self.step.store(step, Ordering::Relaxed);
+        self.left.store(step, Ordering::Relaxed);
+    }
+
+    /// Looks ended without.
+    #[inline]
+    fn found_room(&self) {
+        let step = self.step.load(Ordering::Relaxed);
+        if step > 0 {
+            self.step.store(step - step / 8 - 1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Of the waits of a thread for several sockets, the part that may bring several answers at once, in 1/256.
@@ -320,7 +366,13 @@ pub struct When {
 /// sleep. `None`: a handler ended the call while it looked.
 #[inline(always)]
 pub fn wait<T>(when: When, look: impl FnMut() -> Look<T>, own: impl FnOnce() -> T) -> Option<T> {
-    until(&mut Waiting { when, look, own: Some(own) })
+    let result = until(&mut Waiting { when, look, own: Some(own) });
+    // SAFETY: the calling thread's own block.
+    match unsafe { (*thread::block()).spin_penalty } {
+        0 => WAITING.crowd.found_room(),
+        _ => WAITING.crowd.yielded_long(),
+    }
+    result
 }
 
 struct Waiting<L, O> {
@@ -395,5 +447,20 @@ mod tests {
             gathers(if wait % 8 == 0 { 2 } else { 1 });
         }
         assert!(gathered() <= MOST_GATHER);
+    }
+
+    #[test]
+    fn each_long_yield_rests_twice_as_long_and_room_shortens_that() {
+        let crowd = Crowd::new();
+        let resting = || (0..2 * MOST).take_while(|_| crowd.rests()).count() as u32;
+        let after_long = || {
+            crowd.yielded_long();
+            resting()
+        };
+        assert_eq!(resting(), 0);
+        let rests: Vec<u32> = (0..12).map(|_| after_long()).collect();
+        assert_eq!((&rests[..3], rests[11]), (&[16, 32, 64][..], MOST));
+        (0..200).for_each(|_| crowd.found_room());
+        assert_eq!(after_long(), FEWEST);
     }
 }
