@@ -20,14 +20,14 @@ pub struct Rack {
     end: Seq,
     round_trip: Nanoseconds,
     any: bool,
-    /// The highest place that has arrived [fack].
+    /// The highest place that has arrived (`RACK.fack`).
     highest: Seq,
-    /// A packet has overtaken another [reordering_seen].
+    /// A packet has overtaken another (`RACK.reordering_seen`).
     overtaken: bool,
-    /// Quarters of the least round trip that the window has [reo_wnd_mult], and for how many recoveries more.
+    /// Quarters of the least round trip that the window has (`RACK.reo_wnd_mult`), and for how many recoveries more.
     quarters: u32,
     persistence: u8,
-    /// The end of the round trip in which a duplicate was counted [dsack_round].
+    /// The end of the round trip in which a duplicate was counted (`RACK.dsack_round`).
     round: Option<Seq>,
 }
 
