@@ -375,6 +375,8 @@ fn effect(map: Map, opcode: u8, operands: u8, prefixes: Prefixes, value: i32) ->
         (Map::Two, 0x05) => Effect::SystemCall,
         (Map::Two, 0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbe | 0xbf) => Effect::One(register),
         (Map::Two, 0x90..=0x9f) => to_byte_operand,
+        // A hint, but for rdssp, which gives the shadow stack's pointer where there is one (Intel SDM, volume 2).
+        (Map::Two, 0x1e) if operation == 1 => to_operand,
         // Hints, vectors in registers of their own, branches.
         (Map::Two, 0x10 | 0x11 | 0x1e | 0x1f | 0x28 | 0x29 | 0x57 | 0x6f | 0x7f | 0x80..=0x8f | 0xef) => Effect::None,
         // xadd, and xchg: the register gets what the memory held.

@@ -75,6 +75,15 @@ fn one_opcode_of_two_makers() {
     }
 }
 
+#[test]
+fn a_hint_that_writes() {
+    for bytes in [[0xf3, 0x0f, 0x1e, 0xc8], [0xf3, 0x0f, 0x1e, 0xfa]] {
+        let mut padded = [0; 16];
+        padded[..4].copy_from_slice(&bytes);
+        compare(&padded).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200_000))]
 
