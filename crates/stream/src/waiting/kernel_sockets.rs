@@ -246,9 +246,8 @@ pub fn receive(fd: i32, flags: i32, mut look: impl FnMut(i32) -> Result<usize>, 
     let mut look = || match flags & MSG_WAITALL {
         0 => match look(flags | MSG_DONTWAIT) {
             Err(Errno(libc::EAGAIN)) => Look::Nothing,
-            Err(Errno(libc::ENOTSOCK)) => Look::Sleep, // closed past us, and another file's
-            // No socket's word, but that of a filter which may let the program's own call pass.
-            Err(Errno(libc::EPERM | libc::EACCES | libc::ENOSYS)) => Look::Sleep,
+            // Closed past us, and another file's; or the word of a filter, which may let the program's own call pass.
+            Err(Errno(libc::ENOTSOCK | libc::EPERM | libc::EACCES | libc::ENOSYS)) => Look::Sleep,
             result => Look::Found(Answer::Done(result.map(|got| got as isize))),
         },
         _ => match calls::poll_one(fd, libc::POLLIN, 0) {
