@@ -16,8 +16,12 @@ use std::time::{Duration, Instant};
 use crate::output::say;
 use crate::statistics::median;
 
+/// What the programs of single operations share.
+const BATCHES: &str = include_str!("pgas/batches.h");
+
 /// The sources, which the measuring machine compiles.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
+    ("batches.h", BATCHES),
     ("micro.c", include_str!("pgas/micro.c")),
     ("program.h", include_str!("../../../examples/split-c/program.h")),
     ("matrix.c", include_str!("../../../examples/split-c/matrix.c")),

@@ -149,6 +149,20 @@ SOLO_KERNEL(kernel_wait_answers, "each way of waiting for a connection that the 
     }
 }
 
+/* Signals each of its calls a random moment after it began, until it has ended. */
+static void interrupt_each(struct waiter *waiter)
+{
+    for (int round = 1; round <= waiter->rounds; round++) {
+        await_number(&waiter->begun, round);
+        while (atomic_load(&waiter->ended) < round) {
+            pause_at_random(80);
+            if (atomic_load(&waiter->ended) < round)
+                pthread_kill(waiter->thread, SIGUSR1);
+            milliseconds(1);
+        }
+    }
+}
+
 SOLO_KERNEL(kernel_wait_signals, "a signal a random moment after such a call began ends it")
 {
     count_signal(SIGUSR1, 0);
@@ -157,15 +171,7 @@ SOLO_KERNEL(kernel_wait_signals, "a signal a random moment after such a call beg
         draw_from(2, (unsigned)i);
         waiter.rounds = 100;
         waiter.thread = start(waits, &waiter);
-        for (int round = 1; round <= waiter.rounds; round++) {
-            await_number(&waiter.begun, round);
-            while (atomic_load(&waiter.ended) < round) {
-                pause_at_random(80);
-                if (atomic_load(&waiter.ended) < round)
-                    pthread_kill(waiter.thread, SIGUSR1);
-                milliseconds(1);
-            }
-        }
+        interrupt_each(&waiter);
         finish(waiter.thread);
         say("%s: %d bytes, interrupted %d", ways[i].name, atomic_load(&waiter.got), atomic_load(&waiter.interrupted));
         waiter_end(&waiter);
@@ -432,15 +438,7 @@ SOLO_KERNEL(kernel_wait_limited_signals, "a signal ends a receive with a limit o
             MUST(setsockopt(waiter.ends[NEAR], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){30, 0}, sizeof(struct timeval)));
             waiter.rounds = 50;
             waiter.thread = start(waits, &waiter);
-            for (int round = 1; round <= waiter.rounds; round++) {
-                await_number(&waiter.begun, round);
-                while (atomic_load(&waiter.ended) < round) {
-                    pause_at_random(80);
-                    if (atomic_load(&waiter.ended) < round)
-                        pthread_kill(waiter.thread, SIGUSR1);
-                    milliseconds(1);
-                }
-            }
+            interrupt_each(&waiter);
             finish(waiter.thread);
             say("%s%s: %d bytes, interrupted %d", ways[i].name, restart ? ", SA_RESTART" : "", atomic_load(&waiter.got),
                 atomic_load(&waiter.interrupted));

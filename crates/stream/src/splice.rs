@@ -161,7 +161,7 @@ fn keep(socket: &Socket, fd: i32, find: impl FnOnce(i32) -> Option<Kept>) -> Opt
     const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::UNACCEPTED;
     let kept = if socket.has(UNUSUAL) || socket.hold.is_carried() { None } else { find(fd) };
     if kept.is_none() {
-        table::get(fd).kind(); // by which it becomes the kernel's
+        table::get(fd).settle_pipe();
     }
     kept
 }

@@ -101,6 +101,12 @@ impl Word {
         PLAIN >> (self.0 >> KIND_SHIFT & 63) & 1 != 0
     }
 
+    /// Makes a pipe that is kept in memory the kernel's, for a call that asks no kind.
+    #[inline(always)]
+    pub fn settle_pipe(self) {
+        let _ = self.kind();
+    }
+
     /// The address of a pipe that is kept in memory.
     #[inline]
     pub fn kept_pipe(self) -> Option<usize> {

@@ -101,8 +101,8 @@ point! {
         }
         match ends {
             (None, None) => {
-                // A look makes a pipe that was kept in memory the kernel's.
-                let _ = (table::get(from).kind(), table::get(to).kind());
+                table::get(from).settle_pipe();
+                table::get(to).settle_pipe();
                 splices::splice(from, from_offset, to, to_offset, length, flags)
             }
             // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL); what stands there is read before (__do_splice).
@@ -122,11 +122,12 @@ point! {
 
 hook! {
     fn tee(from: c_int, to: c_int, length: usize, flags: c_uint) -> isize {
-        let _ = (table::get(from).kind(), table::get(to).kind()); // as in splice
+        table::get(from).settle_pipe();
+        table::get(to).settle_pipe();
         real::tee(from, to, length, flags)
     }
     fn vmsplice(pipe: c_int, vector: *const iovec, count: usize, flags: c_uint) -> isize {
-        let _ = table::get(pipe).kind();
+        table::get(pipe).settle_pipe();
         real::vmsplice(pipe, vector, count, flags)
     }
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {

@@ -144,7 +144,9 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     fs::create_dir_all(plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
     let directory = plan.output.canonicalize().map_err(|error| error.to_string())?;
     let (source, program) = (directory.join("hosts.c"), directory.join("hosts"));
-    fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
+    for (path, text) in [(&source, SOURCE), (&directory.join("batches.h"), super::BATCHES)] {
+        fs::write(path, text).map_err(|error| error.to_string())?;
+    }
     let mut compile = Command::new(plan.shunt.with_file_name("shunt-shmemcc"));
     compile.arg("-O3").arg(&source).arg("-o").arg(&program);
     let output = compile.output().map_err(|error| format!("{:?}: {error}", compile.get_program()))?;

@@ -7,29 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "batches.h"
 #include <unistd.h>
 
-#define BATCHES 9
-#define BIG (1 << 20)
-
-static double times[BATCHES];
-static int me, n;
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e9 + time.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void tell(const char *name) {
-    qsort(times, BATCHES, sizeof *times, by_value);
-    if (me == 0) printf("%s %.2f\n", name, times[BATCHES / 2]), fflush(stdout);
-}
+static int n;
 
 /* A row that rank 0 measures while the others wait in a barrier. */
 #define ONE_SIDED(name, turns, what) \

@@ -21,7 +21,7 @@ pub fn stream(fd: i32) -> Option<&'static Socket> {
         // SAFETY: sockets alone are entered under this kind.
         return Some(unsafe { word.known() });
     }
-    word.kind(); // by which a pipe that was kept in memory is the kernel's
+    word.settle_pipe();
     None
 }
 
