@@ -65,7 +65,7 @@ pub struct Plan<'p> {
 pub enum Between {
     /// Datagrams of the kernel
     Udp,
-    /// AF_XDP, a queue of its own for the first endpoint of either host, others moved by the agents
+    /// AF_XDP; the agents move all frames, as a rank and its keeper share the only queue of a veth
     Xdp,
 }
 
@@ -74,7 +74,7 @@ impl Between {
     pub fn carrier(self) -> crate::hosts::endpoints::Carrier {
         match self {
             Between::Udp => crate::hosts::endpoints::Carrier::Udp,
-            Between::Xdp => crate::hosts::endpoints::Carrier::Own,
+            Between::Xdp => crate::hosts::endpoints::Carrier::Multiplexed,
         }
     }
 }

@@ -75,6 +75,13 @@ fn with_port<T>(
     act(&mut port, peer, &mut program)
 }
 
+/// What a waiting side does between two looks: where agents move the frames, they need the processor, and a rank that waits offers its own.
+fn between_looks(carrier: Carrier) {
+    if carrier == Carrier::Multiplexed {
+        std::thread::yield_now();
+    }
+}
+
 /// Nanoseconds of what `act` does, which is called again and again, as the median, or as what each takes of the whole.
 fn messages(
     plan: &Plan<'_>,
@@ -89,6 +96,7 @@ fn messages(
         with_port(b, accept, |port, _, memory| {
             while !over.load(Relaxed) {
                 port.poll(memory);
+                between_looks(plan.carrier);
             }
             Ok(())
         })
@@ -104,7 +112,7 @@ fn messages(
 }
 
 /// As the ranks' program does it: the median of several batches.
-fn round_trip(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory) -> Result<f64, String> {
+fn round_trip(carrier: Carrier, port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory) -> Result<f64, String> {
     const BATCHES: usize = 9;
     const TURNS: u64 = 500;
     let mut times = Vec::new();
@@ -115,6 +123,7 @@ fn round_trip(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory) -> Res
             port.request(peer, 1, &[1], &[], memory).map_err(|error| error.to_string())?;
             while memory.replies == before {
                 port.poll(memory);
+                between_looks(carrier);
             }
         }
         times.push(began.elapsed().as_nanos() as f64 / TURNS as f64);
@@ -122,7 +131,7 @@ fn round_trip(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory) -> Res
     median(&times).ok_or_else(|| "no round trip".to_owned())
 }
 
-fn stores(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory, bytes: usize) -> Result<f64, String> {
+fn stores(carrier: Carrier, bytes: usize, port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory) -> Result<f64, String> {
     let data = vec![7u8; bytes];
     let (began, mut count) = (Instant::now(), 0);
     while began.elapsed() < TIME {
@@ -133,6 +142,7 @@ fn stores(port: &mut Port<'_, Boxed>, peer: u32, memory: &mut Memory, bytes: usi
     // The answer of the last one says that it is there.
     while memory.replies < count {
         port.poll(memory);
+        between_looks(carrier);
     }
     Ok(began.elapsed().as_nanos() as f64 / count as f64)
 }
@@ -157,9 +167,12 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     for turn in 0..plan.repeats {
         eprintln!("shunt bench pgas: turn {} of {}", turn + 1, plan.repeats);
         let mut note = |row: &str, value| figures.entry(row.to_owned()).or_default().push(value);
-        note("am-8", messages(plan, &hosts, round_trip)?);
+        note("am-8", messages(plan, &hosts, |port, peer, memory| round_trip(plan.carrier, port, peer, memory))?);
         for bytes in STORES {
-            note(&format!("am-store-{bytes}"), messages(plan, &hosts, |port, peer, memory| stores(port, peer, memory, bytes))?);
+            note(
+                &format!("am-store-{bytes}"),
+                messages(plan, &hosts, |port, peer, memory| stores(plan.carrier, bytes, port, peer, memory))?,
+            );
         }
         for line in ranks(plan, &hosts, &program)?.lines() {
             if let Some((name, Ok(value))) = line.split_once(' ').map(|(name, value)| (name, value.parse())) {
