@@ -206,7 +206,7 @@ fn table(plan: &Plan<'_>, figures: &Figures) -> String {
     let rows = [
         ("get-8", Some(("am-8", message, 1.15))),
         ("fetch-add-8", Some(("am-8", message, 1.15))),
-        ("put-quiet-8", Some(("am-8", message, 1.15))),
+        ("put-quiet-8", None),
         ("put-64K", Some(("am-store-65536", "a store of active messages", 1.0 / 0.9))),
         ("put-1M", Some(("am-store-1048576", "a store of active messages", 1.0 / 0.9))),
         ("put-8", None),
