@@ -15,10 +15,22 @@ use super::atomics::Ordering::SeqCst;
 use super::atomics::{AtomicU32, AtomicUsize};
 
 /// Before the last look. `publish` says what is waited for; its argument tells whether no other thread of this rank sleeps.
-pub fn lie_down(asleep: &AtomicU32, sleepers: &AtomicUsize, publish: impl FnOnce(bool), barrier_everywhere: impl FnOnce()) {
-    publish(sleepers.fetch_add(1, SeqCst) == 0);
+pub fn lie_down(
+    asleep: &AtomicU32,
+    sleepers: &AtomicUsize,
+    publish: impl Fn(bool),
+    barrier_everywhere: impl FnOnce(),
+    wake: impl FnOnce(),
+) {
+    let alone = sleepers.fetch_add(1, SeqCst) == 0;
+    publish(alone);
     asleep.store(1, SeqCst);
     barrier_everywhere();
+    // Another thread may have lain down, and published, between this one's count and its publishing. A putter has perhaps passed it over since.
+    if alone && sleepers.load(SeqCst) != 1 {
+        publish(false);
+        rouse(asleep, wake);
+    }
 }
 
 /// After the sleep, or instead of it.

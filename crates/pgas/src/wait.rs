@@ -201,13 +201,14 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
     let mut limit = SHORTEST;
     loop {
         world.progress();
-        doze::lie_down(&block.asleep, &world.sleepers, |alone| span.publish(world, block, alone), barrier_everywhere);
+        let wake = || futex_wake(&block.asleep);
+        doze::lie_down(&block.asleep, &world.sleepers, |alone| span.publish(world, block, alone), barrier_everywhere, wake);
         let mut done = ready();
         if !done && world.ended().is_none() {
             futex_wait(&block.asleep, 1, limit);
             done = ready();
         }
-        doze::rise(&block.asleep, &world.sleepers, || futex_wake(&block.asleep));
+        doze::rise(&block.asleep, &world.sleepers, wake);
         if done {
             return Ok(());
         }

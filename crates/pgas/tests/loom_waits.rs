@@ -196,6 +196,8 @@ fn without_the_barrier_of_processors_a_member_is_left_asleep() {
 struct Rank {
     asleep: AtomicU32,
     sleepers: AtomicUsize,
+    /// The value that is waited for, or `ANY`.
+    waits: AtomicU32,
     futex: Futex,
     values: [AtomicU32; 2],
     /// The barrier has to reach it alone; steps of the other sleepers may lie between any of it.
@@ -203,10 +205,15 @@ struct Rank {
     processors: Processors,
 }
 
+/// Any value may be the one.
+const ANY: u32 = u32::MAX;
+
 impl Rank {
     fn sleep_until(&self, me: usize, value: usize) {
         loop {
-            doze::lie_down(&self.asleep, &self.sleepers, |_| (), || self.processors.membarrier(me, self.putter..self.putter + 1));
+            let publish = |alone| self.waits.store(if alone { value as u32 } else { ANY }, Relaxed);
+            let barrier = || self.processors.membarrier(me, self.putter..self.putter + 1);
+            doze::lie_down(&self.asleep, &self.sleepers, publish, barrier, || self.futex.wake());
             let mut done = self.values[value].load(Acquire) != 0;
             if !done {
                 self.processors.leave(me);
@@ -226,7 +233,7 @@ impl Rank {
         self.processors.interrupt(me);
         self.values[value].store(1, Release);
         self.processors.interrupt(me);
-        if self.asleep.load(Relaxed) != 0 {
+        if self.asleep.load(Relaxed) != 0 && [value as u32, ANY].contains(&self.waits.load(Relaxed)) {
             doze::rouse(&self.asleep, || self.futex.wake());
         }
         self.processors.interrupt(me);
@@ -238,6 +245,7 @@ impl Rank {
         Arc::new(Rank {
             asleep: AtomicU32::new(u32::from(sleepers > 0)),
             sleepers: AtomicUsize::new(sleepers),
+            waits: AtomicU32::new(ANY),
             futex: Futex::new(),
             values: [AtomicU32::new(0), AtomicU32::new(0)],
             putter: 2,
