@@ -277,6 +277,7 @@ impl Bench {
                     shunt: &shunt,
                     carrier: device.carrier(),
                     repeats: plan.repeats,
+                    programs: plan.programs,
                     output,
                 });
                 match between.as_ref().map_or_else(|| pgas::run(&plan), pgas::hosts::run) {

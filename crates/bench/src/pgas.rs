@@ -5,6 +5,7 @@
 
 mod figure;
 pub mod hosts;
+mod programs;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,33 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::output::say;
 use crate::statistics::median;
-
-/// What the programs of single operations share.
-const BATCHES: &str = include_str!("pgas/batches.h");
-
-/// The sources, which the measuring machine compiles.
-const SOURCES: [(&str, &str); 9] = [
-    ("batches.h", BATCHES),
-    ("micro.c", include_str!("pgas/micro.c")),
-    ("program.h", include_str!("../../../examples/split-c/program.h")),
-    ("matrix.c", include_str!("../../../examples/split-c/matrix.c")),
-    ("sample-sort.c", include_str!("../../../examples/split-c/sample-sort.c")),
-    ("radix-sort.c", include_str!("../../../examples/split-c/radix-sort.c")),
-    ("components.c", include_str!("../../../examples/split-c/components.c")),
-    ("gradient.c", include_str!("../../../examples/split-c/gradient.c")),
-    ("header/split-c.h", include_str!("../../shmem/include/split-c.h")),
-];
-
-/// Rows of the seven programs: source, argument, name.
-const PROGRAMS: [(&str, &str, &str); 7] = [
-    ("matrix", "", "matrix"),
-    ("sample-sort", "small", "sample-sort-small"),
-    ("sample-sort", "bulk", "sample-sort-bulk"),
-    ("radix-sort", "small", "radix-sort-small"),
-    ("radix-sort", "bulk", "radix-sort-bulk"),
-    ("components", "", "components"),
-    ("gradient", "", "gradient"),
-];
+use programs::{Report, BINARIES, PROGRAMS};
 
 /// The most a run may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -111,12 +86,7 @@ struct Measuring<'p> {
 
 /// Compiles, measures, and writes the table.
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
-    fs::create_dir_all(plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
-    let directory = plan.output.canonicalize().map_err(|error| error.to_string())?.join("programs");
-    fs::create_dir_all(directory.join("header")).map_err(|error| error.to_string())?;
-    for (name, text) in SOURCES {
-        fs::write(directory.join(name), text).map_err(|error| format!("{name}: {error}"))?;
-    }
+    let directory = programs::write(plan.output)?;
     let mut measuring = Measuring { plan, directory, figures: Figures::new(), troubles: Vec::new() };
     let libraries = if plan.with_oshmem { vec![Library::Shunt, Library::Oshmem] } else { vec![Library::Shunt] };
     for library in &libraries {
@@ -149,9 +119,8 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
 
 impl Measuring<'_> {
     fn compile(&self, library: Library) -> Result<(), String> {
-        let names = ["micro"].into_iter().chain(["matrix", "sample-sort", "radix-sort", "components", "gradient"]);
-        for name in names {
-            let mut command = match library {
+        for name in ["micro"].into_iter().chain(BINARIES) {
+            let command = match library {
                 Library::Shunt => Command::new(self.plan.shunt.with_file_name("shunt-shmemcc")),
                 Library::Oshmem => {
                     let mut command = Command::new("oshcc");
@@ -160,11 +129,7 @@ impl Measuring<'_> {
                     command
                 }
             };
-            command.arg("-O3").arg(self.directory.join(format!("{name}.c"))).arg("-o").arg(self.binary(library, name)).arg("-lm");
-            let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
-            if !output.status.success() {
-                return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)));
-            }
+            programs::compile(command, &self.directory.join(format!("{name}.c")), &self.binary(library, name))?;
         }
         Ok(())
     }
@@ -236,16 +201,12 @@ impl Measuring<'_> {
         }
         let what = format!("{} {name} of {ranks}", library.name());
         let Some(said) = self.said(library, command, &what) else { return };
-        // As in `matrix: 2 processors, 0.0162 s, 8 % in communication, right`.
-        let words: Vec<&str> = said.split_whitespace().collect();
-        let seconds = words.get(3).and_then(|word| word.parse::<f64>().ok());
-        let share = words.get(5).and_then(|word| word.parse::<f64>().ok());
-        match (seconds, share) {
-            (Some(seconds), Some(share)) if said.contains("right") => {
-                self.note(format!("{name} of {ranks}"), library, seconds * 1e9);
+        match Report::of(&said) {
+            Some(Report { time, share }) => {
+                self.note(format!("{name} of {ranks}"), library, time);
                 self.note(format!("{name} of {ranks}, communication"), library, share);
             }
-            _ => self.troubles.push(format!("{what} said {said:?}")),
+            None => self.troubles.push(format!("{what} said {said:?}")),
         }
     }
 
@@ -316,8 +277,7 @@ impl Measuring<'_> {
             }
         }
         if self.plan.programs {
-            let of = |row| figure(row, Library::Shunt);
-            let machine = figure::Machine { put: of("p-8"), round_trip: of("ping-pong"), bulk: of("put-1M") };
+            let machine = figure::Machine::of(|row| figure(row, Library::Shunt));
             text.push_str(&figure::table(&self.bars(), &machine));
         }
         if !with_oshmem {

@@ -27,6 +27,14 @@ pub struct Machine {
     pub bulk: Option<f64>,
 }
 
+impl Machine {
+    /// Of the rows of single operations.
+    pub fn of(row: impl Fn(&str) -> Option<f64>) -> Machine {
+        let put = row("p-8").or_else(|| row("put-8"));
+        Machine { put, round_trip: row("ping-pong"), bulk: row("put-1M") }
+    }
+}
+
 pub fn table(bars: &[Bar], machine: &Machine) -> String {
     let mut text = "\nFigure 5: ms in computation + in communication; time / that of two processes\n".to_owned();
     let mut programs: Vec<&str> = bars.iter().map(|bar| bar.program).collect();

@@ -21,7 +21,9 @@ use crate::hosts::messages::{loose, Loose};
 use crate::output::say;
 use crate::statistics::median;
 
-const SOURCE: &str = include_str!("hosts.c");
+use super::figure;
+use super::programs::{self, Report, BINARIES, PROGRAMS};
+
 /// Bytes of a store in bulk.
 const STORES: [usize; 2] = [64 << 10, 1 << 20];
 /// What one turn of active messages takes.
@@ -36,9 +38,17 @@ pub struct Plan<'p> {
     pub carrier: Carrier,
     /// Turns of each.
     pub repeats: usize,
+    /// The seven programs, too.
+    pub programs: bool,
     /// Where the table goes.
     pub output: &'p Path,
 }
+
+/// Ranks of the seven programs, half of them on either host.
+const RANKS: [usize; 3] = [2, 4, 8];
+
+/// Keys of the sorts whose keys go one by one: a sixteenth of those on one host, for each is a message.
+const KEYS: &str = "262144";
 
 type Figures = BTreeMap<String, Vec<f64>>;
 
@@ -151,17 +161,10 @@ fn stores(carrier: Carrier, bytes: usize, port: &mut Port<'_, Boxed>, peer: u32,
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     let hosts = pair(Joint::default()).map_err(|error| format!("two hosts cannot be made: {error}"))?;
     let _agents = agents_of(plan.carrier, hosts.each_ref(), plan.shunt)?;
-    fs::create_dir_all(plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
-    let directory = plan.output.canonicalize().map_err(|error| error.to_string())?;
-    let (source, program) = (directory.join("hosts.c"), directory.join("hosts"));
-    for (path, text) in [(&source, SOURCE), (&directory.join("batches.h"), super::BATCHES)] {
-        fs::write(path, text).map_err(|error| error.to_string())?;
-    }
-    let mut compile = Command::new(plan.shunt.with_file_name("shunt-shmemcc"));
-    compile.arg("-O3").arg(&source).arg("-o").arg(&program);
-    let output = compile.output().map_err(|error| format!("{:?}: {error}", compile.get_program()))?;
-    if !output.status.success() {
-        return Err(format!("{compile:?}: {}", String::from_utf8_lossy(&output.stderr)));
+    let directory = programs::write(plan.output)?;
+    for name in ["hosts"].into_iter().chain(BINARIES) {
+        let compiler = Command::new(plan.shunt.with_file_name("shunt-shmemcc"));
+        programs::compile(compiler, &directory.join(format!("{name}.c")), &directory.join(name))?;
     }
     let mut figures = Figures::new();
     for turn in 0..plan.repeats {
@@ -174,25 +177,53 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
                 messages(plan, &hosts, |port, peer, memory| stores(plan.carrier, bytes, port, peer, memory))?,
             );
         }
-        for line in ranks(plan, &hosts, &program)?.lines() {
+        for line in job(plan, &hosts, 1, &directory.join("hosts"), &[])?.lines() {
             if let Some((name, Ok(value))) = line.split_once(' ').map(|(name, value)| (name, value.parse())) {
                 note(name, value);
             }
         }
+        for (source, argument, name) in PROGRAMS.iter().filter(|_| plan.programs) {
+            for ranks in RANKS {
+                let keys = if *argument == "small" { KEYS } else { "" };
+                let said = job(plan, &hosts, ranks / 2, &directory.join(source), &[argument, keys])?;
+                let report = Report::of(&said).ok_or_else(|| format!("{name} of {ranks} said {said:?}"))?;
+                note(&format!("{name} of {ranks}"), report.time);
+                note(&format!("{name} of {ranks}, communication"), report.share);
+            }
+        }
     }
-    let table = table(plan, &figures);
+    let mut table = table(plan, &figures);
+    let write = |name: String, text: &str| fs::write(plan.output.join(name), text).map_err(|error| error.to_string());
+    if plan.programs {
+        let bars = bars(&figures);
+        table.push_str(&figure::table(&bars, &figure::Machine::of(|row| middle(&figures, row))));
+        write(format!("figure5-{}.svg", plan.carrier.word()), &figure::svg(&bars)?)?;
+    }
     say(&table);
-    let name = format!("pgas-{}.txt", plan.carrier.word());
-    fs::write(plan.output.join(name), table).map_err(|error| error.to_string())
+    write(format!("pgas-{}.txt", plan.carrier.word()), &table)
 }
 
-/// What the program says.
-fn ranks(plan: &Plan<'_>, hosts: &[Host; 2], program: &Path) -> Result<String, String> {
-    let name = |host: &Host| format!("/proc/{}/fd/{}:1", std::process::id(), host.namespace());
+fn middle(figures: &Figures, row: &str) -> Option<f64> {
+    median(figures.get(row)?)
+}
+
+fn bars(figures: &Figures) -> Vec<figure::Bar> {
+    let bar = |program: &'static str, ranks: usize| {
+        let row = format!("{program} of {ranks}");
+        let share = middle(figures, &format!("{row}, communication"))?.min(100.0);
+        Some(figure::Bar { program, ranks, time: middle(figures, &row)?, share })
+    };
+    PROGRAMS.iter().flat_map(|(_, _, program)| RANKS.map(|ranks| bar(program, ranks))).flatten().collect()
+}
+
+/// What a program says, with so many ranks on each host.
+fn job(plan: &Plan<'_>, hosts: &[Host; 2], share: usize, program: &Path, words: &[&str]) -> Result<String, String> {
+    let name = |host: &Host| format!("/proc/{}/fd/{}:{share}", std::process::id(), host.namespace());
     let list = hosts.each_ref().map(name).join(",");
     let mut command = Command::new(plan.shunt);
     command.args(["spmd", "--rsh", "nsenter --net={host}", "--hosts", &list, "--device", plan.carrier.word(), "--"]);
-    let output = command.arg(program).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    command.arg(program).args(words.iter().filter(|word| !word.is_empty())).stdin(Stdio::null());
+    let output = command.output().map_err(|error| error.to_string())?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!("ranks on two hosts: {}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
@@ -200,7 +231,7 @@ fn ranks(plan: &Plan<'_>, hosts: &[Host; 2], program: &Path) -> Result<String, S
 }
 
 fn table(plan: &Plan<'_>, figures: &Figures) -> String {
-    let figure = |row: &str| figures.get(row).and_then(|values| median(values));
+    let figure = |row: &str| middle(figures, row);
     let mut text = format!("Two hosts, {}; us\n", plan.carrier.word());
     let message = "a message and its answer";
     let rows = [
