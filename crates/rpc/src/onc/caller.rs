@@ -324,7 +324,7 @@ impl Caller {
         how: &How<'_>,
         one_way: bool,
     ) -> Result<Name, Error> {
-        if self.forks != crate::client::forks::number() {
+        if self.forks != crate::forks::number() {
             return Err(self.fail(Kind::Forked, Side::Caller, Ran::No, "bind anew in the child"));
         }
         let until = how.deadline.map(|limit| limit.as_nanos() as u64).or(self.deadline).map(|limit| now().saturating_add(limit));
