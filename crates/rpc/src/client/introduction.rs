@@ -74,7 +74,7 @@ fn attempt(
     versions: &RangeInclusive<u32>,
     until: Instant,
 ) -> Result<(Socket, Option<(End, Window)>, Welcome), Attempt> {
-    let mut socket = Socket::connect(address)?;
+    let mut socket = Socket::connect(address, until.saturating_duration_since(Instant::now()))?;
     if let Some(process) = socket.process() {
         // SAFETY: it only asks.
         let own = unsafe { libc::geteuid() };

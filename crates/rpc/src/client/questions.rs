@@ -9,6 +9,7 @@ use crate::rendezvous::Process;
 use crate::wire::{Purpose, Welcome};
 use std::fmt;
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 /// A server, as tools see it.
 #[derive(Clone, Debug)]
@@ -70,6 +71,8 @@ fn ask(
 ) -> Result<(Option<Process>, Vec<u8>), Error> {
     let versions = version..=version;
     let (mut socket, _, welcome) = introduce(address, options, purpose, program, &versions)?;
+    // All of it has as long as looking for the server had: one that sends a byte now and then is given up.
+    let until = Instant::now() + options.patience;
     let fail = |detail: &dyn fmt::Display| Error::new(Kind::Protocol, Side::Server, Ran::No, address, detail);
     let Welcome::List { bytes } = welcome else { return Err(refusal(address, program, &versions, welcome)) };
     if bytes > 1 << 20 {
@@ -78,7 +81,8 @@ fn ask(
     let mut list = vec![0; bytes as usize];
     let mut filled = 0;
     while filled < list.len() {
-        if !readable(&[socket.as_fd()], options.patience) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || !readable(&[socket.as_fd()], left) {
             return Err(fail(&"what it tells does not come"));
         }
         match socket.receive(&mut list[filled..], &mut None) {

@@ -51,7 +51,9 @@ pub(super) struct Telling {
 impl<S: Service> Worker<'_, S> {
     pub(super) fn accept(&mut self, hall: &mut Option<Hall<'_>>) {
         let Some(hall) = hall else { return };
-        while let Ok(mut socket) = hall.listener.accept() {
+        // The rest has its turn at the next look: connecting all the time, also by users who may not call, holds nobody up.
+        for _ in 0..GREETINGS {
+            let Ok(mut socket) = hall.listener.accept() else { return };
             if !self.may_call(&socket) {
                 let _ = socket.send(&Welcome::Denied.emit(), None);
                 continue;
