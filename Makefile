@@ -6,6 +6,7 @@
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 BUFFER_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
+# make test-onc-peers  ONC clients and servers of Python's packages and of crates beside programs of libtirpc, plain, under shunt and collapsed: two minutes
 # make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
 # make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC, and a store moved from gRPC: installs capnproto, protobuf-compiler, libgrpc++-dev; minutes to build
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
@@ -27,7 +28,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install deb test-deb uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install deb test-deb uninstall
 
 all: build
 
@@ -83,6 +84,11 @@ test-openshmem:
 	scripts/prepare openshmem
 	scripts/build
 	scripts/openshmem-programs
+
+test-onc-peers:
+	scripts/prepare onc-peers
+	scripts/build
+	scripts/onc-peers
 
 # Licences and sources of what is linked; needs cargo-deny (cargo install --locked cargo-deny).
 deny:

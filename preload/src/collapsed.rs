@@ -19,6 +19,12 @@ pub extern "C" fn shunt_deliver_handlers() {
     section::leave();
 }
 
+/// Whether `fd` is an accelerated stream: sends cost a copy and no system call, so one more of them saves a copy. 1, or 0.
+#[no_mangle]
+pub extern "C" fn shunt_is_stream(fd: c_int) -> c_int {
+    fast_path::is_stream(fd).into()
+}
+
 /// Whether bytes of the stream `fd` are there, or come within about as long as an answer takes that is on its way: 1, or 0. -1: looking
 /// for them is no use, or `fd` is no accelerated stream.
 #[no_mangle]

@@ -1,5 +1,5 @@
 /* A server and a client of libtirpc in one, for null calls beside round trips of as many bytes over a socket of the same kind:
-   onc server KIND PORT CORE SET; onc client KIND PORT CORE TURNS. KIND is tcp, udp or unix; SET is `set`, where the listeners stay in the
+   onc server KIND PORT CORE SET BYTES; onc client KIND PORT CORE TURNS BYTES. With BYTES that are not 0 a call has so many opaque ones. KIND is tcp, udp or unix; SET is `set`, where the listeners stay in the
    server's set, as in what rpcgen makes, or `alone`. The client prints the medians of a call and of a round trip in ns, and of the turns' ratios.
    Compiled where it runs: cc -I/usr/include/tirpc onc.c -ltirpc. */
 #define _GNU_SOURCE
@@ -21,10 +21,19 @@
 enum { ASK = 44, ANSWER = 28 };
 /* Calls of a turn that are timed, and those before: a side that slept wakes meanwhile. */
 enum { TURN = 500, WARM = 100, MOST = 1000 };
-enum { NOTHING, TRIPS, ALONE, END };
+enum { NOTHING, TRIPS, ALONE, END, BLOCK };
 
 static int raw = -1, alone;
 static SVCXPRT *listeners[2];
+/* Opaque bytes of a call, and where they are. */
+static u_int opaque;
+static char *block;
+
+static bool_t xdr_block(XDR *x, void *unused) {
+    (void)unused;
+    u_int length = opaque;
+    return xdr_bytes(x, &block, &length, opaque);
+}
 
 static void fail(const char *what) {
     perror(what);
@@ -42,11 +51,16 @@ static void all(char *at, size_t length, int out) {
 
 static void dispatch(struct svc_req *request, SVCXPRT *transport) {
     char bytes[ASK] = {0};
+    if (request->rq_proc == BLOCK && !svc_getargs(transport, (xdrproc_t)xdr_block, NULL)) {
+        svcerr_decode(transport);
+        return;
+    }
     svc_sendreply(transport, (xdrproc_t)xdr_void, NULL);
     switch (request->rq_proc) {
     case TRIPS:
         for (int i = 0; i < WARM + TURN; i++) {
             all(bytes, ASK, 0);
+            if (opaque) all(block, opaque, 0);
             all(bytes, ANSWER, 1);
         }
         break;
@@ -137,7 +151,8 @@ static double median(double *values, int count) {
 
 static void call(CLIENT *client, int procedure) {
     struct timeval limit = {20, 0};
-    if (clnt_call(client, procedure, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit) != RPC_SUCCESS) {
+    xdrproc_t arguments = procedure == BLOCK ? (xdrproc_t)xdr_block : (xdrproc_t)xdr_void;
+    if (clnt_call(client, procedure, arguments, NULL, (xdrproc_t)xdr_void, NULL, limit) != RPC_SUCCESS) {
         clnt_perror(client, "a call");
         exit(1);
     }
@@ -162,13 +177,14 @@ static int drive(const char *kind, int port, int turns) {
         double begun = 0;
         for (int i = 0; i < WARM + TURN; i++) {
             if (i == WARM) begun = now();
-            call(client, NOTHING);
+            call(client, opaque ? BLOCK : NOTHING);
         }
         calls[turn] = (now() - begun) / TURN;
         call(client, TRIPS);
         for (int i = 0; i < WARM + TURN; i++) {
             if (i == WARM) begun = now();
             all(bytes, ASK, 1);
+            if (opaque) all(block, opaque, 1);
             all(bytes, ANSWER, 0);
         }
         trips[turn] = (now() - begun) / TURN;
@@ -180,7 +196,9 @@ static int drive(const char *kind, int port, int turns) {
 }
 
 int main(int count, char **words) {
-    if (count != 6) return 2;
+    if (count != 7) return 2;
+    opaque = atoi(words[6]);
+    block = calloc(opaque + 1, 1);
     settle(atoi(words[4]));
     int port = atoi(words[3]);
     alone = !strcmp(words[5], "alone");

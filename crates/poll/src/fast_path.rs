@@ -48,6 +48,12 @@ pub unsafe fn poll(entry: *mut pollfd, limit: Option<u64>) -> bool {
     unsafe { user::write(&raw mut (*entry).revents, events) }.is_ok()
 }
 
+/// Whether `fd` is an accelerated stream, of TCP or AF_UNIX.
+#[must_use]
+pub fn is_stream(fd: i32) -> bool {
+    shunt_stream::socket::stream(fd).is_some() || shunt_inbox::local::socket(fd).is_some()
+}
+
 /// Whether bytes of the stream `fd`, of TCP or AF_UNIX, are there, or come within about as long as an answer takes that is on its way. `None`:
 /// looking for them is not for here: no stream, something unusual about it, a peer on this processor, or waits that are long.
 #[inline]

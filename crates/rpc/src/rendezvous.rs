@@ -3,10 +3,11 @@
 
 use crate::address::Address;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
 
 /// Abstract names of servers begin with it.
 pub const PREFIX: &str = "shunt-rpc/";
@@ -102,12 +103,12 @@ impl AsRawFd for Socket {
 }
 
 impl Socket {
-    /// To the server at an address, if one listens now.
-    pub fn connect(address: &Address) -> io::Result<Self> {
+    /// To the server at an address, if one listens now; a host that does not answer has so long.
+    pub fn connect(address: &Address, limit: Duration) -> io::Result<Self> {
         Ok(match (address, address.place()) {
             (Address::Memory(name), _) => Self::Local(UnixStream::connect_addr(&local(name)?)?),
             (Address::SunRpc(_), _) => return Err(foreign()),
-            (_, place) => Self::Remote(TcpStream::connect(place.unwrap_or_default())?),
+            (_, place) => Self::Remote(connect_within(place.unwrap_or_default(), limit)?),
         })
     }
 
@@ -182,6 +183,18 @@ impl Socket {
         let waits = [Some(libc::EAGAIN), Some(libc::EINTR)];
         !(result < 0 && waits.contains(&io::Error::last_os_error().raw_os_error()))
     }
+}
+
+/// To the first address of a host that answers.
+fn connect_within(place: &str, limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in place.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, limit.max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// Room for one descriptor.

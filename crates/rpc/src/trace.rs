@@ -396,7 +396,7 @@ impl Watch {
             }
             self.bytes.drain(..std::mem::take(&mut self.at));
             let left = until.saturating_duration_since(std::time::Instant::now());
-            if !crate::client::readable(&[std::os::fd::AsFd::as_fd(&self.socket)], left) {
+            if !crate::readable::readable(&[std::os::fd::AsFd::as_fd(&self.socket)], left) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let mut more = [0; RECORD_BYTES * 512];

@@ -39,6 +39,14 @@ impl Form {
         }
     }
 
+    /// Bytes of elements that have so many bytes here, with their count.
+    fn encoded(self, bytes: usize) -> usize {
+        4 + match self {
+            Self::Opaque => bytes.next_multiple_of(4),
+            _ => bytes / self.size() * self.size().max(4),
+        }
+    }
+
     /// Writes elements that lie here as this machine has them.
     pub fn encode(self, bytes: &[u8], to: &mut Encoder<'_>) {
         if self == Self::Opaque {
@@ -153,6 +161,13 @@ impl<'a> Inlet<'a> {
         Ok(piece)
     }
 
+    /// Bytes of what goes back before the results.
+    pub fn bytes(&self) -> usize {
+        let places = self.places.borrow();
+        let back = places.iter().zip(&self.ways).filter(|(_, way)| **way != Way::In);
+        back.map(|((piece, form), _)| form.encoded(piece.length as usize)).sum()
+    }
+
     /// Writes what goes back before the results.
     pub fn encode(&self, to: &mut Encoder<'_>) {
         let mut bytes = vec![];
@@ -187,6 +202,7 @@ mod tests {
             let mut from = Decoder::new(&room[..length]);
             assert_eq!(form.decode(&mut from, 48).unwrap(), bytes);
             assert!(from.end().is_ok());
+            assert_eq!(form.encoded(bytes.len()), length);
             assert!(form.decode(&mut Decoder::new(&room[..length]), 47).is_err());
         }
     }

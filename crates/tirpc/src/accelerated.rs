@@ -11,6 +11,7 @@ pub struct Accelerated {
     defer: unsafe extern "C" fn(),
     deliver: unsafe extern "C" fn(),
     come: unsafe extern "C" fn(c_int) -> c_int,
+    is_stream: unsafe extern "C" fn(c_int) -> c_int,
 }
 
 /// They are there if it was loaded before this library.
@@ -26,18 +27,25 @@ fn find() -> Option<Accelerated> {
         (!found.is_null()).then_some(found)
     };
     let (defer, deliver) = (symbol(c"shunt_defer_handlers")?, symbol(c"shunt_deliver_handlers")?);
-    let come = symbol(c"shunt_bytes_come")?;
+    let (come, is_stream) = (symbol(c"shunt_bytes_come")?, symbol(c"shunt_is_stream")?);
     // SAFETY: the functions have these prototypes.
     unsafe {
         Some(Accelerated {
             defer: core::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn()>(defer),
             deliver: core::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn()>(deliver),
             come: core::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(c_int) -> c_int>(come),
+            is_stream: core::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(c_int) -> c_int>(is_stream),
         })
     }
 }
 
 impl Accelerated {
+    /// Whether sends on a descriptor cost a copy alone.
+    pub fn is_stream(&self, fd: c_int) -> bool {
+        // SAFETY: any number may be asked about.
+        unsafe { (self.is_stream)(fd) != 0 }
+    }
+
     /// Whether bytes of a stream are there, or come within about as long as an answer takes that is on its way; `None`: looking is no use.
     #[inline]
     pub fn bytes_come(&self, fd: c_int) -> Option<bool> {

@@ -211,6 +211,7 @@ unsafe extern "C-unwind" fn call(
             if !(0..=AUTH_SHORT).contains(&(*auth).cred.flavor) {
                 // What others do to marshal is theirs, and may take long.
                 handle.stream.socket.signals.as_mut().map(Signals::before_sleep);
+                handle.stream.output.keep_whole();
             }
             let head = [xid, 0, 2, handle.program, handle.version, procedure];
             let mut bytes = [0; 24];

@@ -104,10 +104,12 @@ fn usual(input: &mut Input, source: &mut impl Source) -> Result<Option<u32>, End
     /// REPLY, MSG_ACCEPTED, AUTH_NONE and nothing of it, SUCCESS.
     const REST: [u8; HEAD - 4] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const HEAD: usize = 24;
-    let Some(head) = input.here(HEAD, source)? else { return Ok(None) };
+    input.begin(source)?;
+    let Some(head) = input.ahead(HEAD) else { return Ok(None) };
     if head[4..] == REST {
-        return Ok(Some(u32::from_be_bytes([head[0], head[1], head[2], head[3]])));
+        let xid = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        input.take(HEAD);
+        return Ok(Some(xid));
     }
-    input.seek(-(HEAD as isize));
     Ok(None)
 }

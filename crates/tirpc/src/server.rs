@@ -11,6 +11,9 @@ use crate::real::{find, is_connected_stream, together, XdrMessage};
 use crate::stream::{apply, xdr, Owned, Stream};
 use crate::turn::Turn;
 
+/// The last of the flavours whose verifiers and arguments are plain bytes.
+const AUTH_SHORT: c_int = 2;
+
 /// How long a record may pause, in milliseconds (svc_vc.c).
 const PATIENCE: c_int = 35_000;
 /// rpc_msg.h: MSG_ACCEPTED, SUCCESS, CALL, REPLY.
@@ -113,33 +116,29 @@ unsafe extern "C-unwind" fn recv(transport: *mut Transport, message: *mut Messag
 unsafe fn usual(stream: &mut Stream, message: *mut CallMessage) -> bool {
     const HEAD: usize = 32;
     let Stream { input, socket, .. } = stream;
-    let Ok(Some(head)) = input.here(HEAD, socket) else { return false };
+    // Nothing is taken before all of it is seen: a fragment may end anywhere, and going back over its end is not possible.
+    let Some(head) = input.begin(socket).ok().and_then(|()| input.ahead(HEAD)) else { return false };
     let mut words = [0; HEAD / 4];
     for (word, bytes) in words.iter_mut().zip(head.chunks_exact(4)) {
         *word = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     let [xid, direction, rpcvers, program, version, procedure, flavor, length] = words;
-    let padded = (length as usize).next_multiple_of(4);
     // SAFETY: the caller's message, whose credentials have room for the longest.
     let message = unsafe { &mut *message };
-    if direction == CALL && rpcvers == 2 && length <= MOST as u32 && !message.cred.base.is_null() {
-        match input.here(padded + 8, socket) {
-            Ok(Some(rest)) if rest[padded + 4..] == [0; 4] => {
-                // SAFETY: as above.
-                unsafe { core::ptr::copy_nonoverlapping(rest.as_ptr(), message.cred.base.cast(), length as usize) };
-                let verifier = i32::from_be_bytes([rest[padded], rest[padded + 1], rest[padded + 2], rest[padded + 3]]);
-                (message.xid, message.direction, message.rpcvers) = (xid, direction as c_int, rpcvers);
-                (message.program, message.version, message.procedure) = (program, version, procedure);
-                (message.cred.flavor, message.cred.length) = (flavor as c_int, length);
-                (message.verf.flavor, message.verf.length) = (verifier, 0);
-                return true;
-            }
-            Ok(Some(_)) => input.seek(-((padded + 8) as isize)),
-            _ => false,
-        };
+    if direction != CALL || rpcvers != 2 || length > MOST as u32 || message.cred.base.is_null() {
+        return false;
     }
-    input.seek(-(HEAD as isize));
-    false
+    let end = HEAD + (length as usize).next_multiple_of(4);
+    let Some(whole) = input.ahead(end + 8).filter(|whole| whole[end + 4..] == [0; 4]) else { return false };
+    // SAFETY: as above.
+    unsafe { core::ptr::copy_nonoverlapping(whole[HEAD..].as_ptr(), message.cred.base.cast(), length as usize) };
+    let verifier = i32::from_be_bytes([whole[end], whole[end + 1], whole[end + 2], whole[end + 3]]);
+    (message.xid, message.direction, message.rpcvers) = (xid, direction as c_int, rpcvers);
+    (message.program, message.version, message.procedure) = (program, version, procedure);
+    (message.cred.flavor, message.cred.length) = (flavor as c_int, length);
+    (message.verf.flavor, message.verf.length) = (verifier, 0);
+    input.take(end + 8);
+    true
 }
 
 unsafe extern "C-unwind" fn stat(transport: *mut Transport) -> c_int {
@@ -183,6 +182,9 @@ unsafe extern "C-unwind" fn reply(transport: *mut Transport, message: *mut Messa
         let done = if accepted {
             let answer = (*message).body.accepted;
             let auth = &raw mut (*(*transport).p3).auth;
+            if !(0..=AUTH_SHORT).contains(&answer.verf.flavor) {
+                (*stream).output.keep_whole();
+            }
             header(&mut *stream, connection.xid, &answer.verf)
                 && ((*(*auth).ops).wrap)(auth, xdrs, answer.proc, answer.place) != 0
         } else {

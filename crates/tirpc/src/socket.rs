@@ -94,6 +94,10 @@ impl Source for Socket {
 }
 
 impl Sink for Socket {
+    fn is_memory(&self) -> bool {
+        self.library.is_some_and(|library| library.is_stream(self.fd))
+    }
+
     #[inline]
     fn write(&mut self, parts: [&[u8]; 2]) -> Result<(), Ended> {
         for mut part in parts {

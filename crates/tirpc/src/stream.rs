@@ -6,8 +6,10 @@ use crate::layout::{Bool, Xdr, XdrOps, FALSE, XDR_DECODE, XDR_ENCODE};
 use crate::record::{Input, Output};
 use crate::socket::Socket;
 
-/// Bytes of each direction's buffer: as many as libtirpc has for TCP.
-const BUFFER: usize = 64 << 10;
+/// Bytes of the buffer of what goes: as many as libtirpc has for TCP.
+const OUTPUT: usize = 64 << 10;
+/// Bytes of the buffer of what comes. What is longer goes from the socket to where it is decoded to.
+const INPUT: usize = 8 << 10;
 
 /// Both directions of a connection behind one XDR, whose private word points here.
 pub struct Stream {
@@ -34,8 +36,8 @@ impl Stream {
                 base: core::ptr::null_mut(),
                 handy: 0,
             },
-            input: Input::new(BUFFER),
-            output: Output::new(BUFFER),
+            input: Input::new(INPUT),
+            output: Output::new(OUTPUT),
             socket: Socket::new(fd, patience, eager),
         }));
         // SAFETY: just made.

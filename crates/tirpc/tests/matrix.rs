@@ -1,6 +1,8 @@
 //! Programs of libtirpc print the same with and without the library, at either end, over the kernel's sockets and over shunt's.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use common::{gcc, library};
 use std::process::Command;
 
 /// Server and client of one row; `$1` programs, `$2` the server's libraries, `$3` the client's, `$4` the server's loop. Each row has a network of its own.
@@ -14,16 +16,6 @@ kill $server 2>/dev/null
 wait $server
 exit $status
 "#;
-
-fn library(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release").join(name);
-    path.canonicalize().unwrap_or_else(|_| panic!("there is no {}; run: scripts/build", path.display()))
-}
-
-fn gcc(words: &[&str]) {
-    let done = Command::new("gcc").args(["-I/usr/include/tirpc"]).args(words).output().expect("gcc (scripts/prepare test)");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-}
 
 /// Each loop, and whether connections with it stay libtirpc's.
 const LOOPS: [(&str, bool); 4] = [("run", false), ("poll", false), ("select", false), ("limit", true)];

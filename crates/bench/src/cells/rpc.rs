@@ -193,9 +193,7 @@ impl Service for Echo {
             1 => serve(arguments, answer, |word: u64| Ok(word)),
             2 => serve(arguments, answer, |words: Reference<u64>| {
                 let mut words = context.shared(words, u32::MAX)?;
-                for at in 0..words.len() {
-                    words.set(at, words.get(at).wrapping_add(1));
-                }
+                words.update(|word| word.wrapping_add(1));
                 Ok(())
             }),
             _ => Err(Refusal::NoProcedure),

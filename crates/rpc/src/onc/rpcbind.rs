@@ -111,7 +111,7 @@ fn net(transport: Transport, six: bool) -> &'static str {
 }
 
 fn manner(limit: Duration) -> Manner {
-    let forks = crate::client::forks::watch();
+    let forks = crate::forks::watch();
     Manner { patience: limit, window: 0, deadline: None, record: 16 << 20, claim: None, forks }
 }
 

@@ -183,10 +183,14 @@ impl<S: Service> Desk<S> {
             (Ok(Ok(())), Where::Line | Where::Scratch) => {
                 let line = bytemuck::cast_slice(&answer.line);
                 let results = if answer.place == Where::Line { &line[..answer.length] } else { &answer.scratch[..answer.length] };
-                Ok(crate::onc::message::encoded(&|to: &mut Encoder<'_>| {
-                    inlet.encode(to);
-                    to.fixed(results);
-                }))
+                // What a caller says that it has room for is not made before it is known to fit.
+                match inlet.bytes().saturating_add(results.len()) > self.most {
+                    true => Err(Outcome::SystemError),
+                    false => Ok(crate::onc::message::encoded(&|to: &mut Encoder<'_>| {
+                        inlet.encode(to);
+                        to.fixed(results);
+                    })),
+                }
             }
             (Ok(Err(Refusal::NoProcedure)), _) => Err(Outcome::NoProcedure),
             (Ok(Err(Refusal::BadArguments(_))), _) => Err(Outcome::BadArguments),

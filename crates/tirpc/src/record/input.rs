@@ -112,6 +112,35 @@ impl Input {
         Ok(())
     }
 
+    /// Begins the next fragment where the last one has ended, so that [`Input::ahead`] can show some of it.
+    ///
+    /// # Errors
+    /// [`Ended`] if the record has ended, or the stream before the next mark.
+    #[inline]
+    pub fn begin(&mut self, source: &mut impl Source) -> Result<(), Ended> {
+        if self.left == 0 {
+            self.fragment(source)?;
+        }
+        Ok(())
+    }
+
+    /// The next bytes where they are, if they are here and of the current fragment. None is taken.
+    #[inline]
+    pub fn ahead(&self, length: usize) -> Option<&[u8]> {
+        if length > self.left {
+            return None;
+        }
+        self.buffer[self.at..self.end].get(..length)
+    }
+
+    /// Goes past bytes that [`Input::ahead`] has shown.
+    #[inline]
+    pub fn take(&mut self, length: usize) {
+        debug_assert!(length <= self.left && length <= self.end - self.at);
+        self.at += length;
+        self.left -= length;
+    }
+
     /// The next bytes where they are, if they are here and of one fragment.
     ///
     /// # Errors

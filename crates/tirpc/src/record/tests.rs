@@ -112,6 +112,31 @@ fn positions_of_a_fragment_are_found_again() {
 }
 
 #[test]
+fn a_record_that_is_kept_whole_can_be_gone_back_in() {
+    let (mut sent, mut output) = (Sent::default(), Output::new(64));
+    output.word(9, &mut sent).unwrap();
+    output.end_record(false, &mut sent).unwrap();
+    output.keep_whole();
+    output.word(1, &mut sent).unwrap();
+    output.bytes(&[7; 1000], &mut sent).unwrap();
+    let end = output.position();
+    assert!(output.set_position(4));
+    assert_eq!(output.room(1000).unwrap(), [7; 1000]);
+    assert!(output.set_position(0));
+    output.word(2, &mut sent).unwrap();
+    assert!(output.set_position(end));
+    assert_eq!(output.room(2000).unwrap().len(), 2000);
+    assert!(sent.0.is_empty());
+    output.end_record(false, &mut sent).unwrap();
+    assert_eq!(sent.0.len(), 8 + 4 + 4 + 3000);
+    assert_eq!(sent.0[8..16], [0x80, 0, 0x0b, 0xbc, 0, 0, 0, 2]);
+    // The next one is as before.
+    output.bytes(&[3; 100], &mut sent).unwrap();
+    output.end_record(true, &mut sent).unwrap();
+    assert_eq!(sent.0.len(), 8 + 4 + 4 + 3000 + 4 + 100 + 4);
+}
+
+#[test]
 fn a_stream_that_ends_within_a_record_is_no_idle_one() {
     let mut source = pieces(vec![0x80, 0, 0, 8, 1, 2, 3, 4], vec![64]);
     let mut input = Input::new(64);

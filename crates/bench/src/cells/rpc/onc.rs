@@ -11,6 +11,7 @@ use crate::instrument::Instrument;
 use crate::measurement::{Collector, Figure, Unit};
 use crate::output::say;
 use crate::process::Launch;
+use crate::statistics::median;
 
 use super::super::{RUN_LIMIT, START_LIMIT};
 
@@ -26,22 +27,51 @@ enum Under {
 
 use Under::{Collapsed, Kernel, Shunt};
 
-/// Rows: name, words, what is under it, kind of socket, what is in the server's set, whether both are on one core.
-const ROWS: [(&str, &str, Under, &str, &str, bool); 11] = [
-    ("tcp/kernel", "TCP, kernel", Kernel, "tcp", "set", false),
-    ("tcp/shunt", "TCP, shunt", Shunt, "tcp", "set", false),
-    ("tcp/shunt-alone", "TCP, shunt, the connection alone in the server's set", Shunt, "tcp", "alone", false),
-    ("tcp/collapsed", "TCP, collapsed", Collapsed, "tcp", "set", false),
-    ("tcp/one-core/kernel", "TCP, one core, kernel", Kernel, "tcp", "set", true),
-    ("tcp/one-core/collapsed", "TCP, one core, collapsed", Collapsed, "tcp", "set", true),
-    ("udp/kernel", "UDP, kernel", Kernel, "udp", "set", false),
-    ("udp/shunt", "UDP, shunt", Shunt, "udp", "set", false),
-    ("unix/kernel", "AF_UNIX, kernel", Kernel, "unix", "set", false),
-    ("unix/shunt", "AF_UNIX, shunt", Shunt, "unix", "set", false),
-    ("unix/collapsed", "AF_UNIX, collapsed", Collapsed, "unix", "set", false),
+/// A row: its name and words, what is under server and client, the kind of socket, what is in the server's set, whether both are on one core, and
+/// opaque bytes of a call.
+struct Row {
+    name: &'static str,
+    words: &'static str,
+    under: [Under; 2],
+    kind: &'static str,
+    set: &'static str,
+    one_core: bool,
+    opaque: u32,
+}
+
+const fn row(name: &'static str, words: &'static str, under: [Under; 2], kind: &'static str) -> Row {
+    Row { name, words, under, kind, set: "set", one_core: false, opaque: 0 }
+}
+
+const ROWS: [Row; 22] = [
+    row("tcp/kernel", "TCP, kernel", [Kernel, Kernel], "tcp"),
+    row("tcp/shunt", "TCP, shunt", [Shunt, Shunt], "tcp"),
+    Row { set: "alone", ..row("tcp/shunt-alone", "TCP, shunt, the connection alone in the server's set", [Shunt, Shunt], "tcp") },
+    row("tcp/collapsed", "TCP, collapsed", [Collapsed, Collapsed], "tcp"),
+    row("tcp/server-collapsed", "TCP, shunt, the server alone collapsed", [Collapsed, Shunt], "tcp"),
+    row("tcp/client-collapsed", "TCP, shunt, the client alone collapsed", [Shunt, Collapsed], "tcp"),
+    row("tcp/server-kernel", "TCP, server without shunt, client collapsed", [Kernel, Collapsed], "tcp"),
+    row("tcp/client-kernel", "TCP, client without shunt, server collapsed", [Collapsed, Kernel], "tcp"),
+    Row { one_core: true, ..row("tcp/one-core/kernel", "TCP, one core, kernel", [Kernel, Kernel], "tcp") },
+    Row { one_core: true, ..row("tcp/one-core/collapsed", "TCP, one core, collapsed", [Collapsed, Collapsed], "tcp") },
+    row("udp/kernel", "UDP, kernel", [Kernel, Kernel], "udp"),
+    row("udp/shunt", "UDP, shunt", [Shunt, Shunt], "udp"),
+    row("unix/kernel", "AF_UNIX, kernel", [Kernel, Kernel], "unix"),
+    row("unix/shunt", "AF_UNIX, shunt", [Shunt, Shunt], "unix"),
+    row("unix/collapsed", "AF_UNIX, collapsed", [Collapsed, Collapsed], "unix"),
+    row("unix/client-collapsed", "AF_UNIX, shunt, the client alone collapsed", [Shunt, Collapsed], "unix"),
+    Row { opaque: 4 << 10, ..row("tcp/4k/shunt", "TCP, 4 KiB opaque, shunt", [Shunt, Shunt], "tcp") },
+    Row { opaque: 4 << 10, ..row("tcp/4k/collapsed", "TCP, 4 KiB opaque, collapsed", [Collapsed, Collapsed], "tcp") },
+    Row { opaque: 64 << 10, ..row("tcp/64k/shunt", "TCP, 64 KiB opaque, shunt", [Shunt, Shunt], "tcp") },
+    Row { opaque: 64 << 10, ..row("tcp/64k/collapsed", "TCP, 64 KiB opaque, collapsed", [Collapsed, Collapsed], "tcp") },
+    Row { opaque: 1 << 20, ..row("tcp/1m/shunt", "TCP, 1 MiB opaque, shunt", [Shunt, Shunt], "tcp") },
+    Row { opaque: 1 << 20, ..row("tcp/1m/collapsed", "TCP, 1 MiB opaque, collapsed", [Collapsed, Collapsed], "tcp") },
 ];
 
-/// Turns of a row: a kernel's takes 20 times as long.
+/// How often all rows are measured, one after the other: a row's figure is the median.
+const ROUNDS: usize = 3;
+
+/// Turns of a row with an end without shunt, and of others.
 const TURNS: [&str; 2] = ["7", "60"];
 
 /// One round of all rows.
@@ -57,20 +87,26 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
             return Ok(());
         }
     };
-    let mut figures = [[f64::NAN; 3]; ROWS.len()];
+    let mut rounds = vec![vec![]; ROWS.len()];
+    for _ in 0..ROUNDS {
+        for (row, figures) in ROWS.iter().zip(&mut rounds) {
+            figures.push(measure(instrument, &program, &shunt, row)?);
+        }
+    }
+    let middle = |figures: &Vec<[f64; 3]>, at: usize| {
+        median(&figures.iter().map(|figure| figure[at]).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    };
+    let figures: Vec<[f64; 3]> = rounds.iter().map(|figures| [0, 1, 2].map(|at| middle(figures, at))).collect();
     let mut text = String::new();
-    for (row, figure) in ROWS.iter().zip(&mut figures) {
-        let (name, words, ..) = *row;
-        *figure = measure(instrument, &program, &shunt, row)?;
-        let [call, trip, ratio] = *figure;
-        for (part, what, value) in [("call", "null call", call), ("bytes", "as many bytes", trip)] {
+    for (Row { name, words, .. }, [call, trip, ratio]) in ROWS.iter().zip(&figures) {
+        for (part, what, value) in [("call", "null call", *call), ("bytes", "as many bytes", *trip)] {
             let figure =
                 Figure::new(format!("rpc/onc/{name}/{part}"), format!("SunRPC {words}: {what}"), Unit::Nanoseconds, value);
             collector.add_floor("libtirpc", vec![figure]);
         }
         let _ = writeln!(text, "SunRPC {words:<56}{call:>10.1} ns, bytes {trip:>8.1}, ratio {ratio:.2}");
     }
-    let call = |name: &str| ROWS.iter().position(|row| row.0 == name).map_or(f64::NAN, |at| figures[at][0]);
+    let call = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(f64::NAN, |at| figures[at][0]);
     let _ = writeln!(
         text,
         "kernel / collapsed: TCP {:.1}, one core {:.1}, AF_UNIX {:.1}; kernel / shunt: TCP {:.1}, UDP {:.1}, AF_UNIX {:.1}; listeners / alone {:.2}",
@@ -81,6 +117,21 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
         call("udp/kernel") / call("udp/shunt"),
         call("unix/kernel") / call("unix/shunt"),
         call("tcp/shunt") / call("tcp/shunt-alone"),
+    );
+    // The ratios of rounds: what is beside each other in time is compared.
+    let beside = |one: &str, other: &str| {
+        let of = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(&[][..], |at| &rounds[at][..]);
+        let ratios: Vec<f64> = of(one).iter().zip(of(other)).map(|(one, other)| one[0] / other[0]).collect();
+        median(&ratios).unwrap_or(f64::NAN)
+    };
+    let _ = writeln!(
+        text,
+        "one side collapsed / none: server {:.2}, client {:.2}, AF_UNIX client {:.2}; one side without shunt / both: server {:.2}, client {:.2}",
+        beside("tcp/server-collapsed", "tcp/shunt"),
+        beside("tcp/client-collapsed", "tcp/shunt"),
+        beside("unix/client-collapsed", "unix/shunt"),
+        beside("tcp/server-kernel", "tcp/kernel"),
+        beside("tcp/client-kernel", "tcp/kernel"),
     );
     say(&text);
     Ok(())
@@ -105,24 +156,26 @@ fn measure(
     instrument: &mut Instrument,
     program: &Path,
     shunt: &Contender,
-    &(name, _, under, kind, set, one_core): &(&str, &str, Under, &str, &str, bool),
+    Row { name, under, kind, set, one_core, opaque, .. }: &Row,
 ) -> io::Result<[f64; 3]> {
-    let contender = match under {
+    let contender = |under: Under| match under {
         Kernel => Contender { carrier: Carrier::Kernel, prefix: vec![] },
         _ => asked_for(shunt, under == Collapsed),
     };
+    let [server_contender, client_contender] = under.map(contender);
     let port = instrument.ports.take()?;
     instrument.ports.take()?; // the bytes alone
     let (server_core, client_core) = (instrument.machine.server_core, instrument.machine.client_core);
-    let client_core = if one_core { server_core } else { client_core };
-    let turns = TURNS[usize::from(under != Kernel)];
-    let launch = |role: &str, core: usize, last: &str| {
-        let words = [role, kind, &port.to_string(), &core.to_string(), last].map(String::from);
-        Launch::through(&contender, program).args(words)
+    let client_core = if *one_core { server_core } else { client_core };
+    // The kernel's calls take 20 times as long, and so do long ones.
+    let turns = TURNS[usize::from(!under.contains(&Kernel) && *opaque == 0)];
+    let launch = |contender: &Contender, role: &str, core: usize, last: &str| {
+        let words = [role, kind, &port.to_string(), &core.to_string(), last, &opaque.to_string()].map(String::from);
+        Launch::through(contender, program).args(words)
     };
-    let mut server = launch("server", server_core, set).start(&instrument.scratch)?;
+    let mut server = launch(&server_contender, "server", server_core, set).start(&instrument.scratch)?;
     server.wait_for_output("ready", START_LIMIT)?;
-    let client = launch("client", client_core, turns).start(&instrument.scratch)?.finish(RUN_LIMIT)?;
+    let client = launch(&client_contender, "client", client_core, turns).start(&instrument.scratch)?.finish(RUN_LIMIT)?;
     server.finish(RUN_LIMIT)?;
     let mut values = client.output.split_ascii_whitespace().map(|word| word.parse().unwrap_or(f64::NAN));
     let figure = [(); 3].map(|()| values.next().unwrap_or(f64::NAN));

@@ -1,0 +1,29 @@
+//! A caller, as its thread sees it.
+
+use crate::device::End;
+use crate::rendezvous::{Process, Socket};
+use crate::window::Window;
+
+/// A caller, as its thread sees it.
+pub(super) struct Caller {
+    pub(super) end: End,
+    pub(super) socket: Socket,
+    pub(super) serial: u64,
+    pub(super) state: CallerState,
+    /// When it last had something, by the clock.
+    pub(super) busy: u64,
+    pub(super) wake_at: u64,
+}
+
+/// What a call needs beside the service.
+pub(super) struct CallerState {
+    pub(super) interface: usize,
+    pub(super) process: Option<Process>,
+    pub(super) window: Window,
+    pub(super) direct: bool,
+    /// Usual calls go the short way: memory is shared, and nobody watches.
+    pub(super) straight: bool,
+    pub(super) scratch: Vec<u8>,
+    pub(super) copied: Vec<u8>,
+    pub(super) over: bool,
+}

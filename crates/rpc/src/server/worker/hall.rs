@@ -1,0 +1,171 @@
+//! Where callers come in: the first thread hears what each wants, tells tools what they ask for, and leads callers to the thread that has the
+//! fewest.
+
+use super::{token, Guest, Shared, Worker};
+use crate::clock::now;
+use crate::rendezvous::{Listener, Socket};
+use crate::server::stop::ring;
+use crate::service::{Listed, Service};
+use crate::wire::{Hello, Purpose, Welcome, PROTOCOL, RECORD_BYTES};
+use crate::xdr::{self, List};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+
+/// How long a caller may take to say what it wants, and how many may take it.
+pub(super) const GREETING: u64 = 2_000_000_000;
+const GREETINGS: usize = 64;
+
+/// A client that has not said it yet.
+pub(super) struct Greeting {
+    socket: Socket,
+    record: [u8; RECORD_BYTES],
+    filled: usize,
+    window: Option<OwnedFd>,
+    pub(super) since: u64,
+}
+
+/// Where callers come in: the first thread's.
+pub(in crate::server) struct Hall<'a> {
+    pub(super) listener: &'a Listener,
+    doors: Vec<Sender<Guest>>,
+    pub(super) greetings: HashMap<u64, Greeting>,
+    pub(super) tellings: HashMap<u64, Telling>,
+}
+
+impl<'a> Hall<'a> {
+    pub(in crate::server) fn new(listener: &'a Listener, doors: Vec<Sender<Guest>>) -> Self {
+        Self { listener, doors, greetings: HashMap::new(), tellings: HashMap::new() }
+    }
+}
+
+/// A tool that asked, and is being told.
+pub(super) struct Telling {
+    socket: Socket,
+    bytes: Vec<u8>,
+    pub(super) since: u64,
+}
+
+impl<S: Service> Worker<'_, S> {
+    pub(super) fn accept(&mut self, hall: &mut Option<Hall<'_>>) {
+        let Some(hall) = hall else { return };
+        // The rest has its turn at the next look: connecting all the time, also by users who may not call, holds nobody up.
+        for _ in 0..GREETINGS {
+            let Ok(mut socket) = hall.listener.accept() else { return };
+            if !self.may_call(&socket) {
+                let _ = socket.send(&Welcome::Denied.emit(), None);
+                continue;
+            }
+            if hall.greetings.len() >= GREETINGS {
+                let _ = socket.send(&Welcome::Full.emit(), None);
+                continue;
+            }
+            self.serial += 1;
+            if self.watch(socket.as_raw_fd(), token::GREETING | self.serial, libc::EPOLLIN).is_err() {
+                continue;
+            }
+            let greeting = Greeting { socket, record: [0; RECORD_BYTES], filled: 0, window: None, since: now() };
+            hall.greetings.insert(self.serial, greeting);
+        }
+    }
+
+    fn may_call(&self, socket: &Socket) -> bool {
+        let Some(process) = socket.process() else { return true };
+        // SAFETY: it only asks.
+        let own = unsafe { libc::geteuid() };
+        let usual = self.options.users.is_empty() && (process.uid == own || process.uid == 0);
+        self.options.everyone || usual || self.options.users.contains(&process.uid)
+    }
+
+    pub(super) fn greet(&mut self, hall: &mut Option<Hall<'_>>, serial: u64) {
+        let Some(hall) = hall else { return };
+        let Some(greeting) = hall.greetings.get_mut(&serial) else { return };
+        match greeting.socket.receive(&mut greeting.record[greeting.filled..], &mut greeting.window) {
+            Ok(count) if count > 0 => greeting.filled += count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
+            _ => {
+                hall.greetings.remove(&serial);
+                return;
+            }
+        }
+        if greeting.filled < RECORD_BYTES {
+            return;
+        }
+        let Some(mut greeting) = hall.greetings.remove(&serial) else { return };
+        let _ = self.control(libc::EPOLL_CTL_DEL, greeting.socket.as_raw_fd(), 0, 0);
+        let Some(hello) = Hello::parse(&greeting.record) else {
+            let _ = greeting.socket.send(&Welcome::Protocol { version: PROTOCOL }.emit(), None);
+            return;
+        };
+        match hello.purpose {
+            Purpose::Call => {}
+            Purpose::List => {
+                let list = List::<Listed, 4096>(self.interfaces.iter().map(Listed::from).collect());
+                return self.tell(hall, greeting.socket, xdr::to_bytes(&list));
+            }
+            Purpose::Describe => {
+                match self.choose(&hello) {
+                    Ok(number) => self.tell(hall, greeting.socket, self.interfaces[number].text.into()),
+                    Err(welcome) => drop(greeting.socket.send(&welcome.emit(), None)),
+                }
+                return;
+            }
+            Purpose::Watch => return self.be_watched(greeting.socket, hello.lowest),
+        }
+        let load = |shared: &Shared| shared.callers.load(Ordering::Relaxed);
+        if self.shared.iter().map(load).sum::<usize>() >= self.options.callers {
+            let _ = greeting.socket.send(&Welcome::Full.emit(), None);
+            return;
+        }
+        // To the thread that has the fewest.
+        let thread = (0..self.shared.len()).min_by_key(|&thread| load(&self.shared[thread])).unwrap_or(0);
+        self.shared[thread].callers.fetch_add(1, Ordering::Relaxed);
+        let guest = Guest { socket: greeting.socket, hello, window: greeting.window };
+        if thread == self.number {
+            self.take_in(guest);
+        } else if hall.doors[thread].send(guest).is_ok() {
+            ring(&self.shared[thread].bell);
+        }
+    }
+
+    /// Tells a tool what it asked for, as fast as it takes it.
+    fn tell(&mut self, hall: &mut Hall<'_>, socket: Socket, told: Vec<u8>) {
+        let mut bytes = Welcome::List { bytes: told.len() as u32 }.emit().to_vec();
+        bytes.extend(told);
+        self.serial += 1;
+        let serial = self.serial;
+        if hall.tellings.len() < GREETINGS && self.watch(socket.as_raw_fd(), token::TELLING | serial, libc::EPOLLOUT).is_ok() {
+            hall.tellings.insert(serial, Telling { socket, bytes, since: now() });
+        }
+    }
+
+    pub(super) fn go_on_telling(&mut self, hall: &mut Option<Hall<'_>>, serial: u64) {
+        let Some(telling) = hall.as_mut().and_then(|hall| hall.tellings.get_mut(&serial)) else { return };
+        match telling.socket.send_some(&telling.bytes) {
+            Ok(count) => drop(telling.bytes.drain(..count)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
+            Err(_) => telling.bytes.clear(),
+        }
+        if telling.bytes.is_empty() {
+            hall.as_mut().map(|hall| hall.tellings.remove(&serial));
+        }
+    }
+
+    /// Tells of calls from now on: this server's user, and root, on this host.
+    fn be_watched(&mut self, mut socket: Socket, what: u32) {
+        // SAFETY: it only asks.
+        let own = unsafe { libc::geteuid() };
+        if !socket.process().is_some_and(|process| process.uid == own || process.uid == 0) {
+            let _ = socket.send(&Welcome::Denied.emit(), None);
+            return;
+        }
+        let _ = socket.send(&Welcome::Watching.emit(), None);
+        if let Some(descriptor) = self.watchers.admit(socket, what) {
+            let _ = self.watch(descriptor, token::WATCHER, libc::EPOLLRDHUP | libc::EPOLLOUT | libc::EPOLLET);
+            // The other threads look when they wake.
+            self.shared.iter().for_each(|shared| ring(&shared.bell));
+        }
+    }
+}
