@@ -31,8 +31,9 @@ use crate::semantics::{Allocation, Integrity, Semantics};
 use crate::tables::Architecture;
 use link::Link;
 use setup::Foreign;
-use shunt_region::{Account, Limit, Pool, Reference, Region, Span, Violation};
+use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
+use std::sync::Arc;
 
 /// Why a port cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,6 +130,8 @@ pub struct Message {
     record: Record,
     bytes: Vec<u8>,
     at: Option<(*const u8, usize)>,
+    /// The mapping that it lies in; kept, also when the port has gone.
+    _mapped: Option<Arc<Attached>>,
 }
 
 // SAFETY: bytes of its own, or where bytes of a mapping are that any thread may read.
@@ -146,7 +149,7 @@ impl Message {
     }
 
     /// Where it lies in the peer's memory, if it does: to be read in place. The sender can still change it, unless it sent it with
-    /// a move and is honest. Valid until the message is given back.
+    /// a move and is honest. Valid until the message is given back, or dropped.
     pub fn in_place(&self) -> Option<(*const u8, usize)> {
         self.at
     }
@@ -159,7 +162,7 @@ impl Message {
     /// A copy of its bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         match self.at {
-            // SAFETY: checked when it came; mapped as long as the port, which takes the message back.
+            // SAFETY: checked when it came; mapped as long as the message.
             Some((start, length)) => unsafe {
                 let mut bytes = Vec::with_capacity(length);
                 core::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), length);
@@ -216,11 +219,14 @@ impl Port {
         Ok(())
     }
 
-    /// What the peer may hold; for a fresh port.
+    /// What the peer may hold; for a port by which nothing has been lent.
     ///
     /// # Errors
-    /// [`Limit::Memory`].
+    /// [`Limit::Memory`]. [`Limit::State`]: the peer holds something.
     pub fn set_quota(&mut self, bytes: usize) -> Result<(), Error> {
+        if self.account.held() > 0 {
+            return Err(Limit::State.into());
+        }
         self.account = Account::new(bytes)?;
         Ok(())
     }
@@ -343,6 +349,10 @@ impl Port {
         let host = &mut self.hosts[number];
         let pool = host.pool().clone();
         self.account.room(&pool, work.length)?;
+        if let Some(at) = &work.region {
+            // Before writing is taken away.
+            pool.touch(at, work.length)?;
+        }
         let output = Output::prepare(semantics, work, None, host)?;
         if let Some(limit) = output.why() {
             self.note(limit);
@@ -499,8 +509,9 @@ impl Port {
         if matches!(record.kind, Kind::Region | Kind::Forwarded) && !copied {
             let span = self.span(&record.reference)?;
             let at = Some((span.pointer().cast_const(), span.length()));
+            let mapped = self.attached.get(record.reference.pool as usize).map(|pool| pool.attached.clone());
             self.next = None;
-            return Ok(Message { record, bytes: Vec::new(), at });
+            return Ok(Message { record, bytes: Vec::new(), at, _mapped: mapped });
         }
         let mut bytes = Vec::new();
         let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
@@ -510,7 +521,7 @@ impl Port {
         bytes.try_reserve_exact(length).map_err(|_| Limit::Memory)?;
         bytes.resize(length, 0);
         self.receive(&mut bytes)?;
-        Ok(Message { record, bytes, at: None })
+        Ok(Message { record, bytes, at: None, _mapped: None })
     }
 
     /// The program has finished with a message.

@@ -52,6 +52,44 @@ fn a_pool_that_can_shrink_is_not_mapped() {
     assert_eq!(honest.receive(&mut [0; 1]), Err(Error::Limit(Limit::Unsealed)));
 }
 
+/// Pages that nobody has written are memory of whoever reads them first.
+#[test]
+fn references_to_holes_are_refused() {
+    for kind in [Kind::Region, Kind::Forwarded, Kind::Pull] {
+        let (mut honest, mut hostile, pool) = offered();
+        hostile.put_raw(0, &record(kind, 4096, 8192, 0).to_bytes()).unwrap();
+        let before = calls::status_of(pool.descriptor()).unwrap().st_blocks;
+        assert_eq!(honest.receive(&mut [0; 8192]), Err(Error::Violation(Violation::Hole)), "{kind:?}");
+        assert_eq!(honest.receive_reference().map(|_| ()).unwrap_err(), Error::Violation(Violation::Hole));
+        assert_eq!(calls::status_of(pool.descriptor()).unwrap().st_blocks, before);
+    }
+}
+
+/// A peer that rings on and on does not keep this side from what it asked for: a call looks at so many bells, and no more.
+#[test]
+fn a_peer_that_goes_on_ringing_holds_up_nothing() {
+    let (mut honest, mut hostile, _pool) = offered();
+    while calls::send_byte(hostile.descriptor(), 0, 0).is_ok() {}
+    let rung = calls::bytes_waiting(honest.descriptor()).unwrap();
+    // Its second pool has not come, and what else has is not gone through to the end.
+    hostile.put_raw(0, &record(Kind::Region, 0, 1, 1).to_bytes()).unwrap();
+    assert_eq!(honest.receive(&mut [0; 1]), Err(Error::Violation(Violation::Pool)));
+    let left = calls::bytes_waiting(honest.descriptor()).unwrap();
+    assert!(rung > 200 && (1..rung).contains(&left), "{left} of {rung}");
+}
+
+/// A message that lies in the peer's memory can be read for as long as there is the message.
+#[test]
+fn a_message_outlives_the_port_that_it_came_by() {
+    let (mut here, mut there, pool) = offered();
+    let mut region = pool.allocate(4096).unwrap();
+    region.bytes_mut().fill(9);
+    there.send_shared(&region, 4096, Semantics::EMULATED_SHARE).unwrap();
+    let message = here.receive_reference().unwrap();
+    drop(here);
+    assert!(message.in_place().is_some() && message.to_vec() == [9; 4096]);
+}
+
 /// Only the other side can find out whether a peer could change this process, and its word would be a stranger's.
 #[test]
 fn pools_for_trusted_peers_are_passed_only_where_the_program_says_so() {

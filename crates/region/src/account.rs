@@ -68,7 +68,8 @@ impl Account {
     /// Lends `length` bytes of a region, from `offset` on.
     ///
     /// # Errors
-    /// [`Limit::Quota`], [`Limit::Loans`], [`Limit::OtherPeer`], [`Limit::Outside`], and those of [`crate::word::Word::reference`].
+    /// [`Limit::Quota`], [`Limit::Loans`], [`Limit::OtherPeer`], [`Limit::Outside`], and those of [`crate::word::Word::reference`] and
+    /// [`Pool::touch`].
     pub fn lend(&mut self, pool: &Pool, region: &Region, offset: usize, length: usize) -> Result<Reference, Limit> {
         let mut at = region.located();
         if offset > region.size() || length > region.size() - offset {
@@ -84,6 +85,7 @@ impl Account {
     /// As [`Account::lend`].
     pub fn lend_located(&mut self, pool: &Pool, at: &Located, length: usize) -> Result<Reference, Limit> {
         self.room(pool, length)?;
+        pool.touch(at, length)?;
         pool.reference(at, Use::Output)?;
         if let Err(limit) = pool.settled(at) {
             let _ = pool.unreference(at, Use::Output);
@@ -106,7 +108,7 @@ impl Account {
         pool.admit(self.peer)
     }
 
-    /// Notes a loan that [`Account::room`] was found for, and whose reference has been taken.
+    /// Notes a loan that [`Account::room`] was found for, of bytes that were touched ([`Pool::touch`]), and whose reference has been taken.
     ///
     /// # Panics
     /// When there was no room.

@@ -1,6 +1,8 @@
 //! A peer's pool, mapped once and kept: what its owner says is checked, what its memory holds is never believed twice.
 
+use crate::file::File;
 use crate::guard;
+use crate::holes::{self, Holes};
 use crate::limit::Limit;
 use crate::pool::{Header, MAGIC, VERSION};
 use crate::reference::{Reference, Violation};
@@ -8,7 +10,7 @@ use crate::seals;
 use crate::shape::{Audience, Shape, PAGE};
 use core::ops::Range;
 use core::sync::atomic::{fence, AtomicU32, Ordering};
-use shunt_sys::{calls, check, libc, mapping, syscall};
+use shunt_sys::{calls, mapping};
 
 /// The mapping, with a private copy of the shape.
 #[derive(Debug)]
@@ -16,6 +18,9 @@ pub struct Attached {
     base: *mut u8,
     shape: Shape,
     writable: bool,
+    file: File,
+    /// None of a pool whose owner is trusted.
+    holes: Option<Holes>,
 }
 
 // SAFETY: shared memory, reached by atomics and by copying.
@@ -27,51 +32,58 @@ impl Attached {
     /// Maps the pool behind `fd`, which stays the caller's. Of [`Audience::Trusted`]: to be written, too.
     ///
     /// # Errors
-    /// [`Limit::Unsealed`], [`Limit::Shape`], [`Limit::Memory`].
+    /// [`Limit::Unsealed`], [`Limit::Shape`], [`Limit::Memory`], [`Limit::Descriptors`].
     pub fn map(fd: i32, audience: Audience) -> Result<Attached, Limit> {
         let trusted = audience == Audience::Trusted;
         let size = seals::size(fd, trusted)?;
         if size < PAGE {
             return Err(Limit::Shape);
         }
-        let mapped = if trusted { mapping::shared(fd, size) } else { mapping::shared_to_read(fd, size) };
+        let file = if trusted { File::again(fd) } else { File::opened(fd) }.map_err(Limit::of)?;
+        // What is read of it without a reference: the header, and what is told of units.
+        let memory = if trusted { size } else { holes::first(file.0, 0) };
+        if memory < PAGE {
+            return Err(Limit::Unsealed);
+        }
+        let mapped = if trusted { mapping::shared(file.0, size) } else { mapping::shared_to_read(file.0, size) };
         let base = mapped.map_err(Limit::of)?;
         // SAFETY: a page at least; its words are atomic, and any value is one.
         let header = unsafe { &*base.cast::<Header>() };
         let sound = header.magic.load(Ordering::Acquire) == MAGIC && header.version.load(Ordering::Relaxed) == VERSION;
         let (unit, units) = (header.unit.load(Ordering::Relaxed), header.units.load(Ordering::Relaxed));
         let shape = Shape { unit: unit as usize, units: units as usize }.checked().ok().filter(|_| sound);
-        match shape.filter(|shape| shape.file() == size) {
-            Some(shape) => {
-                let attached = Attached { base, shape, writable: trusted };
-                attached.populate(fd);
+        let shape = shape.filter(|shape| shape.file() == size).ok_or(Limit::Shape);
+        let holes = |shape| if trusted { Ok(None) } else { Holes::of(file.0, shape).map(Some) };
+        let shape = shape.and_then(|shape| if memory < shape.told() { Err(Limit::Unsealed) } else { Ok(shape) });
+        match shape.and_then(|shape| Ok((shape, holes(shape)?))) {
+            Ok((shape, holes)) => {
+                let attached = Attached { base, shape, writable: trusted, file, holes };
+                attached.populate();
                 Ok(attached)
             }
-            None => {
+            Err(limit) => {
                 let _ = calls::munmap(base, size);
-                Err(Limit::Shape)
+                Err(limit)
             }
         }
     }
 
     /// Enters the units into this process's page tables, if all of them are memory already. A fault for each page that a message is
-    /// read from the first time, or for sixteen, costs more than passing the message does. Pages that their owner has not touched
-    /// would become this process's to pay for, so then they are left to be found one by one.
-    fn populate(&self, fd: i32) {
+    /// read from the first time, or for sixteen, costs more than passing the message does.
+    fn populate(&self) {
         /// Not more than takes a blink; tables of such a pool are two megabytes.
         const MOST: usize = 1 << 30;
-        const SEEK_HOLE: i32 = 4;
         const MADV_POPULATE_READ: i32 = 22;
-        let (front, bytes) = (self.shape.front(), self.shape.bytes());
-        if bytes > MOST {
-            return;
-        }
-        // SAFETY: plain numbers.
-        let hole = check(unsafe { syscall!(libc::SYS_lseek, fd, front, SEEK_HOLE) });
-        if hole.is_ok_and(|hole| hole >= front + bytes) {
+        let bytes = self.shape.bytes();
+        if bytes <= MOST && self.holes.as_ref().is_none_or(|holes| holes.are_absent(0..bytes)) {
             // SAFETY: inside the mapping. A kernel that cannot do this leaves it undone.
-            let _ = calls::madvise(unsafe { self.base.add(front) }, bytes, MADV_POPULATE_READ);
+            let _ = calls::madvise(unsafe { self.base.add(self.shape.front()) }, bytes, MADV_POPULATE_READ);
         }
+    }
+
+    /// The file, to be passed on. It stays this one's.
+    pub fn descriptor(&self) -> i32 {
+        self.file.0
     }
 
     /// Its units, as they were when it was mapped.
@@ -87,10 +99,17 @@ impl Attached {
     /// The bytes of a reference.
     ///
     /// # Errors
-    /// [`Violation::Outside`].
+    /// [`Violation::Outside`]. [`Violation::Hole`]: its owner has not made it memory, and this process would.
     pub fn check(&self, reference: &Reference) -> Result<Span<'_>, Violation> {
         let range = reference.range(self.shape.bytes())?;
+        if !self.are_memory(range.clone()) {
+            return Err(Violation::Hole);
+        }
         Ok(Span { attached: self, range, generation: reference.generation })
+    }
+
+    fn are_memory(&self, bytes: Range<usize>) -> bool {
+        self.holes.as_ref().is_none_or(|holes| holes.are_absent(bytes))
     }
 
     fn told(&self, unit: usize, which: usize) -> &AtomicU32 {
@@ -165,6 +184,9 @@ impl Span<'_> {
                 let source = self.attached.base.add(shape.front() + at);
                 let target = to.add(done);
                 guard::read(self.attached.told(unit, 0), |saved| {
+                    let spare = at + shape.bytes();
+                    // What an honest owner has saved is memory.
+                    let saved = saved && self.attached.are_memory(spare..spare + part);
                     let source = if saved { source.add(shape.bytes()) } else { source };
                     core::ptr::copy_nonoverlapping(source, target, part);
                 });

@@ -95,7 +95,7 @@ fn write_map(path: &[u8], id: u32) {
     write(path, &text[..=at]);
 }
 
-fn decimal(number: u32, text: &mut [u8], mut at: usize) -> usize {
+pub(crate) fn decimal(number: u32, text: &mut [u8], mut at: usize) -> usize {
     let mut power = 1;
     while number / power >= 10 {
         power *= 10;

@@ -41,8 +41,14 @@ mod account;
 #[cfg(not(loom))]
 mod attached;
 #[cfg(not(loom))]
+mod cgroup;
+#[cfg(not(loom))]
 pub mod fifo;
+#[cfg(not(loom))]
+mod file;
 pub mod guard;
+#[cfg(not(loom))]
+mod holes;
 #[cfg(not(loom))]
 pub mod huge;
 pub mod limit;

@@ -37,7 +37,7 @@ limits! {
     Outside = "region-outside", "The bytes do not lie in a region of the pool.";
     OtherPeer = "region-other-peer", "The pool is lent to another peer, which sees all of it.";
     Forked = "region-forked", "Regions belong to the process that made their pool, not to its children.";
-    Memory = "region-memory", "No memory, address space or file size for a pool.";
+    Memory = "region-memory", "No memory, address space or file size for a pool, or too little of a memory cgroup's.";
     Descriptors = "region-descriptors", "No descriptor for a pool.";
     Locked = "region-locked", "No more memory can be locked (RLIMIT_MEMLOCK).";
     Mappings = "region-mappings", "The process has too many mappings to protect parts of a pool (vm.max_map_count).";

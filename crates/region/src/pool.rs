@@ -6,10 +6,10 @@ use crate::limit::Limit;
 use crate::shape::{Audience, Pages, Shape, HUGE, PAGE};
 use crate::state::{Event, State};
 use crate::word::{Use, Value, Word};
-use crate::{huge, registry, seals, told};
+use crate::{cgroup, huge, registry, seals, told};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use shunt_sys::{calls, libc, mapping};
+use shunt_sys::{calls, libc, mapping, Errno};
 
 /// First word of a pool: "shuntpol".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntpol");
@@ -48,6 +48,8 @@ pub(crate) struct Unit {
     word: Word,
     /// Units of the region.
     count: AtomicU32,
+    /// All its pages are memory.
+    touched: AtomicBool,
     claim: Claim,
     marks: Marks,
 }
@@ -127,6 +129,17 @@ impl Control {
         guard.settle();
         self.told(first, 1).store(self.word(first).load().generation(), Ordering::Release);
         self.fifo().give(first, count);
+    }
+
+    /// Makes memory of units.
+    ///
+    /// # Errors
+    /// As [`populate`].
+    #[cold]
+    fn touch(&self, units: Range<usize>) -> Result<(), Limit> {
+        populate(self.pointer(units.start), units.len() * self.shape.unit)?;
+        units.for_each(|unit| self.unit(unit).touched.store(true, Ordering::Relaxed));
+        Ok(())
     }
 
     pub(crate) fn forked(&self) {
@@ -236,6 +249,7 @@ impl Drop for Pool {
         let _ = calls::munmap(base, shape.file());
         let _ = calls::close(fd);
         let _ = calls::munmap(control.cast(), Control::arrays(shape).2);
+        cgroup::leave(shape.bytes());
     }
 }
 
@@ -294,6 +308,8 @@ impl Pool {
             let _ = calls::munmap(base, shape.file());
         };
         let size = Control::arrays(shape).2;
+        // What peers read without a reference.
+        populate(base, shape.told()).inspect_err(|_| undo())?;
         let control = mapping::reserve(size).map_err(Limit::of).inspect_err(|_| undo())?.cast::<Control>();
         // SAFETY: fresh memory, as large as is needed; the arrays are zero but for the words.
         unsafe {
@@ -318,7 +334,9 @@ impl Pool {
             header.unit.store(shape.unit as u32, Ordering::Relaxed);
             header.units.store(shape.units as u32, Ordering::Release);
         }
-        if let Err(limit) = registry::add(control) {
+        let bytes = shape.bytes();
+        let entered = cgroup::enter(bytes).and_then(|()| registry::add(control).inspect_err(|_| cgroup::leave(bytes)));
+        if let Err(limit) = entered {
             undo();
             let _ = calls::munmap(control.cast(), size);
             return Err(limit);
@@ -371,14 +389,24 @@ impl Pool {
 
     /// Touches all pages, so that no region is the first to: a fresh one costs the kernel more than copying it would.
     pub fn populate(&self) {
-        const MADV_POPULATE_WRITE: i32 = 23;
         let control = self.control();
-        if calls::madvise(control.pointer(0), control.shape.bytes(), MADV_POPULATE_WRITE).is_err() {
-            for page in (0..control.shape.bytes()).step_by(PAGE) {
-                // SAFETY: inside the units; a word is written as it is, by one step.
-                unsafe { (*control.pointer(0).add(page).cast::<AtomicU32>()).fetch_or(0, Ordering::Relaxed) };
-            }
+        // What could not be touched is when it is used.
+        let _ = control.touch(0..control.shape.units);
+    }
+
+    /// Touches what no process has touched yet of the units that hold `length` bytes: a peer does not read what it would have to pay for. Once
+    /// in a unit's life.
+    ///
+    /// # Errors
+    /// [`Limit::Protection`]: the region is hidden. [`Limit::Memory`].
+    pub fn touch(&self, at: &Located, length: usize) -> Result<(), Limit> {
+        let control = self.control();
+        let unit = control.shape.unit;
+        let units = at.offset / unit..(at.offset + length).div_ceil(unit);
+        if self.audience() == Audience::Trusted || units.clone().all(|unit| control.unit(unit).touched.load(Ordering::Relaxed)) {
+            return Ok(());
         }
+        control.touch(units)
     }
 
     /// From now on peer `peer` (never 0) sees the pool. Others that it could be lent to: those that are trusted.
@@ -584,6 +612,32 @@ pub fn before_kernel_writes(address: usize, length: usize) {
         let unit = registry::find(at).map_or(PAGE, |control| control.shape.unit);
         mend(at);
         at = at - at % unit + unit;
+    }
+}
+
+/// Makes memory of all pages of a file that are mapped here.
+///
+/// # Errors
+/// [`Limit::Protection`]: they cannot even be read. [`Limit::Memory`].
+fn populate(start: *mut u8, size: usize) -> Result<(), Limit> {
+    const MADV_POPULATE_READ: i32 = 22;
+    const MADV_POPULATE_WRITE: i32 = 23;
+    let done = match calls::madvise(start, size, MADV_POPULATE_WRITE) {
+        // Writing was taken away; a read makes memory as well.
+        Err(Errno(libc::EFAULT)) => calls::madvise(start, size, MADV_POPULATE_READ),
+        other => other,
+    };
+    match done {
+        // A kernel before 5.14.
+        Err(Errno(libc::EINVAL)) => {
+            for page in (0..size).step_by(PAGE) {
+                // SAFETY: mapped; a word is written as it is, by one step.
+                unsafe { (*start.add(page).cast::<AtomicU32>()).fetch_or(0, Ordering::Relaxed) };
+            }
+            Ok(())
+        }
+        Err(Errno(libc::EFAULT)) => Err(Limit::Protection),
+        other => other.map_err(Limit::of),
     }
 }
 

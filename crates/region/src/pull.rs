@@ -124,6 +124,25 @@ impl Pull {
     }
 }
 
+/// Sender: looks at a receiver that does not go on. Its progress only grows, and so it ends: a word that a peer changes on and on is none.
+#[derive(Debug, Default)]
+pub struct Stall {
+    seen: u16,
+    looks: u32,
+}
+
+impl Stall {
+    /// How many in a row, with this one, have seen no `progress` ([`Pull::progress`]).
+    pub fn look(&mut self, progress: u16) -> u32 {
+        if progress > self.seen && progress < u16::MAX {
+            *self = Stall { seen: progress, looks: 0 };
+        } else {
+            self.looks += 1;
+        }
+        self.looks
+    }
+}
+
 impl Default for Pull {
     fn default() -> Pull {
         Pull::new()
@@ -145,6 +164,14 @@ mod tests {
         assert!(!pull.take(7, &mut back) && !pull.is_met(7, back));
         assert!(pull.finish(7, 1) && pull.is_met(7, back));
         assert_eq!((pull.claim(7), pull.border(7), pull.claim(8)), (None, Some(2), None));
+    }
+
+    #[test]
+    fn a_word_that_goes_to_and_fro_is_no_progress() {
+        let mut stall = Stall::default();
+        assert_eq!([1, 1, 3, 3, 3].map(|progress| stall.look(progress)), [0, 1, 0, 1, 2]);
+        assert_eq!([0, 3, 0, 3, u16::MAX, 0].map(|progress| stall.look(progress)), [3, 4, 5, 6, 7, 8]);
+        assert_eq!(stall.look(4), 0);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Violation {
     Pool,
     /// Bytes that are not in it.
     Outside,
+    /// Bytes that are not memory yet, and would be this process's to pay for.
+    Hole,
     /// No such ticket, or one that was given back before.
     Ticket,
     /// A record that says nothing.

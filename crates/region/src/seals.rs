@@ -14,8 +14,8 @@ pub(crate) fn seal(fd: i32, read_only: bool) -> Result<(), Limit> {
     calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize).map(|_| ()).map_err(Limit::of)
 }
 
-/// Bytes of the file, if an access to a mapping of it can never fault: all of a memfd that cannot shrink, of ordinary pages. A
-/// `trusted` one need only be memory.
+/// Bytes of the file, if an access to a mapping of it can never fault: all of a memfd that cannot shrink, of ordinary pages. What is memory
+/// there stays so: seals against writing forbid making holes, too (fallocate(2), FALLOC_FL_PUNCH_HOLE). A `trusted` one need only be memory.
 ///
 /// # Errors
 /// [`Limit::Unsealed`].
@@ -26,7 +26,8 @@ pub(crate) fn size(fd: i32, trusted: bool) -> Result<usize, Limit> {
         && calls::fstatfs(fd, &mut system).is_ok()
         && system.f_type == libc::TMPFS_MAGIC
         && status.st_mode & libc::S_IFMT == libc::S_IFREG;
-    let sealed = || calls::fcntl(fd, libc::F_GET_SEALS, 0).is_ok_and(|seals| seals & SIZE_SEALS == SIZE_SEALS);
+    let whole = |seals: i32| seals & SIZE_SEALS == SIZE_SEALS && seals & (READ_ONLY | libc::F_SEAL_WRITE) != 0;
+    let sealed = || calls::fcntl(fd, libc::F_GET_SEALS, 0).is_ok_and(whole);
     match memory && (trusted || sealed()) {
         true => usize::try_from(status.st_size).map_err(|_| Limit::Unsealed),
         false => Err(Limit::Unsealed),

@@ -53,9 +53,14 @@ impl Shape {
         }
     }
 
+    /// Bytes of the header and of what is told of units.
+    pub(crate) fn told(self) -> usize {
+        PAGE + self.units * 2 * size_of::<u32>()
+    }
+
     /// Bytes in front of the first unit.
     pub fn front(self) -> usize {
-        (PAGE + self.units * 2 * size_of::<u32>()).next_multiple_of(self.unit.max(PAGE))
+        self.told().next_multiple_of(self.unit.max(PAGE))
     }
 
     /// Bytes of all units.

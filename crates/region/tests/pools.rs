@@ -3,7 +3,7 @@
 use shunt_region::state::{Event, State};
 use shunt_region::word::Use;
 use shunt_region::{
-    before_kernel_writes, may_inspect, Access, Account, Attached, Audience, Limit, Pages, Pool, Shape, Violation,
+    before_kernel_writes, may_inspect, Access, Account, Attached, Audience, Limit, Pages, Pool, Reference, Shape, Violation,
 };
 use shunt_sys::{calls, libc};
 
@@ -77,10 +77,10 @@ fn what_is_read_of_a_populated_pool_faults_nowhere() {
         if populated {
             pool.populate();
         }
+        let attached = Attached::map(pool.descriptor(), audience).unwrap();
         let region = pool.allocate(shape.bytes()).unwrap();
         let mut account = Account::new(1 << 30).unwrap();
         let reference = account.lend(&pool, &region, 0, shape.bytes()).unwrap();
-        let attached = Attached::map(pool.descriptor(), audience).unwrap();
         let span = attached.check(&reference).unwrap();
         let mut bytes = vec![1; shape.unit];
         let before = faults();
@@ -183,4 +183,116 @@ fn huge_pages_where_there_are_user_namespaces() {
 fn a_process_inspects_itself_and_nobody_that_is_not_there() {
     assert!(may_inspect(std::process::id() as i32));
     assert!(!may_inspect(0) && !may_inspect(i32::MAX));
+}
+
+/// A pool as a hostile process may make one, with its own mapping of it; nothing but its front has been written.
+fn forged(shape: Shape, seals: i32) -> (i32, *mut u8) {
+    let fd = calls::memfd_create(b"forged\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).unwrap();
+    calls::ftruncate(fd, shape.file() as i64).unwrap();
+    let base = shunt_sys::mapping::shared(fd, shape.file()).unwrap();
+    // SAFETY: the file's first pages.
+    unsafe {
+        base.write_bytes(0, 8192);
+        base.cast::<u64>().write(u64::from_le_bytes(*b"shuntpol"));
+        base.add(8).cast::<[u32; 3]>().write([1, shape.unit as u32, shape.units as u32]);
+    }
+    calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize).unwrap();
+    (fd, base)
+}
+
+const SIZE_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const FUTURE_WRITE: i32 = 0x10;
+
+/// Pages of a file that are memory.
+fn pages(fd: i32) -> i64 {
+    calls::status_of(fd).unwrap().st_blocks / 8
+}
+
+#[test]
+fn a_reader_pays_for_no_page_of_its_peer_s_pool() {
+    let shape = Shape { unit: 16 << 10, units: 8 };
+    let (fd, base) = forged(shape, SIZE_SEALS | FUTURE_WRITE);
+    let attached = Attached::map(fd, Audience::Anyone).unwrap();
+    // SAFETY: pages of the mapping: of units 1 and 2 all, of unit 4 the second and third.
+    let write = |offset: usize, length: usize| unsafe { base.add(shape.front() + offset).write_bytes(7, length) };
+    write(shape.unit, 2 * shape.unit);
+    write(4 * shape.unit + 4096, 8192);
+    let reference = |offset: usize, length: usize| Reference {
+        offset: offset as u64,
+        length: length as u64,
+        generation: 1,
+        pool: 0,
+        ticket: 1,
+    };
+    let before = pages(fd);
+    let mut bytes = vec![0; shape.bytes()];
+    let unit = shape.unit;
+    for (offset, length) in [
+        (0, 1),
+        (unit - 1, 2),
+        (unit, 2 * unit + 1),
+        (3 * unit, unit),
+        (4 * unit + 4095, 2),
+        (4 * unit + 12287, 2),
+        (0, shape.bytes()),
+    ] {
+        assert_eq!(attached.check(&reference(offset, length)).map(|_| ()), Err(Violation::Hole), "{offset} {length}");
+    }
+    for (offset, length) in [(unit, 2 * unit), (2 * unit + 5, 100), (4 * unit + 4096, 8192), (4 * unit + 12287, 1), (3 * unit, 0)]
+    {
+        let span = attached.check(&reference(offset, length)).unwrap();
+        assert_eq!(span.copy_to(0, &mut bytes), length);
+        assert!(bytes[..length].iter().all(|byte| *byte == 7));
+    }
+    // A redirect to a spare that is a hole: bytes that the peer could have sent.
+    // SAFETY: the redirect of unit 1, behind the header.
+    unsafe { base.add(4096 + 8).cast::<u32>().write_volatile(1) };
+    assert_eq!(attached.check(&reference(unit, unit)).unwrap().copy_to(0, &mut bytes), unit);
+    assert_eq!(pages(fd), before);
+    // What its owner writes later is read.
+    write(0, unit);
+    assert!(attached.check(&reference(0, 3 * unit)).is_ok());
+}
+
+#[test]
+fn a_pool_whose_owner_could_take_pages_out_of_it_is_not_mapped() {
+    let shape = Shape { unit: 16 << 10, units: 8 };
+    for (seals, sound) in [(SIZE_SEALS, false), (SIZE_SEALS | FUTURE_WRITE, true)] {
+        let (fd, base) = forged(shape, seals);
+        let mapped = Attached::map(fd, Audience::Anyone);
+        assert_eq!(mapped.map(|_| ()).err(), (!sound).then_some(Limit::Unsealed));
+        const MADV_REMOVE: i32 = 9;
+        // SAFETY: a page of the mapping.
+        let page = unsafe { base.add(shape.front()) };
+        assert_eq!(calls::madvise(page, 4096, MADV_REMOVE).is_err(), sound, "what the seal is for");
+    }
+    // Nor one whose front is a hole.
+    for front in [0, 4096] {
+        let fd = calls::memfd_create(b"hole\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).unwrap();
+        calls::ftruncate(fd, shape.file() as i64).unwrap();
+        let header: [u32; 5] =
+            [u32::from_le_bytes(*b"shun"), u32::from_le_bytes(*b"tpol"), 1, shape.unit as u32, shape.units as u32];
+        calls::pwrite(fd, header.as_ptr().cast(), front.min(20), 0).unwrap();
+        calls::fcntl(fd, libc::F_ADD_SEALS, (SIZE_SEALS | FUTURE_WRITE) as usize).unwrap();
+        let before = pages(fd);
+        assert_eq!(Attached::map(fd, Audience::Anyone).map(|_| ()), Err(Limit::Unsealed));
+        assert_eq!(pages(fd), before);
+    }
+}
+
+/// What is lent is memory, whoever has written how much of it: an honest owner's references are read.
+#[test]
+fn what_is_lent_was_touched() {
+    let pool = small();
+    let attached = Attached::map(pool.descriptor(), Audience::Anyone).unwrap();
+    let mut account = Account::new(1 << 30).unwrap();
+    let mut region = pool.allocate(2 * SHAPE.unit).unwrap();
+    region.bytes_mut()[0] = 5;
+    let reference = account.lend(&pool, &region, 0, region.size()).unwrap();
+    let mut bytes = vec![1; region.size()];
+    attached.check(&reference).unwrap().copy_to(0, &mut bytes);
+    assert!(bytes[0] == 5 && bytes[1..].iter().all(|byte| *byte == 0));
+    let before = pages(pool.descriptor());
+    account.lend(&pool, &region, 0, region.size()).unwrap();
+    assert_eq!(pages(pool.descriptor()), before);
 }

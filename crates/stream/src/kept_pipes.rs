@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_ring::lock;
 use shunt_sys::section::Section;
-use shunt_sys::{calls, libc, mapping, thread};
+use shunt_sys::{action, calls, libc, mapping, syscall, thread, Errno, Result};
 use shunt_table::{global, table};
 
 /// Pipes that can be kept at a time.
@@ -311,17 +311,20 @@ impl Pipe {
         let same = calls::status_of(fd).is_ok_and(|status| {
             status.st_ino == self.inode.load(Ordering::Relaxed) && status.st_mode & libc::S_IFMT == libc::S_IFIFO
         });
+        if !same {
+            return;
+        }
         let mut data = self.buffer.load(Ordering::Relaxed).wrapping_add(self.start.load(Ordering::Relaxed));
-        while same && left > 0 {
+        without_signal(|| loop {
             match calls::write(fd, data.cast(), left) {
-                Ok(written) => {
+                Ok(written) if written < left => {
                     data = data.wrapping_add(written);
                     left -= written;
                 }
-                Err(shunt_sys::Errno(libc::EINTR | libc::ENOMEM | libc::EAGAIN)) => calls::sched_yield(),
-                Err(_) => return,
+                Err(Errno(libc::EINTR | libc::ENOMEM | libc::EAGAIN)) => calls::sched_yield(),
+                other => break other.map(|_| ()),
             }
-        }
+        });
     }
 
     /// It is the kernel's; the caller has the lock.
@@ -340,4 +343,22 @@ impl Pipe {
             pool.give_buffer(buffer);
         }
     }
+}
+
+/// Calls `write`. The program has called no such thing: a SIGPIPE that comes of it, as a reading end was closed past the library, is taken
+/// away.
+fn without_signal(write: impl FnOnce() -> Result<()>) {
+    let only = action::bit(libc::SIGPIPE);
+    let (mut mask, mut before) = (0u64, 0u64);
+    let _ = calls::sigprocmask(libc::SIG_BLOCK, &only, &mut mask, calls::KERNEL_SIGSET);
+    // SAFETY: room for the answer.
+    let _ = unsafe { syscall!(libc::SYS_rt_sigpending, &raw mut before, calls::KERNEL_SIGSET) };
+    if write() == Err(Errno(libc::EPIPE)) && before & only == 0 {
+        let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let nothing = core::ptr::null_mut::<libc::siginfo_t>();
+        // SAFETY: a set and a time, of which the call keeps nothing.
+        let _ =
+            unsafe { syscall!(libc::SYS_rt_sigtimedwait, &raw const only, nothing, &raw const no_time, calls::KERNEL_SIGSET) };
+    }
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
 }

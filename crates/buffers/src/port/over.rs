@@ -159,9 +159,9 @@ fn knock(name: &Name, secret: &Name) -> Result<Descriptor, Errno> {
     Ok(socket)
 }
 
-/// Takes the connection whose other end knows the secret. Others are closed.
+/// Takes the connection whose other end knows the secret. Others are closed: as many as can have waited in front of it.
 fn admit(listener: &Descriptor, secret: &Name) -> Option<Descriptor> {
-    loop {
+    for _ in 0..4 * BACKLOG {
         // The guest has connected already: when nobody waits, it was not let in.
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let socket = Descriptor(calls::accept4(listener.0, core::ptr::null_mut(), core::ptr::null_mut(), flags).ok()?);
@@ -174,6 +174,7 @@ fn admit(listener: &Descriptor, secret: &Name) -> Option<Descriptor> {
             return blocking(&socket).is_ok().then_some(socket);
         }
     }
+    None
 }
 
 fn receive(socket: &Descriptor, target: &mut [u8], flags: i32) -> Result<usize, Errno> {

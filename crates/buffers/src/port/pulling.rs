@@ -28,12 +28,18 @@ impl Port {
         }
         let (pool, length) = (self.hosts[number].pool().clone(), work.length);
         let chunks = length.div_ceil(CHUNK);
-        let Ok(chunks) = u16::try_from(chunks).map(|chunks| chunks.min(pull::MOST)) else { return Ok(Some(Limit::Outside)) };
+        let Some(chunks) = u16::try_from(chunks).ok().filter(|chunks| *chunks <= pull::MOST) else {
+            return Ok(Some(Limit::Outside));
+        };
         let serial = self.serial.wrapping_add(1).max(1);
         // The words of a message stay as they are until its receiver has finished with it.
         let slot = serial as usize % PULLS;
         if self.account.holds(self.pulls[slot]) {
             return Ok(Some(Limit::Pulling));
+        }
+        let source = work.region.ok_or(Limit::Private)?;
+        if let Err(limit) = pool.touch(&source, length) {
+            return Ok(Some(limit));
         }
         let Ok(system) = pool.allocate(length) else { return Ok(Some(Limit::PoolFull)) };
         let at = system.located();
@@ -45,11 +51,11 @@ impl Port {
         // Free once the peer has given it back.
         drop(system);
         (self.serial, self.pulls[slot]) = (serial, reference.ticket);
-        let source = (work.region.ok_or(Limit::Private)?.offset) as u64;
         let link = self.link.shared()?;
         let (word, ready) = link.pull(link.side, serial);
         word.begin(serial, chunks);
-        let record = Record { kind: Kind::Pull, semantics: Semantics::EMULATED_COPY, serial, reference, source };
+        let record =
+            Record { kind: Kind::Pull, semantics: Semantics::EMULATED_COPY, serial, reference, source: source.offset as u64 };
         self.link.put(0, &record.to_bytes())?;
         let copy = |number: u16| {
             let part = chunk(number, length);
@@ -59,14 +65,12 @@ impl Port {
                 core::ptr::copy_nonoverlapping(from, pool.pointer(&at).add(part.start), part.len());
             }
         };
-        let (mut back, mut looks, mut seen) = (chunks, 0, 0);
+        let (mut back, mut stall) = (chunks, pull::Stall::default());
         while !word.is_met(serial, back) {
             core::hint::spin_loop();
-            looks += 1;
             let border = word.progress(serial);
-            if border != seen {
-                (seen, looks) = (border, 0);
-            } else if looks >= STALL && back > 0 && word.take(serial, &mut back) {
+            let looks = stall.look(border);
+            if looks >= STALL && back > 0 && word.take(serial, &mut back) {
                 copy(back);
             } else if looks >= PATIENCE || (looks >= STALL && border == u16::MAX) {
                 let first = word.revoke(serial, back);
@@ -89,7 +93,10 @@ impl Port {
         let (word, ready) = link.pull(1 - link.side, record.serial);
         let (from, system) = (self.span(&source)?, self.span(&record.reference)?);
         let length = target.len();
-        while let Some(number) = word.claim(record.serial) {
+        // Each chunk comes after the one before: a peer that sets the word back has sent what was copied by then.
+        let mut next = 0;
+        while let Some(number) = word.claim(record.serial).filter(|number| *number >= next) {
+            next = number.saturating_add(1);
             let part = chunk(number, length);
             if part.start >= length {
                 break;

@@ -13,6 +13,7 @@ use shunt_segment::area::{window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE
 use shunt_segment::channel::{arm, ChannelPage};
 use shunt_sys::{calls, libc, mapping, Errno};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 const SIZE: usize = LINK_SIZE + PAGE;
 /// Bytes on the socket.
@@ -28,14 +29,15 @@ const YIELD: u32 = 64;
 const ENDED: u32 = 64;
 /// Pools that a peer can offer.
 const POOLS: usize = 16;
+/// Bytes of the socket that are taken at a time: an honest peer rings once for each time that this side sleeps.
+const BELLS: u32 = 64;
 /// Messages of one side that can be pulled at a time, a line each.
 pub(super) const PULLS: usize = 8;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A peer's pool, with what it takes to pass it on.
 pub(super) struct Foreign {
-    pub(super) attached: Attached,
-    file: Descriptor,
+    pub(super) attached: Arc<Attached>,
     trusted: bool,
     /// The port that it was passed on by, and its number there.
     pub(super) passed: Option<(u64, u32)>,
@@ -325,7 +327,7 @@ impl Shared {
         if pool.trusted && !self.trusts {
             return Err(Limit::Untrusted.into());
         }
-        pass(self.fd, if pool.trusted { TRUSTED } else { POOL }, pool.file.0).map_err(Error::System)
+        pass(self.fd, if pool.trusted { TRUSTED } else { POOL }, pool.attached.descriptor()).map_err(Error::System)
     }
 
     /// Waits for the next pool of the peer's, and maps it.
@@ -342,7 +344,10 @@ impl Shared {
                     false => Attached::map(fd, audience),
                 };
                 return match attached {
-                    Ok(attached) => Ok(Foreign { attached, file: Descriptor(fd), trusted, passed: None }),
+                    Ok(attached) => {
+                        let _ = calls::close(fd);
+                        Ok(Foreign { attached: Arc::new(attached), trusted, passed: None })
+                    }
                     Err(limit) => {
                         // The next one has another number; and there may be memory for this one later.
                         self.pools.push_front((fd, trusted));
@@ -361,9 +366,9 @@ impl Shared {
         }
     }
 
-    /// Takes what has come on the socket.
+    /// Takes what has come on the socket, as far as that ends: a peer that goes on ringing is served again when this side sleeps next.
     fn drain(&mut self) -> Result<(), Error> {
-        loop {
+        for _ in 0..BELLS {
             match get(self.fd, libc::MSG_DONTWAIT) {
                 Ok(Some((byte, fd))) if byte == POOL || byte == TRUSTED => {
                     self.came += 1;
@@ -387,6 +392,7 @@ impl Shared {
                 Err(_) => return Ok(()),
             }
         }
+        Ok(())
     }
 
     /// One look in vain. After some it sleeps for a moment on the socket, where a peer's end shows.

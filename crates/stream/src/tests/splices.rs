@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{kept_pipes, splice};
-use shunt_sys::calls;
 use shunt_sys::libc::{EBADF, EINVAL, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_WRONLY, SPLICE_F_NONBLOCK};
+use shunt_sys::{action, calls};
 use shunt_table::table::{self, Kind};
 use std::sync::Mutex;
 
@@ -211,4 +211,24 @@ fn a_child_leaves_what_lies_in_memory_to_its_parent() {
     kept_pipes::forked();
     assert_eq!(table::get(pipe.0[0]).kind(), Kind::Foreign);
     assert_eq!(pipe.in_kernel(), 0);
+}
+
+/// A reading end can be closed past the library; the program has written nothing that SIGPIPE could be about.
+#[test]
+fn bytes_that_no_reader_is_left_for_are_given_up_without_a_signal() {
+    let _alone = ALONE.lock();
+    let (Pair { near, far }, pipe) = (&Pair::new(), std::mem::ManuallyDrop::new(Pipe::kept()));
+    near.send(b"abc", 0).unwrap();
+    assert_eq!(splice::out(far.socket, far.fd, pipe.0[1], 9, 0), Ok(3));
+    calls::close(pipe.0[0]).unwrap();
+    // Blocked, so that one that is sent stays to be seen.
+    let only = action::bit(libc::SIGPIPE);
+    let (mut before, mut now, mut waiting) = (0, 0, 0u64);
+    calls::sigprocmask(libc::SIG_BLOCK, &only, &mut before, calls::KERNEL_SIGSET).unwrap();
+    assert_eq!(table::get(pipe.0[1]).kind(), Kind::Foreign);
+    // SAFETY: room for the answer.
+    unsafe { shunt_sys::syscall!(libc::SYS_rt_sigpending, &raw mut waiting, calls::KERNEL_SIGSET) };
+    calls::sigprocmask(libc::SIG_SETMASK, &before, &mut now, calls::KERNEL_SIGSET).unwrap();
+    assert_eq!((waiting & only, now & only), (0, only), "none came, and the mask is the thread's");
+    calls::close(pipe.0[1]).unwrap();
 }
