@@ -191,14 +191,31 @@ fn ss() -> Command {
         .about("Show the accelerated connections of your processes (of all processes, for root)")
         .arg(json())
         .arg(Arg::new("all").long("all").help("Show ended connections, too, whose memory is kept").action(ArgAction::SetTrue))
-        .after_help(
-            "A program with ? in place of its process's number has ended, or runs where this command does not see it, as in a PID\n\
+        .arg(
+            Arg::new("sort")
+                .long("sort")
+                .value_name("BY")
+                .help("The largest first: bytes sent, or age")
+                .value_parser(["sent", "age"]),
+        )
+        .arg(
+            Arg::new("filter")
+                .value_name("FILTER")
+                .help("Show only these, as ss(8) takes it: dport = :6379 and not state closing")
+                .num_args(0..)
+                .trailing_var_arg(true),
+        )
+        .after_help(format!(
+            "FILTER joins terms by and, or, not and parentheses; a term is a key and a value, with = or != between them or not. Keys: {};\n\
+             client and sport are of the end that connected, server and dport of the one that accepted, the others of either.\n\n\
+             A program with ? in place of its process's number has ended, or runs where this command does not see it, as in a PID\n\
              namespace beside this one; its name is then the one by which it introduced itself. SENT counts the bytes that an end has sent; RING tells how many of them the other end has not received, and\n\
              the size of the ring. WAIT tells how the end last waited: it spins, sleeps in a call, or polls. Of connections to\n\
              other hosts, UNDER-WAY counts bytes that the other host may not have; ROUND-TRIP is the smoothed one, WINDOW the\n\
              packets that are under way and those that may be, SENT-AGAIN the packets that were. With --json there are also\n\
              its deviation, the time-out, the pacing, the other host's room, and what the agent says of the endpoint.",
-        )
+            crate::filter::KEYS
+        ))
 }
 
 fn why() -> Command {

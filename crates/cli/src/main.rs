@@ -13,6 +13,7 @@ mod command_line;
 mod config;
 mod doctor;
 mod failure;
+mod filter;
 mod inspect;
 mod man;
 mod metrics;
@@ -60,7 +61,7 @@ fn dispatch() -> Result<u8, Failure> {
         Some(("config", matches)) => config::config(matches),
         Some(("spmd", matches)) => spmd::spmd(matches),
         Some(("spmd-agent", _)) => spmd::agent(),
-        Some(("ss", matches)) => ss::ss(matches.get_flag("json"), matches.get_flag("all")),
+        Some(("ss", matches)) => ss::ss(matches),
         Some(("why", matches)) => {
             let process: &String = matches.get_one("process").expect("clap requires it");
             why::why(process, matches.get_flag("json"))

@@ -1,7 +1,11 @@
 //! `shunt ss`: the live accelerated connections of this user's processes.
+use std::cmp::Reverse;
+
+use clap::ArgMatches;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::filter::{End, Filter, Row};
 use crate::inspect::connection::{self, socket_text, Connection, Party};
 use crate::inspect::processes;
 use crate::inspect::stations::{self, Stream};
@@ -19,12 +23,31 @@ struct Report<'a> {
     agents: &'a [shunt_agent::report::Report],
 }
 
-/// Prints the connections; ended ones only if `all` are asked for.
-pub fn ss(json: bool, all: bool) -> Result<u8, Failure> {
+/// Prints the connections that are asked for; ended ones only if `all` are.
+///
+/// # Errors
+/// If the filter has a mistake, or processes are not shown here.
+pub fn ss(matches: &ArgMatches) -> Result<u8, Failure> {
+    let (json, all) = (matches.get_flag("json"), matches.get_flag("all"));
+    let words: Vec<String> = matches.get_many::<String>("filter").into_iter().flatten().cloned().collect();
+    let filter = Filter::parse(&words)?;
     processes::are_shown()?;
     let pids = processes::all();
     let mut connections = connection::of_processes(&pids);
-    let streams = stations::of_processes(&pids, &mut connections).streams;
+    let mut streams = stations::of_processes(&pids, &mut connections).streams;
+    connections.retain(|connection| filter.holds(&seen(connection)));
+    streams.retain(|stream| filter.holds(&seen_stream(stream)));
+    match matches.get_one::<String>("sort").map(String::as_str) {
+        Some("sent") => {
+            connections.sort_by_key(|connection| Reverse(connection.client.sent_bytes + connection.server.sent_bytes));
+            streams.sort_by_key(|stream| Reverse(stream.sent_bytes));
+        }
+        Some("age") => {
+            connections.sort_by_key(|connection| Reverse(connection.seconds));
+            streams.sort_by_key(|stream| Reverse(stream.seconds));
+        }
+        _ => (),
+    }
     let ended = connections.iter().filter(|connection| connection.ended).count();
     connections.retain(|connection| all || !connection.ended);
     let asked = shunt_agent::report::interfaces();
@@ -34,7 +57,11 @@ pub fn ss(json: bool, all: bool) -> Result<u8, Failure> {
         return Ok(0);
     }
     if connections.is_empty() && streams.is_empty() {
-        print("no accelerated connections\n")?;
+        print(if filter == Filter::All {
+            "no accelerated connections\n"
+        } else {
+            "no accelerated connections that the filter lets through\n"
+        })?;
     }
     if !connections.is_empty() {
         let heading =
@@ -55,6 +82,21 @@ pub fn ss(json: bool, all: bool) -> Result<u8, Failure> {
         print(&format!("\n{}", crate::agent::text(agent)))?;
     }
     Ok(0)
+}
+
+/// As a filter sees it.
+fn seen(connection: &Connection) -> Row<'_> {
+    fn end(party: &Party) -> End<'_> {
+        End { address: &party.address, port: party.port, program: &party.program, pid: party.pid, pids: &party.pids }
+    }
+    Row { state: connection.state, carrier: connection.carrier, ends: [end(&connection.client), end(&connection.server)] }
+}
+
+fn seen_stream(stream: &Stream) -> Row<'_> {
+    let here = End { address: &stream.local, port: stream.local_port, program: &stream.program, pid: None, pids: &stream.pids };
+    let there = End { address: &stream.remote, port: stream.remote_port, program: "", pid: None, pids: &[] };
+    let ends = if stream.role == "client" { [here, there] } else { [there, here] };
+    Row { state: stream.way, carrier: stream.carrier(), ends }
 }
 
 fn row(connection: &Connection) -> Vec<String> {

@@ -150,6 +150,17 @@ fn ss_shows_a_connection_of_a_stopped_process() {
     for part in ["client-finished", "127.0.0.1:40001", "[::1]:6379", "10/1K", "4.9K", "1M"] {
         assert!(line.contains(part), "{part} is not in: {line}");
     }
+
+    let shown = |words: &str| {
+        let text = quiet_output(plain(SHUNT).arg("ss").args(words.split_whitespace()));
+        text.contains(&format!("sleep/{pid}"))
+    };
+    assert!(shown("--sort sent dport = :6379 and state client-finished"));
+    assert!(shown(&format!("server [::1]:6379 pid {pid}")));
+    assert!(!shown("sport = :6379") && !shown("not dport = :6379"));
+    let mistaken = plain(SHUNT).args(["ss", "colour", "red"]).output().unwrap();
+    let told = String::from_utf8_lossy(&mistaken.stderr).into_owned();
+    assert!(mistaken.status.code() == Some(2) && told.contains("\"colour\" is no term"), "{told}");
 }
 
 /// A program in a container knows itself by a number that another program has here.
