@@ -1,0 +1,239 @@
+//! Connections that are taken from the kernel and given back to it, for programs that drive them by a queue of their own.
+//!
+//! A program hands its connected socket and an escrow ([`shunt_xdp::escrow`]) to the agent: *who has the descriptor has the right to its
+//! 4-tuple*, so no program can claim another's. Whatever ends what is between, the program's word, its death, the agent's end or death, the
+//! connection goes back into the same socket, and Linux goes on.
+//!
+//! | step | in | out |
+//! |---|---|---|
+//! | 1 | is it one that can be taken ([`eligible`]), conntrack told ([`tracking`]) | the escrow is closed: what it says counts |
+//! | 2 | the guard holds socket and escrow ([`guard`]) | the socket gets its state, filter off, repair off ([`repair`]) |
+//! | 3 | frames of the 4-tuple go to the program's queue | frames are the kernel's |
+//! | 4 | the socket gets a filter, is put into repair, and read ([`repair`]) | frames that lie in the queue still are handed on ([`live`]) |
+
+mod diagnosis;
+mod eligible;
+mod guard;
+mod live;
+mod netlink;
+mod repair;
+mod tracking;
+mod trial;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+
+use shunt_xdp::escrow::{Escrow, Manner};
+use shunt_xdp::protocol::{Decline, Kind, Reply, Request};
+use shunt_xdp::route::{neighbour, Route};
+use shunt_xdp::tcp::{Envelope, Tuple};
+
+use crate::agent::Agent;
+use crate::ebpf::kernel::Attachment;
+use crate::interface::Interface;
+use crate::report;
+use crate::requests::Answer;
+
+pub(crate) use guard::Guard;
+use live::Live;
+use repair::{Held, Kept};
+pub use trial::try_out;
+
+/// Connections that one user may have taken at a time.
+const EACH: usize = 4096;
+/// As many of those that a client had last may have frames in its queue still.
+const REMEMBERED: usize = 1024;
+
+/// All that are taken, and what it takes.
+#[derive(Default)]
+pub(crate) struct Connections {
+    taken: HashMap<u32, Taken>,
+    last: u32,
+    live: Live,
+    /// Given back so far, and those that the kernel would not take; why not, the last time.
+    given: [u64; 2],
+    refused: Option<String>,
+}
+
+struct Taken {
+    held: Held,
+    client: u32,
+    tuple: Tuple,
+    route: Route,
+    manner: Manner,
+}
+
+impl Connections {
+    /// For a report: `guard` is the process that stands in.
+    pub(crate) fn report(&self, guard: Option<&Guard>) -> report::Connections {
+        let [given_back, lost] = self.given;
+        let (guard, refused) = (guard.map(Guard::process), self.refused.clone());
+        report::Connections { taken: self.taken.len(), given_back, lost, refused, guard }
+    }
+}
+
+impl Agent {
+    /// Takes the connection of the first descriptor, with the second one as its escrow.
+    pub(crate) fn take(&mut self, client: u32, descriptors: Vec<OwnedFd>) -> Answer {
+        let Ok([socket, escrow]) = <[OwnedFd; 2]>::try_from(descriptors) else { return Err(libc::EBADMSG) };
+        let escrow = Escrow::adopt(escrow.into_raw_fd()).map_err(|errno| errno.0)?;
+        if escrow.is_open() {
+            return Err(libc::EALREADY);
+        }
+        Ok((Reply::taken(self.try_take(client, socket, escrow)), Vec::new()))
+    }
+
+    fn try_take(&mut self, client: u32, socket: OwnedFd, escrow: Escrow) -> Result<u32, Decline> {
+        let (queue, frame) = self.steering(client)?;
+        let now = Interface::find(&self.interface.name).ok().filter(|now| now.index == self.interface.index);
+        let now = now.filter(|now| now.queues == 1).ok_or(Decline::Steering)?;
+        let candidate = eligible::look(socket.as_fd(), now.index, &now.discipline)?;
+        let tuple = candidate.tuple;
+        if self.connections.taken.values().any(|taken| taken.tuple == tuple) {
+            return Err(Decline::Ended);
+        }
+        tracking::make_liberal(&tuple)?;
+        let kept = Kept::of(socket.as_fd(), candidate.names);
+        let manner = Manner {
+            from: now.mac,
+            to: candidate.next_hop,
+            service: candidate.service,
+            hops: candidate.hops,
+            nagle: candidate.nagle,
+        };
+        escrow.set_manner(&manner);
+        let number = self.connections.last.wrapping_add(1);
+        self.connections.last = number;
+        self.remember(client, tuple);
+        let guard = self.guard.as_ref().ok_or(Decline::Guard)?;
+        guard.hold(number, socket.as_raw_fd(), escrow.fd(), &kept).map_err(|_| Decline::Guard)?;
+        let held = Held { socket, escrow, kept };
+        let read = self.maps.set_tuple(&tuple, queue).map_err(|_| Decline::Limit).and_then(|()| {
+            repair::shut(held.socket.as_fd()).map_err(|_| Decline::Kernel)?;
+            let frame = candidate.route.mtu.map_or(frame, |mtu| frame.min(mtu + shunt_xdp::packet::ETHERNET as u32));
+            repair::read_out(held.socket.as_fd(), &held.escrow, frame, shunt_sys::clock::monotonic_ns())
+        });
+        if let Err(decline) = read {
+            // As it was: the filter first, so that nothing is dropped that is not steered any more.
+            repair::unwind(held.socket.as_fd(), &held.kept);
+            self.maps.remove_tuple(&tuple);
+            guard.let_go(number, &held.kept);
+            return Err(decline);
+        }
+        self.connections.taken.insert(number, Taken { held, client, tuple, route: candidate.route, manner });
+        Ok(number)
+    }
+
+    /// The queue to which frames for a client can be steered, and bytes of the longest frame that it sends.
+    fn steering(&self, client: u32) -> Result<(u32, u32), Decline> {
+        let owner = self.clients.get(&client).ok_or(Decline::Steering)?;
+        let endpoint = owner.endpoint.as_ref().filter(|endpoint| endpoint.kind == Kind::Own).ok_or(Decline::Steering)?;
+        let attachment = self.sorter.as_ref().map(|sorter| sorter.attachment).ok_or(Decline::Steering)?;
+        // In front of the stack packets come that are longer than a chunk.
+        let takes = endpoint.socket.as_ref().is_some_and(|socket| socket.takes_pieces());
+        if attachment == Attachment::Generic && !takes {
+            return Err(Decline::Steering);
+        }
+        let of_user = |number: &u32| self.clients.get(number).is_some_and(|client| client.who.user == owner.who.user);
+        if self.connections.taken.values().filter(|taken| of_user(&taken.client)).count() >= EACH {
+            return Err(Decline::Limit);
+        }
+        Ok((endpoint.queue, endpoint.frame.min(self.frame)))
+    }
+
+    fn remember(&mut self, client: u32, tuple: Tuple) {
+        let Some(client) = self.clients.get_mut(&client) else { return };
+        if !client.had.contains(&tuple) {
+            client.had.truncate(REMEMBERED - 1);
+            client.had.push_front(tuple);
+        }
+    }
+
+    /// Gives a client's connection back, for its word.
+    pub(crate) fn give(&mut self, client: u32, request: &Request) -> Answer {
+        let number = request.channel;
+        if self.connections.taken.get(&number).is_none_or(|taken| taken.client != client) {
+            return Err(libc::ENOENT);
+        }
+        self.give_back(number);
+        Ok((Reply::done(), Vec::new()))
+    }
+
+    fn give_back(&mut self, number: u32) {
+        let Some(taken) = self.connections.taken.remove(&number) else { return };
+        let restored = taken.held.restore();
+        self.connections.given[usize::from(restored.is_err())] += 1;
+        if let Err((step, errno)) = restored {
+            self.connections.refused = Some(format!("{step}: {}", std::io::Error::from_raw_os_error(errno)));
+        }
+        // Behind the state: until now frames went to the queue, so that no socket was asked that had none.
+        self.maps.remove_tuple(&taken.tuple);
+        if let Some(guard) = &self.guard {
+            guard.let_go(number, &taken.held.kept);
+        }
+    }
+
+    /// Hands a frame of a client's on to the kernel.
+    pub(crate) fn pass(&mut self, client: u32, frame: &[u8]) -> Answer {
+        let envelope = Envelope::parse(frame).ok_or(libc::EINVAL)?;
+        if !self.clients.get(&client).is_some_and(|client| client.had.contains(&envelope.tuple)) {
+            return Err(libc::EPERM);
+        }
+        if self.connections.taken.values().any(|taken| taken.tuple == envelope.tuple) {
+            // It would be steered to a queue again.
+            return Err(libc::EBUSY);
+        }
+        self.connections
+            .live
+            .pass(self.interface.index, &envelope, frame)
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        Ok((Reply::done(), Vec::new()))
+    }
+
+    /// Gives back all that a client has, and hands on what lies in its queue: it is gone.
+    pub(crate) fn give_back_all(&mut self, client: u32) {
+        let its = self.connections.taken.iter().filter(|(_, taken)| taken.client == client);
+        let all: Vec<u32> = its.map(|(number, _)| *number).collect();
+        all.into_iter().for_each(|number| self.give_back(number));
+        let Agent { clients, connections, interface, .. } = self;
+        let Some(client) = clients.get_mut(&client).filter(|client| !client.had.is_empty()) else { return };
+        let Some(socket) = client.endpoint.as_mut().and_then(|endpoint| endpoint.socket.as_mut()) else { return };
+        let mut frame = Vec::new();
+        let mut bad = 0;
+        // No more than the ring has, whatever another process does to it.
+        for _ in 0..socket.shape().receive {
+            let Some(descriptor) = socket.take(&mut bad) else { return };
+            let bytes = socket.umem().at(descriptor.offset, descriptor.length as usize);
+            if let Some(bytes) = bytes {
+                let start = frame.len();
+                frame.resize(start + descriptor.length as usize, 0);
+                // SAFETY: inside the memory, as many bytes as said; another process may write there, and bytes are bytes.
+                unsafe { std::ptr::copy_nonoverlapping(bytes, frame[start..].as_mut_ptr(), descriptor.length as usize) };
+            }
+            if !descriptor.goes_on() {
+                if let Some(envelope) = Envelope::parse(&frame).filter(|envelope| client.had.contains(&envelope.tuple)) {
+                    let _ = connections.live.pass(interface.index, &envelope, &frame);
+                }
+                frame.clear();
+            }
+        }
+    }
+
+    /// Neighbours and the interface may have other Ethernet addresses by now.
+    pub(crate) fn refresh_connections(&mut self) {
+        for taken in self.connections.taken.values_mut() {
+            let to = neighbour(taken.route.interface, &taken.route.next_hop).unwrap_or(taken.manner.to);
+            let manner = Manner { from: self.interface.mac, to, ..taken.manner };
+            if manner != taken.manner {
+                taken.manner = manner;
+                taken.held.escrow.set_manner(&manner);
+            }
+        }
+    }
+
+    /// Gives back everything: the agent ends.
+    pub(crate) fn give_back_everything(&mut self) {
+        let clients: std::collections::BTreeSet<u32> = self.connections.taken.values().map(|taken| taken.client).collect();
+        clients.into_iter().for_each(|client| self.give_back_all(client));
+    }
+}
