@@ -39,6 +39,8 @@ pub struct Client {
     pub endpoint: Option<Attached>,
     /// Connections that were taken for it, also those that were given back, the last first: frames of these are its to hand on.
     pub had: VecDeque<Tuple>,
+    /// Whether programs of the process's cgroup see its packets, as it was a second ago at most.
+    pub accounted: Option<bool>,
 }
 
 /// An endpoint, as the agent has it.

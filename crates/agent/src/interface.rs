@@ -67,6 +67,14 @@ impl Interface {
         Ok(interface)
     }
 
+    /// How many receive queues the interface with this name and index has, and its queueing discipline; asked for alone, as it costs a tenth of
+    /// all that [`Interface::find`] asks.
+    pub fn steering(name: &str, index: u32) -> Option<(u32, String)> {
+        let found = Interface::by_index(name, index).ok()?;
+        let count = channels(&CString::new(name).ok()?);
+        Some((count.map_or(found.queues, |(receive, _)| receive), found.discipline))
+    }
+
     /// The name that interface `index` has now.
     pub fn named(index: u32) -> Option<String> {
         let mut name = [0; libc::IFNAMSIZ];

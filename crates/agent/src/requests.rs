@@ -38,7 +38,7 @@ impl Agent {
             let who = Who { pid: credentials.pid, user: credentials.uid };
             let limit = self.configuration.limits.endpoints as usize + BESIDES;
             let has = self.clients.values().filter(|client| client.who.user == who.user).count();
-            let client = Client { connection, who, endpoint: None, had: VecDeque::new() };
+            let client = Client { connection, who, endpoint: None, had: VecDeque::new(), accounted: None };
             if asked.is_err() || has >= limit {
                 let _ = client.answer(Reply::refused(libc::EDQUOT).bytes(), &[]);
                 continue;

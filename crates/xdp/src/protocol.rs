@@ -102,6 +102,8 @@ pub enum Decline {
     Neighbour,
     /// A queueing discipline decides what leaves.
     Discipline,
+    /// Programs of the process's cgroup see what comes or leaves.
+    Accounted,
     /// Connection tracking has it, and cannot be told to let it be.
     Tracking,
     /// Its addresses are translated.
@@ -118,7 +120,7 @@ pub enum Decline {
 
 impl Decline {
     /// All of them.
-    pub const ALL: [Decline; 21] = {
+    pub const ALL: [Decline; 22] = {
         use Decline::*;
         [
             Kind,
@@ -136,6 +138,7 @@ impl Decline {
             Route,
             Neighbour,
             Discipline,
+            Accounted,
             Tracking,
             Translated,
             Steering,
@@ -168,6 +171,7 @@ impl Decline {
             Decline::Route => "route",
             Decline::Neighbour => "neighbour",
             Decline::Discipline => "qdisc",
+            Decline::Accounted => "cgroup",
             Decline::Tracking => "conntrack",
             Decline::Translated => "nat",
             Decline::Steering => "steering",
@@ -551,7 +555,8 @@ impl Connection {
         })
     }
 
-    /// The connection is the kernel's when this returns, in the state that the escrow was closed with, all bytes of its rings included. Frames of
+    /// The connection is the kernel's when this returns, or as soon as there is a way to its peer ([`crate::escrow::Escrow::is_restored`]), in the
+    /// state that the escrow was closed with, all bytes of its rings included. Frames of
     /// it that lie in the queue still are for [`Connection::pass`].
     ///
     /// # Errors

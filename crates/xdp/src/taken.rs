@@ -225,7 +225,8 @@ impl Taken {
         self.escrow.is_restored()
     }
 
-    /// Gives the connection back: it is the kernel's when this returns. The program goes on with its socket.
+    /// Gives the connection back. The program goes on with its socket, once [`Taken::is_given`] says so: that is when this returns, but where no
+    /// way leads to the peer now.
     ///
     /// # Errors
     /// ECONNRESET and the like: the agent is gone, and its guard gives back what it had. ENOENT: it has been given back before.

@@ -10,6 +10,7 @@ use shunt_xdp::route::{neighbour, route, Mac, Route};
 use shunt_xdp::tcp::Tuple;
 
 use super::diagnosis;
+use crate::ebpf::kernel::cgroup_sees_packets;
 
 /// An address of a socket, as the kernel told it.
 #[derive(Clone, Copy)]
@@ -121,7 +122,7 @@ impl Info {
 }
 
 /// Looks at a socket whose connection is to leave by the interface with index `interface`, which has this queueing discipline.
-pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str) -> Result<Candidate, Decline> {
+pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str, namespace: &Namespace) -> Result<Candidate, Decline> {
     let fd = socket.as_raw_fd();
     let is = |level, name, value| option(fd, level, name) == Ok(value);
     let domain = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).map_err(|_| Decline::Kind)?;
@@ -133,7 +134,7 @@ pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str) -> Result<
         Ok(libc::IPPROTO_MPTCP) => return Err(Decline::Multipath),
         _ => return Err(Decline::Kind),
     }
-    if !is_of_this_namespace(fd) {
+    if namespace_of(fd) != *namespace {
         return Err(Decline::Kind);
     }
     let info = Info::of(fd).map_err(|_| Decline::Kind)?;
@@ -204,15 +205,23 @@ pub fn standing(fd: RawFd, info: &Info) -> Result<(), Decline> {
     }
 }
 
-fn is_of_this_namespace(fd: RawFd) -> bool {
+/// A network namespace, by the numbers of its file.
+pub type Namespace = (u64, u64);
+
+fn identity(fd: RawFd) -> Namespace {
+    calls::status_of(fd).map_or((0, 0), |status| (status.st_dev, status.st_ino))
+}
+
+/// The one of this thread.
+pub fn own_namespace() -> Namespace {
+    std::fs::File::open("/proc/thread-self/ns/net").map_or((0, 1), |file| identity(file.as_raw_fd()))
+}
+
+fn namespace_of(socket: RawFd) -> Namespace {
     const SIOCGSKNS: u64 = 0x894c;
-    let Ok(namespace) = calls::ioctl(fd, SIOCGSKNS, 0) else { return false };
     // SAFETY: made by the kernel for us just now.
-    let namespace = unsafe { OwnedFd::from_raw_fd(namespace) };
-    let identity = |status: libc::stat| (status.st_dev, status.st_ino);
-    let theirs = calls::status_of(namespace.as_raw_fd()).map(identity);
-    let ours = std::fs::File::open("/proc/thread-self/ns/net").ok().and_then(|file| calls::status_of(file.as_raw_fd()).ok());
-    theirs.is_ok() && theirs.ok() == ours.map(identity)
+    let file = calls::ioctl(socket, SIOCGSKNS, 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    file.map_or((0, 0), |file| identity(file.as_raw_fd()))
 }
 
 /// A look for an urgent byte answers EINVAL where there is none.
@@ -254,4 +263,14 @@ fn has_options(fd: RawFd, domain: i32) -> bool {
     let headers = [libc::IPV6_HOPOPTS, libc::IPV6_RTHDR, libc::IPV6_DSTOPTS, libc::IPV6_RTHDRDSTOPTS];
     (domain == libc::AF_INET && some(libc::IPPROTO_IP, libc::IP_OPTIONS))
         || (domain == libc::AF_INET6 && headers.into_iter().any(|name| some(libc::IPPROTO_IPV6, name)))
+}
+
+/// Whether programs of the cgroup of process `pid` see its packets. Where there are no cgroups of version 2, or it has another root than
+/// this process, nothing is known of any.
+pub fn is_accounted(pid: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else { return false };
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+    let open = |root: &str| std::fs::File::open(format!("{root}{path}")).ok();
+    roots.into_iter().filter_map(open).any(|cgroup| cgroup_sees_packets(cgroup.as_raw_fd()).unwrap_or(false))
 }

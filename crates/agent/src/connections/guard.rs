@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use shunt_sys::calls;
 use shunt_xdp::escrow::Escrow;
@@ -28,6 +29,13 @@ struct Word {
     number: u32,
     kept: Kept,
 }
+
+/// So often a connection is tried whose peer cannot be reached, and so long the guard rests between: a minute.
+const ATTEMPTS: u32 = 600;
+const REST: Duration = Duration::from_millis(100);
+
+/// So long the guard does not look, in ns: what it is told meanwhile has room in its queue, or the agent waits.
+const LULL: i64 = 10_000_000;
 
 const HOLD: u32 = 1;
 const LET: u32 = 2;
@@ -104,8 +112,14 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.pair = None;
-        // SAFETY: our child, which ends with its pair.
-        unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
+        // It ends at once, but for connections whose peers cannot be reached now.
+        for _ in 0..50 {
+            // SAFETY: our child, which was not waited for.
+            if unsafe { libc::waitpid(self.process, std::ptr::null_mut(), libc::WNOHANG) } != 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -136,7 +150,8 @@ fn stand_apart(pair: RawFd) {
 /// Keeps what it is told to until the agent is gone, and then gives it back.
 fn keep(pair: RawFd) {
     let mut held: HashMap<u32, Held> = HashMap::new();
-    while let Some((word, descriptors)) = hear(pair) {
+    loop {
+        let Some((word, descriptors)) = hear(pair) else { break };
         match (word.what, descriptors) {
             (HOLD, [Some(socket), Some(escrow)]) => {
                 if let Ok(escrow) = Escrow::adopt(escrow.into_raw_fd()) {
@@ -145,10 +160,19 @@ fn keep(pair: RawFd) {
             }
             _ => drop(held.remove(&word.number)),
         }
+        // What is told waits as well in the queue, and wakes nobody there: the processor is the agent's and its clients'.
+        let waits = calls::poll_one(pair, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
+        if !waits {
+            let _ = calls::poll_one(pair, 0, LULL);
+        }
     }
-    for held in held.values() {
-        // What the kernel refuses ends as a reset does; there is nobody to tell.
-        let _ = held.restore();
+    // What the kernel refuses for good ends as a reset does; there is nobody to tell. Where there is no way to the peer there may be one soon.
+    for attempt in 0..=ATTEMPTS {
+        held.retain(|_, held| held.restore(attempt == ATTEMPTS).is_err_and(|refused| refused.is_passing()) && attempt < ATTEMPTS);
+        if held.is_empty() {
+            return;
+        }
+        std::thread::sleep(REST);
     }
 }
 

@@ -20,8 +20,10 @@ mod repair;
 mod tracking;
 mod trial;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use shunt_xdp::escrow::{Escrow, Manner};
 use shunt_xdp::protocol::{Decline, Kind, Reply, Request};
@@ -39,17 +41,24 @@ use live::Live;
 use repair::{Held, Kept};
 pub use trial::try_out;
 
+/// So long a connection whose peer cannot be reached waits to be given back, before it is closed.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Connections that one user may have taken at a time.
 const EACH: usize = 4096;
 /// As many of those that a client had last may have frames in its queue still.
-const REMEMBERED: usize = 1024;
+const REMEMBERED: usize = EACH;
 
 /// All that are taken, and what it takes.
 #[derive(Default)]
 pub(crate) struct Connections {
     taken: HashMap<u32, Taken>,
+    tuples: HashSet<Tuple>,
     last: u32,
     live: Live,
+    /// Receive queues and queueing discipline of the interface, as they were when that was asked for last: a second ago at most.
+    steering: Option<(u32, String)>,
+    /// This network namespace.
+    namespace: Option<eligible::Namespace>,
     /// Given back so far, and those that the kernel would not take; why not, the last time.
     given: [u64; 2],
     refused: Option<String>,
@@ -61,6 +70,8 @@ struct Taken {
     tuple: Tuple,
     route: Route,
     manner: Manner,
+    /// Since when it is to be given back, if it is.
+    since: Option<Instant>,
 }
 
 impl Connections {
@@ -76,26 +87,44 @@ impl Agent {
     /// Takes the connection of the first descriptor, with the second one as its escrow.
     pub(crate) fn take(&mut self, client: u32, descriptors: Vec<OwnedFd>) -> Answer {
         let Ok([socket, escrow]) = <[OwnedFd; 2]>::try_from(descriptors) else { return Err(libc::EBADMSG) };
+        // Of huge pages its owner could leave none behind those that are mapped here.
+        // SAFETY: integers, for which zero is valid; the kernel fills them.
+        let is_plain = unsafe {
+            let mut kind: libc::statfs = std::mem::zeroed();
+            libc::fstatfs(escrow.as_raw_fd(), &mut kind) == 0 && kind.f_type == libc::TMPFS_MAGIC
+        };
         let escrow = Escrow::adopt(escrow.into_raw_fd()).map_err(|errno| errno.0)?;
-        if escrow.is_open() {
-            return Err(libc::EALREADY);
+        if escrow.is_open() || !is_plain {
+            return Err(libc::EINVAL);
         }
         Ok((Reply::taken(self.try_take(client, socket, escrow)), Vec::new()))
     }
 
     fn try_take(&mut self, client: u32, socket: OwnedFd, escrow: Escrow) -> Result<u32, Decline> {
         let (queue, frame) = self.steering(client)?;
-        let now = Interface::find(&self.interface.name).ok().filter(|now| now.index == self.interface.index);
-        let now = now.filter(|now| now.queues == 1).ok_or(Decline::Steering)?;
-        let candidate = eligible::look(socket.as_fd(), now.index, &now.discipline)?;
+        let Agent { connections, interface, .. } = &mut *self;
+        if connections.steering.is_none() {
+            connections.steering = Interface::steering(&interface.name, interface.index);
+        }
+        let discipline = match &connections.steering {
+            Some((1, discipline)) => discipline,
+            _ => return Err(Decline::Steering),
+        };
+        let namespace = connections.namespace.get_or_insert_with(eligible::own_namespace);
+        let candidate = eligible::look(socket.as_fd(), interface.index, discipline, namespace)?;
         let tuple = candidate.tuple;
-        if self.connections.taken.values().any(|taken| taken.tuple == tuple) {
+        if self.connections.tuples.contains(&tuple) {
             return Err(Decline::Ended);
+        }
+        let owner = self.clients.get_mut(&client).ok_or(Decline::Steering)?;
+        let pid = owner.who.pid;
+        if *owner.accounted.get_or_insert_with(|| eligible::is_accounted(pid)) {
+            return Err(Decline::Accounted);
         }
         tracking::make_liberal(&tuple)?;
         let kept = Kept::of(socket.as_fd(), candidate.names);
         let manner = Manner {
-            from: now.mac,
+            from: self.interface.mac,
             to: candidate.next_hop,
             service: candidate.service,
             hops: candidate.hops,
@@ -120,7 +149,8 @@ impl Agent {
             guard.let_go(number, &held.kept);
             return Err(decline);
         }
-        self.connections.taken.insert(number, Taken { held, client, tuple, route: candidate.route, manner });
+        self.connections.tuples.insert(tuple);
+        self.connections.taken.insert(number, Taken { held, client, tuple, route: candidate.route, manner, since: None });
         Ok(number)
     }
 
@@ -160,11 +190,18 @@ impl Agent {
     }
 
     fn give_back(&mut self, number: u32) {
+        let Some(taken) = self.connections.taken.get_mut(&number) else { return };
+        let is_last = *taken.since.get_or_insert_with(Instant::now) + PATIENCE <= Instant::now();
+        let restored = taken.held.restore(is_last);
+        if restored.is_err_and(|refused| refused.is_passing()) && !is_last {
+            // There is no way to the peer now. It is tried again each second; its program waits for that, as on Linux for a way.
+            return;
+        }
         let Some(taken) = self.connections.taken.remove(&number) else { return };
-        let restored = taken.held.restore();
+        self.connections.tuples.remove(&taken.tuple);
         self.connections.given[usize::from(restored.is_err())] += 1;
-        if let Err((step, errno)) = restored {
-            self.connections.refused = Some(format!("{step}: {}", std::io::Error::from_raw_os_error(errno)));
+        if let Err(refused) = restored {
+            self.connections.refused = Some(format!("{}: {}", refused.step, io::Error::from_raw_os_error(refused.errno)));
         }
         // Behind the state: until now frames went to the queue, so that no socket was asked that had none.
         self.maps.remove_tuple(&taken.tuple);
@@ -179,7 +216,7 @@ impl Agent {
         if !self.clients.get(&client).is_some_and(|client| client.had.contains(&envelope.tuple)) {
             return Err(libc::EPERM);
         }
-        if self.connections.taken.values().any(|taken| taken.tuple == envelope.tuple) {
+        if self.connections.tuples.contains(&envelope.tuple) {
             // It would be steered to a queue again.
             return Err(libc::EBUSY);
         }
@@ -219,8 +256,13 @@ impl Agent {
         }
     }
 
-    /// Neighbours and the interface may have other Ethernet addresses by now.
+    /// Neighbours and the interface may have other Ethernet addresses by now, and peers that could not be reached may be there.
     pub(crate) fn refresh_connections(&mut self) {
+        self.connections.steering = None;
+        self.clients.values_mut().for_each(|client| client.accounted = None);
+        let late = self.connections.taken.iter().filter(|(_, taken)| taken.since.is_some());
+        let late: Vec<u32> = late.map(|(number, _)| *number).collect();
+        late.into_iter().for_each(|number| self.give_back(number));
         for taken in self.connections.taken.values_mut() {
             let to = neighbour(taken.route.interface, &taken.route.next_hop).unwrap_or(taken.manner.to);
             let manner = Manner { from: self.interface.mac, to, ..taken.manner };
@@ -231,7 +273,7 @@ impl Agent {
         }
     }
 
-    /// Gives back everything: the agent ends.
+    /// Gives back everything: the agent ends. What cannot be reached now is the guard's to try.
     pub(crate) fn give_back_everything(&mut self) {
         let clients: std::collections::BTreeSet<u32> = self.connections.taken.values().map(|taken| taken.client).collect();
         clients.into_iter().for_each(|client| self.give_back_all(client));

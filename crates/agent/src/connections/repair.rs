@@ -168,26 +168,57 @@ fn read(fd: RawFd, escrow: &Escrow, frame: u32, now: u64) -> Result<(), Decline>
     Ok(())
 }
 
+/// Why a connection is not in its socket again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The step.
+    pub step: &'static str,
+    /// What the kernel said to it.
+    pub errno: i32,
+}
+
+impl Refused {
+    /// Whether a later attempt may do better: there is no way to the peer now, or the address is away.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self.errno,
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL | libc::ENOBUFS | libc::ENOMEM
+        )
+    }
+}
+
 /// Writes the connection back, as the escrow's last statement has it, with all bytes of the rings. The socket goes on by itself when this
 /// returns, but for segments that are steered elsewhere still.
 ///
 /// # Errors
-/// The step, and what the kernel said to it: the connection is closed then, as after a reset.
-pub fn restore(socket: BorrowedFd<'_>, kept: &Kept, escrow: &Escrow, now: u64) -> Result<(), (&'static str, i32)> {
+/// The step that was refused. If that [passes](Refused::is_passing) the socket is in repair still, for another attempt; else, or if this was
+/// to be the last one, it is closed, as after a reset.
+pub fn restore(socket: BorrowedFd<'_>, kept: &Kept, escrow: &Escrow, now: u64, is_last: bool) -> Result<(), Refused> {
     let fd = socket.as_raw_fd();
     let statement = escrow.close();
-    let written =
-        if statement.is_sound(escrow.sizes()) { write_back(fd, kept, escrow, &statement, now) } else { Err(("believe", 0)) };
-    if written.is_err() {
-        // Its own process could make it so. What is left is a socket without a connection: calls on it tell of its end.
-        let nobody = [0u8; 16];
-        let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
-        let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
-        unshut(socket);
-        settle(fd, kept);
+    let written = if statement.is_sound(escrow.sizes()) {
+        write_back(fd, kept, escrow, &statement, now).map_err(|(step, errno)| Refused { step, errno })
+    } else {
+        // Its own process could make it so.
+        Err(Refused { step: "believe the escrow", errno: libc::EINVAL })
+    };
+    match written {
+        Err(refused) if refused.is_passing() && !is_last => return written,
+        // What is left is a socket without a connection: calls on it tell of its end.
+        Err(_) => dissolve(socket, kept),
+        Ok(()) => {}
     }
     escrow.mark_restored();
     written
+}
+
+fn dissolve(socket: BorrowedFd<'_>, kept: &Kept) {
+    let fd = socket.as_raw_fd();
+    let nobody = [0u8; 16];
+    let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
+    let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
+    unshut(socket);
+    settle(fd, kept);
 }
 
 fn write_back(fd: RawFd, kept: &Kept, escrow: &Escrow, statement: &Statement, now: u64) -> Result<(), (&'static str, i32)> {
@@ -317,12 +348,12 @@ pub struct Held {
 
 impl Held {
     /// Gives it back; see [`restore`]. One that was not taken yet is as it was before.
-    pub fn restore(&self) -> Result<(), (&'static str, i32)> {
+    pub fn restore(&self, is_last: bool) -> Result<(), Refused> {
         if !self.escrow.is_open() {
             unwind(self.socket.as_fd(), &self.kept);
             self.escrow.mark_restored();
             return Ok(());
         }
-        restore(self.socket.as_fd(), &self.kept, &self.escrow, shunt_sys::clock::monotonic_ns())
+        restore(self.socket.as_fd(), &self.kept, &self.escrow, shunt_sys::clock::monotonic_ns(), is_last)
     }
 }

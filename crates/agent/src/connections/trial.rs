@@ -51,8 +51,8 @@ fn hand_over() -> Result<(), Failure> {
     repair::shut(ours.as_fd()).map_err(|errno| ("attach a filter", io::Error::from_raw_os_error(errno)))?;
     repair::read_out(ours.as_fd(), &escrow, 1514, monotonic_ns())
         .map_err(|decline| ("put a socket into repair", io::Error::other(decline.word())))?;
-    repair::restore(ours.as_fd(), &kept, &escrow, monotonic_ns())
-        .map_err(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))?;
+    let restored = repair::restore(ours.as_fd(), &kept, &escrow, monotonic_ns(), true);
+    restored.map_err(|refused| (refused.step, io::Error::from_raw_os_error(refused.errno)))?;
     let mut bytes = [0u8; 6];
     ours.read_exact(&mut bytes).map_err(io("read what was unread"))?;
     ours.write_all(&bytes).map_err(io("write again"))?;

@@ -331,6 +331,32 @@ impl Program {
     }
 }
 
+/// Whether programs of a cgroup, or of one above it, see packets of its sockets that come (BPF_CGROUP_INET_INGRESS) or leave (_EGRESS).
+///
+/// # Errors
+/// What bpf(2) answers: EBADF where it is no cgroup of version 2.
+pub fn cgroup_sees_packets(cgroup: RawFd) -> io::Result<bool> {
+    const PROGRAMS_OF: i32 = 16;
+    const EFFECTIVE: u32 = 1;
+    #[repr(C)]
+    struct Query {
+        target: u32,
+        kind: u32,
+        flags: u32,
+        attached: u32,
+        numbers: u64,
+        count: u32,
+        padding: u32,
+    }
+    let mut any = false;
+    for kind in [0, 1] {
+        let mut query = Query { target: cgroup as u32, kind, flags: EFFECTIVE, attached: 0, numbers: 0, count: 0, padding: 0 };
+        bpf(PROGRAMS_OF, &mut query)?;
+        any |= query.count > 0;
+    }
+    Ok(any)
+}
+
 /// Where in the kernel the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

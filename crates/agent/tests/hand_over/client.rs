@@ -3,8 +3,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use shunt_sys::clock::monotonic_ns;
+use shunt_sys::Errno;
 use shunt_testkit::hosts::Host;
 use shunt_xdp::escrow::Escrow;
 use shunt_xdp::protocol::{Decline, Kind, Sizes};
@@ -32,14 +34,26 @@ pub struct Line {
 
 impl Queue {
     pub fn new(host: &Host) -> Queue {
-        let mut device = Xdp::attach(&host.interface, Kind::Own, false, Sizes::default()).expect("a queue");
+        // The kernel frees a queue a little after its last owner has gone.
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut device = loop {
+            match Xdp::attach(&host.interface, Kind::Own, false, Sizes::default()) {
+                Err(Errno(libc::EBUSY)) if Instant::now() < until => std::thread::yield_now(),
+                made => break made.expect("a queue"),
+            }
+        };
         device.post_all();
         Queue { device, buffer: vec![0; LONGEST_FRAME] }
     }
 
     /// Takes a connection.
     pub fn take(&mut self, line: &mut Line) -> Result<(), Decline> {
-        let escrow = Escrow::create(RINGS.0, RINGS.1).expect("memory");
+        self.take_with(line, RINGS)
+    }
+
+    /// With rings of these sizes.
+    pub fn take_with(&mut self, line: &mut Line, rings: (u32, u32)) -> Result<(), Decline> {
+        let escrow = Escrow::create(rings.0, rings.1).expect("memory");
         let agent = self.device.agent();
         let taken = Taken::take(agent, line.stream.as_raw_fd(), line.tuple, escrow, monotonic_ns()).expect("an answer");
         taken.map(|taken| line.taken = Some(taken))
@@ -49,6 +63,7 @@ impl Queue {
     pub fn give(&mut self, line: &mut Line) {
         if let Some(mut taken) = line.taken.take() {
             taken.give(self.device.agent()).expect("an answer");
+            assert!(taken.is_given());
         }
     }
 

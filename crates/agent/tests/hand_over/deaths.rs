@@ -188,16 +188,20 @@ fn an_agent_that_ends_gives_back() {
     });
 }
 
-/// The process that stands in for an agent.
+/// The process that stands in for an agent, once it has its name.
 fn guard_of(agent: u32) -> u32 {
-    let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).expect("a list");
-    let threads = std::fs::read_dir(format!("/proc/{agent}/task")).expect("a list");
-    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-    let all = threads.map_while(Result::ok).map(of).fold(children, |all, some| all + " " + &some);
-    let numbers: Vec<u32> = all.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let name =
+    let until = Instant::now() + PATIENCE;
+    let is_guard =
         |number: &u32| std::fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "shunt-guard");
-    *numbers.iter().find(|number| name(number)).expect("a guard")
+    loop {
+        let threads = std::fs::read_dir(format!("/proc/{agent}/task")).expect("a list");
+        let children = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let all = threads.map_while(Result::ok).map(children).fold(String::new(), |all, some| all + " " + &some);
+        if let Some(guard) = all.split_whitespace().filter_map(|number| number.parse().ok()).find(is_guard) {
+            return guard;
+        }
+        assert!(Instant::now() < until, "no guard: {all}");
+    }
 }
 
 fn is_zombie(process: u32) -> bool {

@@ -2,6 +2,7 @@
 mod agent;
 mod client;
 mod deaths;
+mod hostile;
 mod peer;
 mod random;
 mod refusals;

@@ -54,16 +54,7 @@ fn each_reason_is_told_and_does_no_harm() {
             shunt_sys::calls::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, size)
                 .expect("a filter");
         };
-        let unread = |mut stream: &TcpStream| {
-            let more = vec![7; RINGS.1 as usize + 1];
-            let until = Instant::now() + PATIENCE;
-            let mut rest = &more[..];
-            while shunt_sys::calls::bytes_waiting(stream.as_raw_fd()).expect("a number") <= RINGS.1 {
-                assert!(Instant::now() < until);
-                rest = &rest[stream.write(rest).unwrap_or(0)..];
-            }
-        };
-        let cases: [(Decline, &dyn Fn(&TcpStream)); 6] = [
+        let cases: [(Decline, &dyn Fn(&TcpStream)); 5] = [
             (Decline::Filter, &filter),
             (Decline::Urgent, &|stream| set(stream, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1)),
             (Decline::Options, &|stream| set(stream, libc::SOL_SOCKET, libc::SO_MARK, 5)),
@@ -76,7 +67,6 @@ fn each_reason_is_told_and_does_no_harm() {
                     set(stream, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
                 }
             }),
-            (Decline::Unread, &unread),
             (Decline::Ended, &|stream| stream.shutdown(std::net::Shutdown::Write).expect("an end")),
         ];
         for (expected, make) in cases {
@@ -84,10 +74,21 @@ fn each_reason_is_told_and_does_no_harm() {
             let refused = queue.take(&mut line).expect_err("it cannot be taken");
             let layered = expected == Decline::Layered && refused == Decline::Urgent;
             assert!(refused == expected || layered, "{refused:?}, not {expected:?}");
-            if !matches!(expected, Decline::Ended | Decline::Unread) {
+            if expected != Decline::Ended {
                 echo(&mut queue, std::slice::from_mut(&mut line), b"as before");
             }
         }
+        // More waits than the ring holds.
+        let mut line = Line::connect(server);
+        assert_eq!(line.write(&[7; 8192]), 8192);
+        let until = Instant::now() + PATIENCE;
+        let waits = |line: &Line| shunt_sys::calls::bytes_waiting(line.stream.as_raw_fd()).expect("a number");
+        while waits(&line) < 8192 {
+            assert!(Instant::now() < until);
+        }
+        assert_eq!(queue.take_with(&mut line, (1 << 12, 1 << 12)), Err(Decline::Unread));
+        queue.take_with(&mut line, (1 << 12, 1 << 13)).expect("as many as it holds");
+        assert_eq!(line.read(&mut [0; 8192]), Some(8192));
         // Of loopback, and no stream at all.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         let mut line = Line::connect(listener.local_addr().expect("an address"));
@@ -217,5 +218,37 @@ fn translated_connections_are_not_taken() {
         line.stream.set_nonblocking(false).expect("a flag");
         line.stream.write_all(b"as before").expect("room");
         line.stream.read_exact(&mut [0; 9]).expect("an echo");
+    });
+}
+
+/// While there is no way to the peer a connection cannot go back; it waits, as it would on Linux for its segments to get through.
+#[test]
+fn a_way_that_is_lost_for_a_while_loses_no_connection() {
+    let Some(hosts) = pair() else { return };
+    let _agent = Agent::start(&hosts[0]);
+    let server = crate::peer::serve(&hosts[1], false);
+    let link = |state| {
+        let done = hosts[0].command("ip").args(["link", "set", &hosts[0].interface, state]).status();
+        assert!(done.expect("ip").success());
+    };
+    hosts[0].enter(|| {
+        let mut queue = Queue::new(&hosts[0]);
+        let mut lines = vec![Line::connect(server)];
+        echo(&mut queue, &mut lines, b"before");
+        let until = Instant::now() + PATIENCE;
+        while queue.take(&mut lines[0]).is_err() {
+            assert!(Instant::now() < until);
+        }
+        link("down");
+        let mut taken = lines[0].taken.take().expect("it is");
+        taken.give(queue.device.agent()).expect("an answer");
+        assert!(!taken.is_given());
+        link("up");
+        lines[0].taken = Some(taken);
+        while !lines[0].taken.as_ref().is_some_and(|taken| taken.is_given()) {
+            assert!(Instant::now() < until);
+        }
+        lines[0].taken = None;
+        echo(&mut queue, &mut lines, b"behind");
     });
 }
