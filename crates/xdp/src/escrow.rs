@@ -324,7 +324,7 @@ impl Escrow {
         self.head().word.0.load(Ordering::Acquire) & RESTORED != 0
     }
 
-    /// From now on nothing counts but what is returned, whoever else closes; the socket is of no use before [`Escrow::is_restored`]. Asked again it answers the same, unless its driver
+    /// From now on nothing counts but what is returned, also where another process closes; the socket is of no use before [`Escrow::is_restored`]. Asked again it answers the same, unless its driver
     /// breaks the rules.
     pub fn close(&self) -> Statement {
         self.read(self.head().word.0.fetch_or(CLOSED, Ordering::AcqRel))

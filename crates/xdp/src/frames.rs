@@ -1,6 +1,6 @@
 //! A queue of one's own without the endpoint: frames as they are.
 //!
-//! For connections that were taken from the kernel. Whoever drives a queue so holds the endpoint's lock and receives no messages by it: these
+//! For connections that were taken from the kernel. A process that drives a queue so holds the endpoint's lock and receives no messages by it: these
 //! would be taken for frames of no connection.
 
 use core::sync::atomic::Ordering::Relaxed;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What the agent has sent before it is killed lies in the guard's queue, so that nothing is answered and nothing waited for. The guard opens
-//! nothing, listens to nobody else and has nothing of the agent's but its end of the pair. If both are killed at once, the sockets are
+//! nothing, listens to no other process and has nothing of the agent's but its end of the pair. If both are killed at once, the sockets are
 //! closed in repair, which is silent: a peer hears of it (by a reset) when it sends.
 
 use std::collections::HashMap;
@@ -160,13 +160,13 @@ fn keep(pair: RawFd) {
             }
             _ => drop(held.remove(&word.number)),
         }
-        // What is told waits as well in the queue, and wakes nobody there: the processor is the agent's and its clients'.
+        // What is told waits as well in the queue, and wakes no process there: the processor is the agent's and its clients'.
         let waits = calls::poll_one(pair, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
         if !waits {
             let _ = calls::poll_one(pair, 0, LULL);
         }
     }
-    // What the kernel refuses for good ends as a reset does; there is nobody to tell. Where there is no way to the peer there may be one soon.
+    // What the kernel refuses for good ends as a reset does; no process is left to be told. Where there is no way to the peer there may be one soon.
     for attempt in 0..=ATTEMPTS {
         held.retain(|_, held| held.restore(attempt == ATTEMPTS).is_err_and(|refused| refused.is_passing()) && attempt < ATTEMPTS);
         if held.is_empty() {

@@ -1,6 +1,6 @@
 //! Connections that are taken from the kernel and given back to it, for programs that drive them by a queue of their own.
 //!
-//! A program hands its connected socket and an escrow ([`shunt_xdp::escrow`]) to the agent: *who has the descriptor has the right to its
+//! A program hands its connected socket and an escrow ([`shunt_xdp::escrow`]) to the agent: *possession of the descriptor is the right to its
 //! 4-tuple*, so no program can claim another's. Whatever ends what is between, the program's word, its death, the agent's end or death, the
 //! connection goes back into the same socket, and Linux goes on.
 //!

@@ -1,4 +1,4 @@
-//! Connections of one process, some the kernel's, some taken: a queue, and who reads and writes where.
+//! Connections of one process, some the kernel's, some taken: a queue, and where bytes are read and written.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Whoever is killed, the peer hears what Linux would have told it, and nothing stays.
+//! Whichever process is killed, the peer hears what Linux would have told it, and nothing stays.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
