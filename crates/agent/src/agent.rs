@@ -13,6 +13,7 @@ use shunt_xdp::multiplexed::AgentPage;
 
 use crate::client::Client;
 use crate::configuration::Configuration;
+use crate::connections::{Connections, Guard};
 use crate::ebpf::kernel::{Attachment, Link};
 use crate::ebpf::program::Maps;
 use crate::hosts::Hosts;
@@ -57,6 +58,12 @@ pub struct Agent {
     /// Datagrams that came the kernel's way.
     pub(crate) astray: u64,
     pub(crate) began: Instant,
+    /// What was taken from the kernel.
+    pub(crate) connections: Connections,
+    /// The process that gives that back if this one cannot; where no queue is lent there is none.
+    pub(crate) guard: Option<Guard>,
+    /// What a client said last.
+    pub(crate) heard: Vec<u8>,
 }
 
 /// The program that is attached to the interface.
@@ -264,6 +271,9 @@ impl Agent {
                 self.beacon = self.beacon.take().or_else(crate::start::beacon);
             }
             self.refresh_neighbours(all);
+            if all {
+                self.refresh_connections();
+            }
             // A program may have channels to thousands that do not answer: the others get most of the time.
             let asked = Instant::now();
             self.next_question = asked + (asked - now) * SHARE;
@@ -333,6 +343,7 @@ impl Agent {
                 .for_each(|endpoint| endpoint.set_mac(now.mac));
         }
         (self.interface.mac, self.interface.mtu) = (now.mac, now.mtu);
+        self.refresh_connections();
         let frame = now.frame().min(self.longest);
         if frame != self.frame {
             self.frame = frame;
@@ -343,6 +354,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        self.give_back_everything();
         let _ = shunt_sys::calls::munmap(self.page.cast_mut().cast(), 4096);
     }
 }

@@ -1,6 +1,6 @@
 //! One endpoint, or one that asks: everything that goes away with its connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::aside::Aside;
 use shunt_endpoint::shared::{Memory, SendDescriptor};
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Drop as Reason, Gather, Segment, INLINE, SCATTER};
-use shunt_sys::calls;
+use shunt_sys::{calls, Errno};
 use shunt_wire::endpoint::{Kind as FrameKind, HEADER};
 use shunt_xdp::multiplexed::BOUNCED;
 use shunt_xdp::own::{LARGEST, NEXT_HOP};
@@ -18,6 +18,7 @@ use shunt_xdp::protocol::Kind;
 use shunt_xdp::route::{Mac, Route};
 use shunt_xdp::socket::{Mode, Socket};
 use shunt_xdp::state::{mac_to_word, UNREACHABLE};
+use shunt_xdp::tcp::Tuple;
 
 /// The process at the other end of a connection (SO_PEERCRED, unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,10 @@ pub struct Client {
     pub who: Who,
     /// What was made for it.
     pub endpoint: Option<Attached>,
+    /// Connections that were taken for it, also those that were given back, the last first: frames of these are its to hand on.
+    pub had: VecDeque<Tuple>,
+    /// Whether programs of the process's cgroup see its packets, as it was a second ago at most.
+    pub accounted: Option<bool>,
 }
 
 /// An endpoint, as the agent has it.
@@ -238,6 +243,30 @@ impl Attached {
 }
 
 impl Client {
+    /// Reads what the client says next, and descriptors that come along; `None`: nothing that can be read.
+    ///
+    /// # Errors
+    /// What recvmsg(2) says: EAGAIN.
+    pub fn hear(&self, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut control = [0u64; 2 + shunt_xdp::protocol::DESCRIPTORS];
+        // SAFETY: integers and pointers, for which zero is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+        (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let count = calls::recvmsg(self.connection.as_raw_fd(), &mut message, flags)?;
+        let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+        let carried =
+            if message.msg_controllen >= 16 && control[1] == rights { (control[0] as usize).saturating_sub(16) / 4 } else { 0 };
+        let descriptor = |index: usize| {
+            let fd = (control[2 + index / 2] >> (32 * (index % 2))) as i32;
+            // SAFETY: the kernel has made it for this message.
+            unsafe { OwnedFd::from_raw_fd(fd) }
+        };
+        Ok((count, (0..carried).map(descriptor).collect()))
+    }
+
     /// Answers with `bytes` and descriptors.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub struct Interface {
     /// Whether frames of AF_XDP and of sockets leave by it in the order in which they were sent: a veth with one transmit queue and
     /// without a queueing discipline, which the former pass by.
     pub keeps_order: bool,
+    /// The queueing discipline, by its name.
+    pub discipline: String,
     /// Whether it is up.
     pub up: bool,
     /// Whether it is one end of a virtual Ethernet (veth(4)).
@@ -63,6 +65,14 @@ impl Interface {
         interface.keeps_order &= count.is_some_and(|(_, transmit)| transmit == 1);
         interface.addresses = addresses(&text).map_err(wrong)?;
         Ok(interface)
+    }
+
+    /// How many receive queues the interface with this name and index has, and its queueing discipline; asked for alone, as it costs a tenth of
+    /// all that [`Interface::find`] asks.
+    pub fn steering(name: &str, index: u32) -> Option<(u32, String)> {
+        let found = Interface::by_index(name, index).ok()?;
+        let count = channels(&CString::new(name).ok()?);
+        Some((count.map_or(found.queues, |(receive, _)| receive), found.discipline))
     }
 
     /// The name that interface `index` has now.
@@ -127,6 +137,7 @@ impl Interface {
                 queues: find(IFLA_NUM_RX_QUEUES).map_or(1, |count| word(count, 0)).max(1),
                 up: word(answer.fixed(), 8) & libc::IFF_UP as u32 != 0,
                 keeps_order: is_veth && find(IFLA_QDISC).is_some_and(|discipline| text(discipline) == b"noqueue"),
+                discipline: String::from_utf8_lossy(find(IFLA_QDISC).map(text).unwrap_or_default()).into_owned(),
                 is_veth,
                 program: program.filter(|_| attached),
                 addresses: Vec::new(),

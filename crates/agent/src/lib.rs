@@ -16,6 +16,7 @@ mod agent;
 mod aside;
 mod client;
 mod configuration;
+pub mod connections;
 mod cutter;
 pub mod ebpf;
 mod hosts;

@@ -52,6 +52,23 @@ pub struct Report {
     pub users: BTreeMap<u32, (usize, u64)>,
     /// The endpoints: of the user who asks, or all for root.
     pub endpoints: Vec<Endpoint>,
+    /// Connections taken from the kernel.
+    pub connections: Connections,
+}
+
+/// Connections of all programs that were taken from the kernel.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Connections {
+    /// How many are taken now.
+    pub taken: usize,
+    /// How many were given back.
+    pub given_back: u64,
+    /// How many the kernel did not take back, and which were closed therefore.
+    pub lost: u64,
+    /// The step, and what the kernel said, of the last of those.
+    pub refused: Option<String>,
+    /// The process that gives back what is taken if the agent is killed; none where no queue is lent.
+    pub guard: Option<i32>,
 }
 
 /// A queue of the agent's.
@@ -165,6 +182,7 @@ impl Agent {
                 .collect(),
             dropped: reasons(|reason| self.dropped[reason as usize]),
             astray: self.astray,
+            connections: self.connections.report(self.guard.as_ref()),
             users: users
                 .into_iter()
                 .filter(|other| user == 0 || *other == user)

@@ -1,6 +1,6 @@
 //! What endpoints ask for, and who may have it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ impl Agent {
             let who = Who { pid: credentials.pid, user: credentials.uid };
             let limit = self.configuration.limits.endpoints as usize + BESIDES;
             let has = self.clients.values().filter(|client| client.who.user == who.user).count();
-            let client = Client { connection, who, endpoint: None };
+            let client = Client { connection, who, endpoint: None, had: VecDeque::new(), accounted: None };
             if asked.is_err() || has >= limit {
                 let _ = client.answer(Reply::refused(libc::EDQUOT).bytes(), &[]);
                 continue;
@@ -54,22 +54,16 @@ impl Agent {
     /// Reads one request of a client and answers it; a client that is gone, or makes no sense, loses everything.
     pub(crate) fn hear(&mut self, number: u32) {
         let Some(client) = self.clients.get(&number) else { return };
-        let mut bytes = [0u8; 256];
-        let fd = client.connection.as_raw_fd();
-        let count = calls::recvfrom(
-            fd,
-            bytes.as_mut_ptr().cast(),
-            bytes.len(),
-            libc::MSG_DONTWAIT,
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-        );
-        let request = match count {
-            Err(Errno(libc::EAGAIN)) => return,
-            Ok(count) => Request::of(&bytes[..count]),
-            Err(_) => None,
-        };
-        let Some(request) = request else { return self.forget(number) };
+        let mut bytes = std::mem::take(&mut self.heard);
+        let heard = client.hear(&mut bytes);
+        if !matches!(heard, Err(Errno(libc::EAGAIN))) {
+            self.answer(number, heard.ok().and_then(|(count, given)| Some((Request::of(&bytes[..count])?, given))));
+        }
+        self.heard = bytes;
+    }
+
+    fn answer(&mut self, number: u32, heard: Option<((Request, &[u8]), Vec<OwnedFd>)>) {
+        let Some(((request, rest), given)) = heard else { return self.forget(number) };
         let answered = match request.operation {
             operation if operation == Operation::Host as u32 => match self.host(number, &request) {
                 Some(answer) => answer,
@@ -85,6 +79,9 @@ impl Agent {
                 Ok((Reply::done(), Vec::new()))
             }
             operation if operation == Operation::Status as u32 => self.status(number),
+            operation if operation == Operation::Take as u32 => self.take(number, given),
+            operation if operation == Operation::Give as u32 => self.give(number, &request),
+            operation if operation == Operation::Pass as u32 => self.pass(number, rest),
             _ => Err(libc::EOPNOTSUPP),
         };
         let (mut reply, descriptors) = match answered {
@@ -128,6 +125,7 @@ impl Agent {
 
     /// Takes back everything that a client had.
     fn forget(&mut self, number: u32) {
+        self.give_back_all(number);
         let Some(client) = self.clients.remove(&number) else { return };
         self.hosts.forget(number);
         let Some(endpoint) = client.endpoint else { return };

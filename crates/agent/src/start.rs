@@ -13,6 +13,7 @@ use shunt_xdp::protocol;
 
 use crate::agent::{Agent, Sorter, Token};
 use crate::configuration::Configuration;
+use crate::connections::{Connections, Guard};
 use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
 use crate::hosts::Hosts;
@@ -50,6 +51,8 @@ impl Agent {
         if let Some(queue) = lend.iter().find(|queue| **queue >= interface.queues) {
             return Err(format!("{name} has {} receive queues, so no queue {queue} can be lent", interface.queues));
         }
+        // Before there is anything that it should not inherit.
+        let guard = (!lend.is_empty()).then(Guard::start).transpose().map_err(|error| format!("the agent's guard: {error}"))?;
         // The name first: the process that has it is the agent of this interface, and it goes away with its process.
         let listener = listen(name)?;
         if let Some(number) = interface.program {
@@ -123,6 +126,9 @@ impl Agent {
             dropped: Default::default(),
             astray: 0,
             began: Instant::now(),
+            connections: Connections::default(),
+            guard,
+            heard: vec![0; protocol::LONGEST_REQUEST],
         };
         agent.watch_all().map_err(|error| format!("epoll: {error}"))?;
         agent.interface.addresses.sort_by_key(|address| address.is_ipv6());

@@ -186,6 +186,14 @@ pub fn text(report: &Report) -> String {
         counts(&report.sorted),
         report.astray
     ));
+    let connections = &report.connections;
+    if connections.guard.is_some() {
+        text.push_str(&format!(
+            "  connections: {} taken, {} given back, {} lost",
+            connections.taken, connections.given_back, connections.lost
+        ));
+        text.push_str(&connections.refused.as_ref().map_or("\n".to_string(), |refused| format!(" ({refused})\n")));
+    }
     for (user, (endpoints, bytes)) in &report.users {
         text.push_str(&format!("  user {user}: {endpoints} endpoints, {}\n", bytes_text(*bytes)));
     }

@@ -2,7 +2,7 @@
 
 use shunt_endpoint::shared::Layout;
 use shunt_xdp::address::{decode, encode};
-use shunt_xdp::protocol::{Kind, Request};
+use shunt_xdp::protocol::{Kind, Operation, Request};
 use shunt_xdp::socket::Shape;
 use shunt_xdp::state::memory_shape;
 
@@ -10,7 +10,8 @@ use shunt_xdp::state::memory_shape;
 const FRAME: u32 = 1514;
 
 pub fn run(data: &[u8]) {
-    let Some(request) = Request::of(data) else { return };
+    let Some((request, rest)) = Request::of(data) else { return };
+    assert!(rest.is_empty() || request.operation == Operation::Pass as u32);
     for kind in Kind::of(request.kind).into_iter().chain([Kind::Own, Kind::Multiplexed]) {
         let Ok(rings) = Shape::for_frames(FRAME, request.sizes.depth) else { continue };
         let Some(layout) = memory_shape(kind, &request.sizes, rings.chunk).and_then(Layout::new) else { continue };

@@ -231,6 +231,19 @@ impl Xdp {
         }
     }
 
+    /// The connection to the agent.
+    pub fn agent(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The private half of a queue of its own, and the memory.
+    pub(crate) fn own_and_memory(&mut self) -> Option<(&mut Own, &Memory)> {
+        match &mut self.way {
+            Way::Own(own) => Some((own, &self.memory)),
+            Way::Multiplexed(_) => None,
+        }
+    }
+
     /// The memory, with the lock of those who drive.
     pub fn memory(&self) -> &Memory {
         &self.memory

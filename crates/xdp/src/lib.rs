@@ -24,6 +24,8 @@
 
 pub mod address;
 mod device;
+pub mod escrow;
+mod frames;
 pub mod multiplexed;
 pub mod netlink;
 pub mod own;
@@ -35,5 +37,8 @@ pub mod route;
 pub mod runs;
 pub mod socket;
 pub mod state;
+pub mod taken;
+pub mod tcp;
 
 pub use device::{Descriptors, Xdp};
+pub use frames::Frames;

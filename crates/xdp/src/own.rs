@@ -176,6 +176,23 @@ impl Own {
         Ok(())
     }
 
+    /// Puts a frame that is whole on the transmit ring; false: there is no room, or it is longer than a chunk.
+    #[inline]
+    pub(crate) fn put_whole(&mut self, state: &State, frame: &[u8]) -> bool {
+        let Some(chunk) = self.chunk(state) else { return false };
+        let Some(to) = self.socket.room(chunk.into(), frame.len()) else {
+            state.push(chunk);
+            return false;
+        };
+        // SAFETY: the chunk lies in the memory and is ours; as many bytes as were checked.
+        unsafe { core::ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len()) };
+        let put = self.socket.put_whole(chunk.into(), frame.len() as u32);
+        if !put {
+            state.push(chunk);
+        }
+        put
+    }
+
     /// The headers of another channel than the last; `None`: its addresses are none.
     #[cold]
     fn prepare(&mut self, state: &State, (channel, entry): (Channel, &ChannelEntry), next_hop: u64) -> Option<Prepared> {

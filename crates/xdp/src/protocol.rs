@@ -7,6 +7,7 @@
 //!   Attach {kind, sizes}                                 ───►  makes the memory, perhaps a socket on a queue
 //!        ◄─── {address, sizes} + memory, bell, socket or doorbell and page
 //!   NewTag, Open {channel, peer, tags}, Close {channel}  ───►  tag ─► queue, route, neighbour
+//!   Take + socket, escrow; Give {number}; Pass + frame   ───►  4-tuple ─► queue; the socket into repair and out of it
 //! ```
 //!
 //! The connection is the endpoint's life: when its last descriptor is closed, however, the agent takes everything back.
@@ -22,10 +23,13 @@ pub use shunt_wire::endpoint::AGENT_PORT as PORT;
 /// First word of both structures.
 const MAGIC: u32 = u32::from_ne_bytes(*b"shag");
 /// Version of everything here, and of the memory that is shared.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;
+
+/// Bytes of the longest request: with a frame behind it.
+pub const LONGEST_REQUEST: usize = size_of::<Request>() + crate::tcp::LONGEST_FRAME;
 
 /// The name, in the abstract name space, of a datagram socket that exists where agents run: to connect to it shows that, and no
 /// agent hears of it.
@@ -56,6 +60,126 @@ pub enum Operation {
     Status = 5,
     /// Does the host at `address`, a neighbour, run shunt? EHOSTUNREACH: not that the agent knew.
     Host = 6,
+    /// Take this connected socket (first descriptor) from the kernel, and hold this escrow (second) for it.
+    Take = 7,
+    /// Give the connection `channel` back.
+    Give = 8,
+    /// The bytes behind the request are a frame of a connection that was given back: it is the kernel's.
+    Pass = 9,
+}
+
+/// Why a connection stays the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Decline {
+    /// It is no connected TCP socket of this network namespace.
+    Kind = 1,
+    /// The peer has ended, or the connection is not established (any more).
+    Ended,
+    /// Something was sent and is not acknowledged: soon.
+    Unacknowledged,
+    /// More waits to be read than the escrow's ring holds.
+    Unread,
+    /// Urgent bytes, or SO_OOBINLINE.
+    Urgent,
+    /// The program has a filter at the socket.
+    Filter,
+    /// Multipath TCP.
+    Multipath,
+    /// TCP_MD5SIG or TCP_AO.
+    Signed,
+    /// Another protocol lies upon it, as kernel TLS does (TCP_ULP).
+    Layered,
+    /// ECN was agreed upon.
+    Congestion,
+    /// Time stamps in microseconds.
+    Microseconds,
+    /// Options of IP, a mark, or an interface of its own.
+    Options,
+    /// The way to the peer is not by the agent's interface.
+    Route,
+    /// The next hop is not known now.
+    Neighbour,
+    /// A queueing discipline decides what leaves.
+    Discipline,
+    /// Programs of the process's cgroup see what comes or leaves.
+    Accounted,
+    /// Connection tracking has it, and cannot be told to let it be.
+    Tracking,
+    /// Its addresses are translated.
+    Translated,
+    /// Frames cannot be steered: the client has no queue, or the interface more than one.
+    Steering,
+    /// The user has as many as the agent allows.
+    Limit,
+    /// The process that gives back what a killed agent leaves is not there.
+    Guard,
+    /// The kernel refused a step.
+    Kernel,
+}
+
+impl Decline {
+    /// All of them.
+    pub const ALL: [Decline; 22] = {
+        use Decline::*;
+        [
+            Kind,
+            Ended,
+            Unacknowledged,
+            Unread,
+            Urgent,
+            Filter,
+            Multipath,
+            Signed,
+            Layered,
+            Congestion,
+            Microseconds,
+            Options,
+            Route,
+            Neighbour,
+            Discipline,
+            Accounted,
+            Tracking,
+            Translated,
+            Steering,
+            Limit,
+            Guard,
+            Kernel,
+        ]
+    };
+
+    /// Of a number that another process wrote.
+    pub fn of(number: u32) -> Option<Decline> {
+        Decline::ALL.into_iter().find(|decline| *decline as u32 == number)
+    }
+
+    /// One word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Decline::Kind => "kind",
+            Decline::Ended => "ended",
+            Decline::Unacknowledged => "unacknowledged",
+            Decline::Unread => "unread",
+            Decline::Urgent => "urgent",
+            Decline::Filter => "filter",
+            Decline::Multipath => "mptcp",
+            Decline::Signed => "signed",
+            Decline::Layered => "ulp",
+            Decline::Congestion => "ecn",
+            Decline::Microseconds => "usec-timestamps",
+            Decline::Options => "options",
+            Decline::Route => "route",
+            Decline::Neighbour => "neighbour",
+            Decline::Discipline => "qdisc",
+            Decline::Accounted => "cgroup",
+            Decline::Tracking => "conntrack",
+            Decline::Translated => "nat",
+            Decline::Steering => "steering",
+            Decline::Limit => "limit",
+            Decline::Guard => "guard",
+            Decline::Kernel => "kernel",
+        }
+    }
 }
 
 /// How the frames of an endpoint travel.
@@ -201,9 +325,11 @@ impl Request {
         Tags { receive: Tag(self.receive), send: Tag(self.send) }
     }
 
-    /// What another process sent, if it is a request of this version.
-    pub fn of(bytes: &[u8]) -> Option<Request> {
-        of::<Request>(bytes).filter(|request| request.magic == MAGIC && request.version == VERSION)
+    /// What another process sent, if it is a request of this version, and what follows it.
+    pub fn of(bytes: &[u8]) -> Option<(Request, &[u8])> {
+        let (head, rest) = bytes.split_at_checked(size_of::<Request>())?;
+        let request = of::<Request>(head).filter(|request| request.magic == MAGIC && request.version == VERSION)?;
+        (rest.is_empty() || request.operation == Operation::Pass as u32).then_some((request, rest))
     }
 }
 
@@ -230,6 +356,15 @@ impl Reply {
     /// The answer "no".
     pub fn refused(errno: i32) -> Reply {
         Reply { errno, ..Reply::done() }
+    }
+
+    /// The answer to [`Operation::Take`]: the connection's number, or why not.
+    pub fn taken(outcome: Result<u32, Decline>) -> Reply {
+        let (kind, queue) = match outcome {
+            Ok(number) => (0, number),
+            Err(decline) => (decline as u32, 0),
+        };
+        Reply { kind, queue, ..Reply::done() }
     }
 
     /// The bytes to be sent.
@@ -358,10 +493,35 @@ impl Connection {
     /// # Errors
     /// The agent's; EPROTO for an answer that is none; EPIPE, ECONNRESET: the agent is gone; EAGAIN: it does not answer.
     pub fn ask<const WANTED: usize>(&self, request: &Request) -> Result<(Reply, [i32; WANTED]), Errno> {
+        self.ask_with(request, &[], &[])
+    }
+
+    /// As [`Connection::ask`], with bytes behind the request and descriptors beside it, two at most.
+    fn ask_with<const WANTED: usize>(
+        &self,
+        request: &Request,
+        bytes: &[u8],
+        descriptors: &[i32],
+    ) -> Result<(Reply, [i32; WANTED]), Errno> {
         // Processes that share a connection take turns, so no two requests are made at one time.
         let request = Request { number: shunt_sys::clock::monotonic_ns(), ..*request };
-        let (data, length) = ((&raw const request).cast(), size_of::<Request>());
-        calls::sendto(self.fd, data, length, libc::MSG_NOSIGNAL, core::ptr::null(), 0)?;
+        let mut parts = [
+            libc::iovec { iov_base: (&raw const request).cast_mut().cast(), iov_len: size_of::<Request>() },
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() },
+        ];
+        // `struct cmsghdr`: length, level and type; then the descriptors.
+        let mut control = [16 + 4 * descriptors.len() as u64, libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32, 0];
+        for (index, descriptor) in descriptors.iter().take(2).enumerate() {
+            control[2] |= u64::from(*descriptor as u32) << (32 * index);
+        }
+        // SAFETY: integers and pointers; null is valid.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        if !descriptors.is_empty() {
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = control[0] as usize;
+        }
+        calls::sendmsg(self.fd, &message, libc::MSG_NOSIGNAL)?;
         loop {
             let (reply, descriptors) = self.hear()?;
             let refuse = |errno| {
@@ -380,6 +540,38 @@ impl Connection {
             }
             return Ok((reply, core::array::from_fn(|index| descriptors.get(index))));
         }
+    }
+
+    /// Hands a connected socket over: the connection is the escrow's driver's from now on, under the number that is returned, or stays the
+    /// kernel's. No thread may use the socket meanwhile, or before the connection is given back.
+    ///
+    /// # Errors
+    /// As for [`Connection::ask`]. The connection is the kernel's then, unless the escrow is open.
+    pub fn take(&self, socket: i32, escrow: &crate::escrow::Escrow) -> Result<Result<u32, Decline>, Errno> {
+        let (reply, []) = self.ask_with(&Request::new(Operation::Take), &[], &[socket, escrow.fd()])?;
+        Ok(match reply.kind {
+            0 => Ok(reply.queue),
+            kind => Err(Decline::of(kind).unwrap_or(Decline::Kernel)),
+        })
+    }
+
+    /// The connection is the kernel's when this returns, or as soon as there is a way to its peer ([`crate::escrow::Escrow::is_restored`]), in the
+    /// state that the escrow was closed with, all bytes of its rings included. Frames of
+    /// it that lie in the queue still are for [`Connection::pass`].
+    ///
+    /// # Errors
+    /// ENOENT: there is no such connection (any more).
+    pub fn give(&self, number: u32) -> Result<(), Errno> {
+        let request = Request { channel: number, ..Request::new(Operation::Give) };
+        self.ask::<0>(&request).map(|_| ())
+    }
+
+    /// Hands a frame on to the kernel, of a connection that this client had.
+    ///
+    /// # Errors
+    /// EPERM: it had none such. EBUSY: it is taken still, or again. EINVAL: it is no segment of TCP.
+    pub fn pass(&self, frame: &[u8]) -> Result<(), Errno> {
+        self.ask_with::<0>(&Request::new(Operation::Pass), frame, &[]).map(|_| ())
     }
 
     /// Whether the host at `address`, a neighbour, runs shunt.
@@ -468,7 +660,7 @@ mod tests {
     fn request(fd: i32) -> Request {
         let mut bytes = [0u8; 256];
         let count = calls::read(fd, bytes.as_mut_ptr().cast(), bytes.len()).expect("a request");
-        Request::of(&bytes[..count]).expect("a request")
+        Request::of(&bytes[..count]).expect("a request").0
     }
 
     fn answer(fd: i32, to: &Request, tag: u64) {

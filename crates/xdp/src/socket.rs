@@ -422,6 +422,12 @@ impl Socket {
         self.transmit.push(Descriptor { offset: chunk + u64::from(self.lead), length, options })
     }
 
+    /// As [`Socket::put`], of a frame that has its checksum.
+    #[inline]
+    pub fn put_whole(&mut self, chunk: u64, length: u32) -> bool {
+        self.transmit.push(Descriptor { offset: chunk + u64::from(self.lead), length, options: 0 })
+    }
+
     /// Frames in the transmit ring that the kernel has not read.
     #[inline]
     pub fn unsent(&self) -> u32 {

@@ -8,12 +8,15 @@ const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
 const MAP_DELETE: i32 = 3;
 const PROGRAM_LOAD: i32 = 5;
+const TEST_RUN: i32 = 10;
 const PROGRAM_BY_ID: i32 = 13;
 const INFORMATION: i32 = 15;
 const LINK_CREATE: i32 = 28;
 
 /// `enum bpf_attach_type`: BPF_XDP.
 const ATTACH_XDP: u32 = 37;
+/// `enum xdp_action`: XDP_PASS.
+const PASS: i32 = 2;
 /// `enum bpf_prog_type`: BPF_PROG_TYPE_XDP.
 const PROGRAM_XDP: u32 = 6;
 
@@ -76,6 +79,20 @@ impl Map {
     /// # Errors
     /// EPERM without CAP_BPF; before Linux 5.11 also where RLIMIT_MEMLOCK is too small.
     pub fn new(kind: MapKind, name: &str, key: usize, value: usize, entries: u32) -> io::Result<Map> {
+        Map::with(kind, name, (key, value, entries), 0)
+    }
+
+    /// As [`Map::new`] of [`MapKind::Hash`], whose entries take memory only as long as they are there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sparse(name: &str, key: usize, value: usize, entries: u32) -> io::Result<Map> {
+        /// BPF_F_NO_PREALLOC.
+        const NOT_BEFOREHAND: u32 = 1;
+        Map::with(MapKind::Hash, name, (key, value, entries), NOT_BEFOREHAND)
+    }
+
+    fn with(kind: MapKind, name: &str, (key, value, entries): (usize, usize, u32), flags: u32) -> io::Result<Map> {
         #[repr(C)]
         struct Create {
             kind: u32,
@@ -93,7 +110,7 @@ impl Map {
             key: key_size,
             value: value_size,
             entries,
-            flags: 0,
+            flags,
             inner: 0,
             node: 0,
             name: name_of(name),
@@ -211,6 +228,76 @@ impl Program {
         }
     }
 
+    /// A program that leaves every frame to the kernel.
+    ///
+    /// # Errors
+    /// As for [`Program::load`].
+    pub fn that_passes(name: &str) -> io::Result<Program> {
+        let mut code = super::assembler::Assembler::default();
+        code.set(super::assembler::Register::R0, PASS);
+        code.exit();
+        Program::load(name, &code.finish(), false)
+    }
+
+    /// Runs the program on a frame as if the interface with this index had received it on its first queue, and has the kernel do what the
+    /// program says (BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18).
+    ///
+    /// # Errors
+    /// EINVAL: an older kernel, or a frame that is longer than a page less what the kernel needs; ENODEV.
+    pub fn run_on(&self, interface: u32, frame: &[u8]) -> io::Result<()> {
+        const LIVE_FRAMES: u32 = 1 << 1;
+        /// `struct xdp_md`.
+        #[repr(C)]
+        struct Context {
+            data: u32,
+            data_end: u32,
+            data_meta: u32,
+            interface: u32,
+            queue: u32,
+            egress: u32,
+        }
+        #[repr(C)]
+        struct Run {
+            program: u32,
+            result: u32,
+            size_in: u32,
+            size_out: u32,
+            data_in: u64,
+            data_out: u64,
+            repeat: u32,
+            duration: u32,
+            context_size_in: u32,
+            context_size_out: u32,
+            context_in: u64,
+            context_out: u64,
+            flags: u32,
+            processor: u32,
+            batch: u32,
+            padding: u32,
+        }
+        let size = frame.len() as u32;
+        let context = Context { data: 0, data_end: size, data_meta: 0, interface, queue: 0, egress: 0 };
+        let mut run = Run {
+            program: self.fd.as_raw_fd() as u32,
+            result: 0,
+            size_in: size,
+            size_out: 0,
+            data_in: frame.as_ptr() as u64,
+            data_out: 0,
+            repeat: 1,
+            duration: 0,
+            context_size_in: size_of::<Context>() as u32,
+            context_size_out: 0,
+            context_in: (&raw const context) as u64,
+            context_out: 0,
+            flags: LIVE_FRAMES,
+            processor: 0,
+            batch: 0,
+            padding: 0,
+        };
+        bpf(TEST_RUN, &mut run).map(|_| ())
+    }
+
     /// The program with this number, and its name.
     ///
     /// # Errors
@@ -242,6 +329,32 @@ impl Program {
         let mut create = [self.fd.as_raw_fd() as u32, interface, ATTACH_XDP, how as u32];
         bpf_descriptor(LINK_CREATE, &mut create).map(|fd| Link { _fd: fd })
     }
+}
+
+/// Whether programs of a cgroup, or of one above it, see packets of its sockets that come (BPF_CGROUP_INET_INGRESS) or leave (_EGRESS).
+///
+/// # Errors
+/// What bpf(2) answers: EBADF where it is no cgroup of version 2.
+pub fn cgroup_sees_packets(cgroup: RawFd) -> io::Result<bool> {
+    const PROGRAMS_OF: i32 = 16;
+    const EFFECTIVE: u32 = 1;
+    #[repr(C)]
+    struct Query {
+        target: u32,
+        kind: u32,
+        flags: u32,
+        attached: u32,
+        numbers: u64,
+        count: u32,
+        padding: u32,
+    }
+    let mut any = false;
+    for kind in [0, 1] {
+        let mut query = Query { target: cgroup as u32, kind, flags: EFFECTIVE, attached: 0, numbers: 0, count: 0, padding: 0 };
+        bpf(PROGRAMS_OF, &mut query)?;
+        any |= query.count > 0;
+    }
+    Ok(any)
 }
 
 /// Where in the kernel the program runs.

@@ -1,7 +1,8 @@
 //! The program that sorts frames by tag, on each frame that an interface receives.
 //!
 //! ```text
-//! not a whole UDP datagram to our port, or no header of ours            ──► the kernel
+//! a segment of TCP of a connection that was taken                       ──► its queue's AF_XDP socket
+//! else not a whole UDP datagram to our port, or no header of ours       ──► the kernel
 //! tag unknown                                                           ──► the kernel (an endpoint of the `udp` device?)
 //! more in the datagram than its header says, and a socket that takes no  ──► the kernel, which cuts it, and so the agent's UDP socket
 //! frames in pieces: a run that nobody has cut
@@ -18,6 +19,7 @@ use std::io;
 use super::assembler::{Assembler, Label, Register, Size, Test};
 use super::kernel::{Attachment, Link, Map, MapKind, Program};
 use shunt_wire::endpoint::{HEADER, MAGIC, VERSION};
+use shunt_xdp::tcp::{Tuple, KEY};
 
 /// The name by which `bpftool prog` shows the program, and by which we know it.
 pub const NAME: &str = "shunt_sort";
@@ -38,17 +40,23 @@ pub enum Counter {
     WrongQueue,
     /// Runs of datagrams that the sender's kernel did not cut, for sockets that do not take them: left to the stack.
     Uncut,
+    /// Segments of connections that were taken.
+    Segment,
+    /// Segments of such that came on another queue: left to the stack, which does not take them either.
+    SegmentAstray,
 }
 
 impl Counter {
     /// All of them, with the word of reports.
-    pub const ALL: [(Counter, &'static str); 6] = [
+    pub const ALL: [(Counter, &'static str); 8] = [
         (Counter::Sorted, "sorted"),
         (Counter::Astray, "astray"),
         (Counter::UnknownTag, "unknown-tag"),
         (Counter::Foreign, "foreign"),
         (Counter::WrongQueue, "wrong-queue"),
         (Counter::Uncut, "uncut"),
+        (Counter::Segment, "segments"),
+        (Counter::SegmentAstray, "segments-astray"),
     ];
 }
 
@@ -73,6 +81,12 @@ const ETHERNET: i32 = 14;
 const IPV4: i32 = 20;
 const IPV6: i32 = 40;
 const UDP: i32 = 8;
+const TCP: i32 = 20;
+
+/// Most connections that can be taken by all.
+const TUPLES: u32 = 1 << 16;
+/// Where on the stack the key of a connection is made.
+const TUPLE: i16 = -56;
 
 /// `value` as a load on this machine sees two bytes in network order.
 fn network(value: u16) -> i32 {
@@ -82,6 +96,7 @@ fn network(value: u16) -> i32 {
 /// The maps of one interface's program.
 pub struct Maps {
     tags: Map,
+    tuples: Map,
     queues: Map,
     sockets: Map,
     counters: Map,
@@ -95,6 +110,7 @@ impl Maps {
     pub fn new(tags: u32, queues: u32) -> io::Result<Maps> {
         Ok(Maps {
             tags: Map::new(MapKind::Hash, "shunt_tags", 8, 4, tags)?,
+            tuples: Map::sparse("shunt_tuples", KEY, 4, TUPLES)?,
             queues: Map::new(MapKind::Array, "shunt_queues", 4, 4, queues)?,
             sockets: Map::new(MapKind::Sockets, "shunt_sockets", 4, 4, queues)?,
             counters: Map::new(MapKind::PerProcessorArray, "shunt_counters", 4, 8, Counter::ALL.len() as u32)?,
@@ -115,6 +131,20 @@ impl Maps {
     /// ENOENT.
     pub fn remove_tag(&self, tag: u64) -> io::Result<()> {
         self.tags.remove(&tag.to_le_bytes())
+    }
+
+    /// From now on frames of this connection are for queue `queue`.
+    ///
+    /// # Errors
+    /// E2BIG: no room for more.
+    pub fn set_tuple(&self, tuple: &Tuple, queue: u32) -> io::Result<()> {
+        self.tuples.set(&tuple.key(), &queue.to_ne_bytes())
+    }
+
+    /// From now on they are the kernel's.
+    pub fn remove_tuple(&self, tuple: &Tuple) {
+        // It may not be there.
+        let _ = self.tuples.remove(&tuple.key());
     }
 
     /// From now on the AF_XDP socket `fd` gets the frames of `queue`. The kernel forgets it when the socket's last descriptor is
@@ -158,6 +188,7 @@ impl Maps {
         let (unknown, foreign, wrong_queue, uncut, home, redirect) =
             (p.label(), p.label(), p.label(), p.label(), p.label(), p.label());
         let (longer, astray, taken) = (p.label(), p.label(), p.label());
+        let (segment_4, segment_6, segment, segment_home) = (p.label(), p.label(), p.label(), p.label());
 
         // R6 the context (struct xdp_md), R7 the frame's first byte, R8 the byte behind it.
         p.copy(R6, R1);
@@ -173,6 +204,7 @@ impl Maps {
         p.load(Size::Byte, R3, R7, 14);
         p.jump_if_value(R3, Test::Differs, 0x45, pass);
         p.load(Size::Byte, R3, R7, 23);
+        p.jump_if_value(R3, Test::Equal, libc::IPPROTO_TCP, segment_4);
         p.jump_if_value(R3, Test::Differs, libc::IPPROTO_UDP, pass);
         p.load(Size::Half, R3, R7, 20);
         p.jump_if_value(R3, Test::AnyBit, network(0x3fff), pass);
@@ -183,6 +215,7 @@ impl Maps {
         p.place(version_6);
         need(p, R7, ETHERNET + IPV6 + UDP, pass);
         p.load(Size::Byte, R3, R7, 20);
+        p.jump_if_value(R3, Test::Equal, libc::IPPROTO_TCP, segment_6);
         p.jump_if_value(R3, Test::Differs, libc::IPPROTO_UDP, pass);
         p.copy(R9, R7);
         p.add(R9, ETHERNET + IPV6);
@@ -245,6 +278,42 @@ impl Maps {
         p.set(R3, PASS);
         p.call(REDIRECT);
         p.exit();
+
+        // The key of a connection: addresses, ports, and the frame's type, as they stand there ([`Tuple::key`]).
+        p.place(segment_4);
+        need(p, R7, ETHERNET + IPV4 + TCP, pass);
+        p.load(Size::Half, R3, R7, 20);
+        p.jump_if_value(R3, Test::AnyBit, network(0x3fff), pass);
+        (0..4).for_each(|at| p.store_value(Size::Double, Frame, TUPLE + 8 * at, 0));
+        for (from, to) in [(26, 0), (30, 16)] {
+            p.load(Size::Word, R3, R7, from);
+            p.store(Size::Word, Frame, TUPLE + to, R3);
+        }
+        p.load(Size::Word, R3, R7, (ETHERNET + IPV4) as i16);
+        p.jump(segment);
+
+        p.place(segment_6);
+        need(p, R7, ETHERNET + IPV6 + TCP, pass);
+        for at in (0..32).step_by(4) {
+            p.load(Size::Word, R3, R7, 22 + at);
+            p.store(Size::Word, Frame, TUPLE + at, R3);
+        }
+        p.load(Size::Word, R3, R7, (ETHERNET + IPV6) as i16);
+
+        p.place(segment);
+        p.store(Size::Word, Frame, TUPLE + 32, R3);
+        p.load(Size::Half, R3, R7, 12);
+        p.store(Size::Word, Frame, TUPLE + 36, R3);
+        look_up(p, self.tuples.fd(), TUPLE.into());
+        p.jump_if_value(R0, Test::Equal, 0, pass);
+        p.load(Size::Word, R7, R0, 0);
+        p.load(Size::Word, R8, R6, 16);
+        p.jump_if(R7, Test::Equal, R8, segment_home);
+        self.count_one(p, Counter::SegmentAstray);
+        p.jump(pass);
+        p.place(segment_home);
+        self.count_one(p, Counter::Segment);
+        p.jump(redirect);
 
         for (label, counter) in [
             (unknown, Counter::UnknownTag),

@@ -1,7 +1,7 @@
 //! What this layer promises, as ratios of one run's medians.
 
 use super::record::{Record, Sheet};
-use super::{inet, parts, shm, tables};
+use super::{hand_over, inet, parts, shm, tables};
 
 /// A promise: one figure over another, or by itself, and its bound.
 struct Aim {
@@ -36,6 +36,8 @@ fn aims() -> Vec<Aim> {
     let lossy = |row| (tables::LOSS, row, "1.0 %");
     let requests = |row| (tables::REDIS, row, "-c 1");
     let kernel_peer = |row, end| (inet::REQUESTS, row, end);
+    let round_trip = (hand_over::ROUND_TRIPS, hand_over::ONE, hand_over::ENGINE);
+    let handed = |row, head| (hand_over::HAND_OVERS, row, head);
     let share = |row| (tables::SHARE, row, "100M/64K");
     vec![
         aim("round trip, shm: active messages / bare endpoint", near(shm::MESSAGES), Some(near(shm::BARE)), AtMost(1.1)),
@@ -57,6 +59,10 @@ fn aims() -> Vec<Aim> {
         aim("redis, 1 connection: sockets, xdp / kernel TCP", requests(SOCKETS), Some(requests(tables::TCP)), AtLeast(3.0)),
         aim("blocking, peer without shunt: client / today", kernel_peer(BLOCKING, inet::CLIENT), None, AtLeast(1.4)),
         aim("blocking, peer without shunt: server / today", kernel_peer(BLOCKING, inet::SERVER), None, AtLeast(1.4)),
+        aim("8 B, kernel peer that spins: kernel spinning / taken", round_trip, None, AtLeast(1.25)),
+        aim("a connection is taken, us", handed(hand_over::TAKE, "p50"), None, AtMost(60.0)),
+        aim("a connection is given back, us", handed(hand_over::GIVE, "p50"), None, AtMost(60.0)),
+        aim("the peer's next byte, p99, us", handed(hand_over::NEXT, "p99"), None, AtMost(1000.0)),
         aim("% of a 100 Mbit/s link beside TCP, udp", share("active messages, udp"), None, Said),
         aim("% of a 100 Mbit/s link beside TCP, xdp", share("active messages, xdp"), None, Said),
     ]

@@ -64,7 +64,8 @@ pub struct Endpoints {
     pub carrier: Carrier,
 }
 
-fn agent(host: &Host, shunt: &Path, carrier: Carrier) -> Result<Agent, String> {
+/// An agent that lends its queue for own endpoints, and none for others.
+pub fn agent(host: &Host, shunt: &Path, carrier: Carrier) -> Result<Agent, String> {
     let lend = if carrier == Carrier::Own { "0" } else { "none" };
     Agent::start(host, shunt, &["--lend", lend])
 }

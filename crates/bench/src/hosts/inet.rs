@@ -48,6 +48,7 @@ type Figure = (f64, f64);
 /// # Errors
 /// A sentence.
 pub fn inet(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    super::hand_over::hand_overs(hosts, plan, record)?;
     let mut sheet = sheet(REQUESTS);
     for (processors, where_) in [(2, "two processors"), (1, "one processor")] {
         for wait in ["blocking", "poll", "epoll"] {

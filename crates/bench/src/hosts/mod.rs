@@ -7,6 +7,7 @@ mod aims;
 pub mod calls;
 pub(crate) mod contender;
 pub(crate) mod endpoints;
+mod hand_over;
 mod inet;
 mod kernel;
 pub mod messages;

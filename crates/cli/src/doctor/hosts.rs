@@ -13,7 +13,24 @@ const GATE: u16 = shunt_station::GATE;
 
 /// Agents, the option, the gate's port, and the streams of this moment.
 pub fn all() -> Vec<Check> {
-    vec![agents(), area(), streams()]
+    vec![agents(), area(), streams(), hand_overs()]
+}
+
+/// Connections that an agent takes from the kernel: one is taken and given back, in a network namespace of its own.
+fn hand_overs() -> Check {
+    let name = "hand-over";
+    match shunt_agent::connections::try_out() {
+        Ok(()) => Check::ok(
+            name,
+            "a connection was taken from the kernel and given back",
+            "an agent that lends a queue can do so for programs that have it",
+        ),
+        Err((step, error)) => Check::ok(
+            name,
+            format_args!("not for this user, or not in this kernel: cannot {step} ({error})"),
+            "an agent of root's may; connections that cannot be taken stay the kernel's",
+        ),
+    }
 }
 
 fn agents() -> Check {

@@ -1,0 +1,53 @@
+//! What sock_diag(7) tells of a TCP socket, and no option does.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use shunt_sys::{calls, Errno};
+use shunt_xdp::tcp::Tuple;
+
+use super::netlink::Message;
+
+/// What was found.
+pub struct Found {
+    /// It has keys of TCP_MD5SIG.
+    pub signed: bool,
+    /// It has an upper protocol.
+    pub layered: bool,
+}
+
+/// Asks about the socket `fd`, which has these ends. Only a process with CAP_NET_ADMIN is told all.
+///
+/// # Errors
+/// What the kernel answered: ENOENT, where the socket is another's or gone.
+pub fn look(fd: RawFd, tuple: &Tuple, interface: u32) -> Result<Found, Errno> {
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const INET_DIAG_MD5SIG: u16 = 18;
+    const INET_DIAG_ULP_INFO: u16 = 19;
+    /// `struct inet_diag_msg`.
+    const ANSWER: usize = 72;
+    let domain = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    // `struct inet_diag_req_v2`.
+    let mut request = [0u8; 56];
+    (request[0], request[1], request[2]) = (domain as u8, libc::IPPROTO_TCP as u8, 0xff);
+    request[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+    request[8..10].copy_from_slice(&tuple.ours.port().to_be_bytes());
+    request[10..12].copy_from_slice(&tuple.theirs.port().to_be_bytes());
+    for (at, end) in [(12, tuple.ours.ip()), (28, tuple.theirs.ip())] {
+        match end {
+            IpAddr::V4(ip) if domain == libc::AF_INET => request[at..at + 4].copy_from_slice(&ip.octets()),
+            IpAddr::V4(ip) => request[at..at + 16].copy_from_slice(&ip.to_ipv6_mapped().octets()),
+            IpAddr::V6(ip) => request[at..at + 16].copy_from_slice(&ip.octets()),
+        }
+    }
+    request[44..48].copy_from_slice(&interface.to_ne_bytes());
+    // SO_COOKIE: the answer is about this very socket.
+    let mut cookie = 0u64;
+    let mut length = 8;
+    calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &mut length)?;
+    request[48..56].copy_from_slice(&cookie.to_ne_bytes());
+    Message::new(SOCK_DIAG_BY_FAMILY, 0, &request).ask(libc::NETLINK_SOCK_DIAG, |answer| {
+        let has = |kind| shunt_xdp::netlink::attribute(answer.get(ANSWER..).unwrap_or_default(), kind).is_some();
+        Found { signed: has(INET_DIAG_MD5SIG), layered: has(INET_DIAG_ULP_INFO) }
+    })
+}

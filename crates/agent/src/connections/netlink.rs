@@ -1,0 +1,73 @@
+//! Questions to the kernel by netlink(7) beside those for routes: of any family, with attributes in attributes.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use shunt_sys::{calls, Errno};
+use shunt_xdp::netlink::{half, word};
+
+/// `struct nlmsghdr`.
+const HEADER: usize = 16;
+/// A nested attribute's type has this bit.
+const NESTED: u16 = 1 << 15;
+
+/// A message under construction.
+pub struct Message(Vec<u8>);
+
+impl Message {
+    /// Of type `kind`, with flags beside NLM_F_REQUEST, that begins with `fixed`.
+    pub fn new(kind: u16, flags: u16, fixed: &[u8]) -> Message {
+        let mut bytes = vec![0; HEADER];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16 | flags).to_ne_bytes());
+        bytes[8..12].copy_from_slice(&1u32.to_ne_bytes());
+        bytes.extend_from_slice(fixed);
+        Message(bytes)
+    }
+
+    /// Adds an attribute that holds others.
+    #[must_use]
+    pub fn nested(mut self, kind: u16, attributes: &[u8]) -> Message {
+        append(&mut self.0, kind | NESTED, attributes);
+        self
+    }
+
+    /// Sends the message to a family of netlink, and gives the answer, without its header, to `read`; of an acknowledgement, nothing.
+    ///
+    /// # Errors
+    /// What the kernel answered; EPROTO for an answer that is none.
+    pub fn ask<T>(mut self, family: i32, read: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        let fd = calls::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, family)?;
+        // SAFETY: made above, ours.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        calls::sendto(socket.as_raw_fd(), self.0.as_ptr().cast(), self.0.len(), 0, std::ptr::null(), 0)?;
+        let mut buffer = [0u8; 8192];
+        let no = std::ptr::null_mut();
+        // The kernel answers before sendto returns.
+        let count = calls::recvfrom(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT, no, std::ptr::null_mut())?;
+        let bytes = &buffer[..count.min(buffer.len())];
+        let length = word(bytes, 0) as usize;
+        let body = bytes.get(HEADER..length).ok_or(Errno(libc::EPROTO))?;
+        if i32::from(half(bytes, 4)) == libc::NLMSG_ERROR {
+            return match (word(body, 0) as i32).wrapping_neg() {
+                0 => Ok(read(&[])),
+                errno => Err(Errno(errno)),
+            };
+        }
+        Ok(read(body))
+    }
+}
+
+/// A run of attributes under construction.
+pub fn append(run: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    run.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    run.extend_from_slice(&kind.to_ne_bytes());
+    run.extend_from_slice(value);
+    run.resize(run.len().next_multiple_of(4), 0);
+}
+
+/// One of others.
+pub fn nest(run: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
+    append(run, kind | NESTED, attributes);
+}

@@ -1,0 +1,8 @@
+//! Connections to a plain peer, taken from the kernel and given back: by no program under shunt, but by what such a one will use.
+mod agent;
+mod client;
+mod deaths;
+mod hostile;
+mod peer;
+mod random;
+mod refusals;

@@ -1,0 +1,84 @@
+//! A queue of one's own without the endpoint: frames as they are.
+//!
+//! For connections that were taken from the kernel. A process that drives a queue so holds the endpoint's lock and receives no messages by it: these
+//! would be taken for frames of no connection.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use shunt_endpoint::shared::Memory;
+use shunt_endpoint::{Area, Endpoint};
+
+use crate::device::Xdp;
+use crate::own::Own;
+use crate::state::State;
+
+/// The frames of a queue.
+pub struct Frames<'a> {
+    own: &'a mut Own,
+    memory: &'a Memory,
+}
+
+impl Xdp {
+    /// The frames of this endpoint's queue; `None`: it has none of its own.
+    #[inline]
+    pub fn frames(&mut self) -> Option<Frames<'_>> {
+        let (own, memory) = self.own_and_memory()?;
+        Some(Frames { own, memory })
+    }
+
+    /// Gives all of the owner's part of the segment to the kernel, for frames to come.
+    pub fn post_all(&mut self) {
+        let state = State::of(self.memory());
+        let (chunk, owner) = (state.rings().chunk, state.owner.load(Relaxed));
+        for at in (0..owner.checked_div(chunk).unwrap_or(0)).map(|index| index * chunk) {
+            if self.post(Area::new(at, chunk)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Frames<'_> {
+    /// The next frame, copied to the start of `buffer`: one that is longer is lost.
+    #[inline]
+    pub fn next<'b>(&mut self, buffer: &'b mut [u8]) -> Option<&'b mut [u8]> {
+        loop {
+            let (mut length, mut fits, mut bad) = (0, true, 0);
+            let mut piece = self.own.socket.take(&mut bad);
+            if piece.is_none() {
+                self.own.socket.prod();
+                return None;
+            }
+            while let Some(descriptor) = piece {
+                let bytes = descriptor.length as usize;
+                let from = self.own.socket.umem().at(descriptor.offset, bytes);
+                match (from, buffer.get_mut(length..length + bytes)) {
+                    (Some(from), Some(to)) => {
+                        // SAFETY: inside the memory, and as many bytes as said.
+                        unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), bytes) };
+                        length += bytes;
+                    }
+                    _ => fits = false,
+                }
+                self.own.give_chunk(descriptor.offset as u32);
+                piece = if descriptor.goes_on() { self.own.socket.take(&mut bad) } else { None };
+            }
+            if fits {
+                return Some(&mut buffer[..length]);
+            }
+        }
+    }
+
+    /// Puts a frame on the transmit ring; false: it is full.
+    #[inline]
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let state = State::of(self.memory);
+        self.own.put_whole(state, frame)
+    }
+
+    /// Makes the kernel send what is on the transmit ring; false: something waits.
+    #[inline]
+    pub fn flush(&mut self) -> bool {
+        self.own.empty_ring(State::of(self.memory)).unwrap_or(false)
+    }
+}

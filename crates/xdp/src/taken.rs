@@ -1,0 +1,237 @@
+//! Drives a connection that was taken from the kernel: frames of its queue in and out, bytes of the escrow's rings for the program.
+//!
+//! ```text
+//! program  write ─► ring ─► engine ─► frame ─► queue          each step is published before its frame leaves
+//!          read  ◄─ ring ◄─ engine ◄─ frame ◄─ queue
+//!                              └──► Ended: the connection is the kernel's, with all that the escrow tells
+//! ```
+//!
+//! What the program has to do then: ask the agent ([`Taken::give`]), hand on the frame that was the reason, if one was, and those of the
+//! connection that lie in its queue still ([`crate::protocol::Connection::pass`]), and go on with the socket.
+
+use shunt_inet::{header, Connection, Header, Leave, Seq, Settings, Verdict};
+use shunt_sys::Errno;
+
+use crate::escrow::{Escrow, Manner, Ring, Statement};
+use crate::frames::Frames;
+use crate::protocol;
+use crate::tcp::{self, Envelope, Tuple, Way};
+
+/// Packets that may be under way: ten full ones, or as many small ones.
+const FLIGHTS: usize = 64;
+/// No more room is promised, so that all that is unread fits the kernel's socket.
+const WINDOW: u32 = 64 << 10;
+/// The longest frame that is sent.
+const LONGEST: usize = 4096;
+
+/// Why a connection is not driven any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is to be given back, for this reason.
+    Leave(Leave),
+    /// A router has marked congestion in a packet.
+    Marked,
+    /// The peer sends more than the ring holds, as the kernel had promised that it might.
+    Full,
+    /// Another gives it back, since the agent ends or is gone. The socket is of use once [`Taken::is_given`] says so.
+    Given,
+}
+
+/// One of them.
+pub struct Taken {
+    number: u32,
+    tuple: Tuple,
+    engine: Connection<FLIGHTS>,
+    escrow: Escrow,
+    /// How far the program is.
+    written: Seq,
+    unread: Seq,
+    /// Something has changed since the last publication.
+    changed: bool,
+    manner: Manner,
+    frame: [u8; LONGEST],
+}
+
+impl Taken {
+    /// Asks the agent for the connection of a socket. `now`: of CLOCK_MONOTONIC, in ns.
+    ///
+    /// # Errors
+    /// As for [`protocol::Connection::take`].
+    pub fn take(
+        agent: &protocol::Connection,
+        socket: i32,
+        tuple: Tuple,
+        escrow: Escrow,
+        now: u64,
+    ) -> Result<Result<Taken, protocol::Decline>, Errno> {
+        Ok(agent.take(socket, &escrow)?.map(|number| Taken::new(number, tuple, escrow, now)))
+    }
+
+    fn new(number: u32, tuple: Tuple, escrow: Escrow, now: u64) -> Taken {
+        let Statement { mut state, written, unread } = escrow.statement();
+        state.segment = state.segment.min((LONGEST - tcp::LONGEST) as u32);
+        let manner = escrow.manner();
+        let settings = Settings { nagle: manner.nagle, ring: WINDOW, ..Settings::default() };
+        let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
+        let mut taken = Taken { number, tuple, engine, escrow, written, unread, changed: false, manner, frame: [0; LONGEST] };
+        taken.make_room(now);
+        taken
+    }
+
+    /// The connection.
+    pub fn tuple(&self) -> &Tuple {
+        &self.tuple
+    }
+
+    fn statement(&self, now: u64) -> Statement {
+        Statement { state: self.engine.give_back(now), written: self.written, unread: self.unread }
+    }
+
+    fn publish(&mut self, now: u64) -> Result<(), Ended> {
+        self.changed = false;
+        if self.escrow.publish(&self.statement(now)) {
+            Ok(())
+        } else {
+            Err(Ended::Given)
+        }
+    }
+
+    fn make_room(&mut self, now: u64) {
+        let unread = self.statement(now).bytes().2;
+        self.engine.set_room((self.escrow.sizes().1 - unread).min(WINDOW.saturating_sub(unread)));
+    }
+
+    /// Judges a frame that the envelope says is this connection's.
+    ///
+    /// # Errors
+    /// The connection is to be given back, and the frame to be handed on: nothing of it was taken.
+    pub fn frame(&mut self, envelope: &Envelope, frame: &[u8], now: u64) -> Result<(), Ended> {
+        if !envelope.is_intact(frame) {
+            return Ok(());
+        }
+        if envelope.marked {
+            return Err(Ended::Marked);
+        }
+        let segment = &frame[envelope.at..][..envelope.length];
+        let Ok((header, length)) = Header::parse(segment) else { return Err(Ended::Leave(Leave::Odd)) };
+        let payload = &segment[length..];
+        let end = header.sequence.plus(payload.len() as u32);
+        if !payload.is_empty() && end.after(self.unread.plus(self.escrow.sizes().1)) {
+            return Err(Ended::Full);
+        }
+        let expected = self.engine.give_back(now).expected;
+        match self.engine.segment(&header, payload.len() as u32, now) {
+            Verdict::Taken(arrival) => {
+                let wanted = arrival.wanted;
+                let bytes = &payload[wanted.skip as usize..][..wanted.length as usize];
+                self.escrow.put(Ring::Receive, expected.plus(wanted.at), bytes);
+                self.make_room(now);
+                self.changed = true;
+                Ok(())
+            }
+            Verdict::Ignored => Ok(()),
+            Verdict::Leave(reason) => Err(Ended::Leave(reason)),
+        }
+    }
+
+    /// Bytes that the program can read, and room for those that it writes.
+    pub fn ready(&self, now: u64) -> (u32, u32) {
+        let (held, _, unread) = self.statement(now).bytes();
+        (unread, self.escrow.sizes().0 - held)
+    }
+
+    /// Takes bytes for the program.
+    ///
+    /// # Errors
+    /// [`Ended::Given`]: none was taken, the socket has them.
+    pub fn read(&mut self, bytes: &mut [u8], now: u64) -> Result<usize, Ended> {
+        let length = bytes.len().min(self.ready(now).0 as usize);
+        if length == 0 {
+            return Ok(0);
+        }
+        let bytes = &mut bytes[..length];
+        self.escrow.get(Ring::Receive, self.unread, bytes);
+        self.unread = self.unread.plus(length as u32);
+        self.publish(now)?;
+        self.make_room(now);
+        Ok(length)
+    }
+
+    /// Puts bytes of the program's into the ring; [`Taken::turn`] sends them.
+    ///
+    /// # Errors
+    /// [`Ended::Given`]: none was put, they are for the socket.
+    pub fn write(&mut self, bytes: &[u8], now: u64) -> Result<usize, Ended> {
+        let length = bytes.len().min(self.ready(now).1 as usize);
+        self.escrow.put(Ring::Send, self.written, &bytes[..length]);
+        self.written = self.written.plus(length as u32);
+        self.publish(now)?;
+        Ok(length)
+    }
+
+    /// Sends what may be sent, does what is due, and publishes what has happened. To be called behind frames and bytes, and at the time
+    /// that is returned, if there is one.
+    ///
+    /// # Errors
+    /// The connection is to be given back.
+    pub fn turn(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<Option<u64>, Ended> {
+        if self.escrow.is_closed() {
+            return Err(Ended::Given);
+        }
+        self.engine.timer(now).map_err(Ended::Leave)?;
+        self.engine.offer(self.statement(now).bytes().0);
+        let mut any = false;
+        while let Some(outgoing) = self.engine.outgoing(now) {
+            if !any {
+                // An interface and a neighbour may have other addresses by now.
+                self.manner = self.escrow.manner();
+                any = true;
+            }
+            // Before the frame, so that its numbers are never ahead of what would be given back.
+            self.publish(now)?;
+            let length = self.write_frame(
+                &outgoing.header,
+                self.engine.give_back(now).unacknowledged.plus(outgoing.from),
+                outgoing.length,
+            );
+            if !frames.send(&self.frame[..length]) {
+                // Lost, as on a network.
+                frames.flush();
+            }
+        }
+        if any {
+            frames.flush();
+        }
+        if self.changed {
+            self.publish(now)?;
+        }
+        Ok(self.engine.deadline())
+    }
+
+    /// Writes a frame, and returns its length.
+    fn write_frame(&mut self, header: &Header, at: Seq, length: u32) -> usize {
+        let Manner { from, to, service, hops, .. } = self.manner;
+        let way = Way { tuple: self.tuple, from, to, service, hops };
+        let begin = way.header();
+        let payload = begin + header.emit(&mut self.frame[begin..begin + header::LONGEST]);
+        let end = payload + length as usize;
+        self.escrow.get(Ring::Send, at, &mut self.frame[payload..end]);
+        way.complete(&mut self.frame[..end]);
+        end
+    }
+
+    /// Whether it has been given back, and the socket is of use.
+    pub fn is_given(&self) -> bool {
+        self.escrow.is_restored()
+    }
+
+    /// Gives the connection back. The program goes on with its socket, once [`Taken::is_given`] says so: that is when this returns, but where no
+    /// way leads to the peer now.
+    ///
+    /// # Errors
+    /// ECONNRESET and the like: the agent is gone, and its guard gives back what it had. ENOENT: it has been given back before.
+    pub fn give(&mut self, agent: &protocol::Connection) -> Result<(), Errno> {
+        self.escrow.close();
+        agent.give(self.number)
+    }
+}
