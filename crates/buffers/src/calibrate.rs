@@ -1,15 +1,16 @@
 //! Measures what the primitive operations cost here.
 
 use crate::costs::{Costs, Line, NEAR};
+use crate::fault;
 use crate::port::Port;
 use shunt_region::word::Use;
 use shunt_region::{Access, Audience, Limit, Pages, Pool, Shape};
 use shunt_sys::calls;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Times that each operation is done at each size; the median counts.
-const TIMES: usize = 9;
+/// Rounds over all sizes. A quarter of them has to go undisturbed for the times to be those of a machine that has nothing else to do.
+const TIMES: usize = 12;
 
 /// One operation, at the sizes that it was measured at.
 #[derive(Clone, Debug)]
@@ -22,9 +23,15 @@ pub struct Measured {
     pub line: Line,
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// Rounds that are enough where there is no time for all of them.
+const FEWEST: usize = 3;
+/// For what costs are measured, at most: where other threads have the processors each turn between two costs a slice of theirs.
+const MOST: Duration = Duration::from_millis(50);
+
+/// The lower quartile: what disturbs makes longer, and never shorter.
+fn undisturbed(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values[values.len() / 4]
 }
 
 /// Measures everything, on a pool of these pages. Some tens of milliseconds.
@@ -48,17 +55,22 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
         "Wire",
         "Unwire",
         "Reference, unreference",
+        "Write fault",
     ];
-    let mut all: Vec<Measured> =
-        names.into_iter().map(|name| Measured { name, points: Vec::new(), line: Line::default() }).collect();
+    let faults = fault::ensure().is_ok();
     let mut private = vec![1u8; largest];
-    for size in sizes {
-        let mut times = vec![Vec::new(); names.len()];
-        for _ in 0..TIMES {
+    let mut times = vec![vec![Vec::new(); names.len()]; sizes.len()];
+    // Interleaved: an operation in a loop of its own costs half of what it does among others, and what disturbs disturbs all sizes.
+    let started = Instant::now();
+    for round in 0..TIMES {
+        if round >= FEWEST && started.elapsed() > MOST {
+            break;
+        }
+        for (size, times) in sizes.iter().zip(&mut times) {
+            let size = *size;
             let mut region = pool.allocate(size)?;
             let at = region.located();
             region.bytes_mut()[..size].copy_from_slice(&private[..size]);
-            // Interleaved: an operation in a loop of its own costs half of what it does among others.
             let mut timed = |number: usize, operation: &mut dyn FnMut()| {
                 let begun = Instant::now();
                 operation();
@@ -85,9 +97,18 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
             timed(6, &mut || {
                 let _ = calls::munlock(region.pointer(), size);
             });
+            if faults && pool.reference(&at, Use::Output).is_ok() {
+                let _ = pool.arm(&at);
+                let _ = pool.unreference(&at, Use::Output);
+                timed(8, &mut || region.bytes_mut()[0] = 2);
+            }
         }
-        for (measured, times) in all.iter_mut().zip(times) {
-            measured.points.push((size as f64, median(times)));
+    }
+    let mut all: Vec<Measured> =
+        names.into_iter().map(|name| Measured { name, points: Vec::new(), line: Line::default() }).collect();
+    for (size, times) in sizes.iter().zip(times) {
+        for (measured, times) in all.iter_mut().zip(times).filter(|(_, times)| !times.is_empty()) {
+            measured.points.push((*size as f64, undisturbed(times)));
         }
     }
     for measured in &mut all {
@@ -118,10 +139,13 @@ fn waiting() -> Option<usize> {
     });
     let receiver = receiver.ok()?;
     let mut region = pool.allocate(256 << 10).ok()?;
-    let mut from = usize::MAX;
-    for size in SIZES.into_iter().rev() {
-        let mut times = [Vec::new(), Vec::new()];
-        for round in 0..TIMES {
+    let mut times = SIZES.map(|_| [Vec::new(), Vec::new()]);
+    let started = Instant::now();
+    for round in 0..TIMES {
+        if started.elapsed() > MOST {
+            break;
+        }
+        for (size, times) in SIZES.into_iter().zip(&mut times) {
             for (pulled, times) in times.iter_mut().enumerate() {
                 region.bytes_mut()[..size].fill(round as u8);
                 (here.policy().waiting_from, here.policy().tcow_from) = (if pulled == 1 { 1 } else { usize::MAX }, usize::MAX);
@@ -131,15 +155,18 @@ fn waiting() -> Option<usize> {
                 times.push(begun.elapsed().as_nanos() as f64);
             }
         }
-        let [copied, pulled] = times.map(median);
-        if pulled >= copied {
-            break;
-        }
-        from = size;
     }
+    let enough = times.iter().all(|times| times[1].len() >= FEWEST);
+    let faster = times.map(|times| {
+        let [copied, pulled] = times.map(undisturbed);
+        pulled < copied
+    });
+    let longest = faster.iter().rev().take_while(|faster| **faster).count();
+    let from = SIZES[SIZES.len() - longest..].first().copied().unwrap_or(usize::MAX);
     let _ = here.send(&[], false);
     let _ = receiver.join();
-    Some(from)
+    // Else single operations' costs decide, and then what messages take.
+    enough.then_some(from)
 }
 
 /// The costs of this machine, as far as they can be measured; else usual ones.
@@ -157,6 +184,9 @@ pub fn costs() -> Costs {
     costs.invalidate = table[3].line;
     costs.reinstate = table[4].line;
     (costs.wire, costs.unwire) = (table[5].line, table[6].line);
+    if !table[8].points.is_empty() {
+        costs.fault = table[8].line;
+    }
     costs.waiting_from = waiting();
     costs
 }

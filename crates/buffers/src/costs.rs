@@ -69,7 +69,7 @@ pub struct Costs {
     pub wire: Line,
     /// Unwire.
     pub unwire: Line,
-    /// A write fault of TCOW that saves nothing.
+    /// A write fault of TCOW that saves nothing, and gives all of the region back.
     pub fault: Line,
     /// From here on a message that is pulled while the call lasts is there sooner than one that is copied, where both were tried.
     pub waiting_from: Option<usize>,

@@ -31,6 +31,7 @@ pub mod calibrate;
 pub mod costs;
 pub mod fault;
 pub mod input;
+pub mod learned;
 pub mod linux;
 mod memory;
 pub mod output;

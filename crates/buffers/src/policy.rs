@@ -1,6 +1,7 @@
 //! Which way a message takes, where the semantics leave a choice: by measured costs, and by what has happened to the buffer.
 
 use crate::costs::Costs;
+use crate::learned::{Against, Learned, Turn};
 use shunt_region::Limit;
 
 /// How an output with strong integrity, of an application's buffer, is realised.
@@ -23,9 +24,14 @@ pub struct Policy {
     pub tcow_from: usize,
     /// From here on a shared region is passed by reference.
     pub share_from: usize,
+    /// Which of two ways is cheaper is learned from what messages take; the thresholds say what is likely. Else they decide.
+    pub learns: bool,
+    learned: Learned,
     restraint: [Restraint; BUFFERS],
 }
 
+/// Shorter messages are always copied: that is over before anything could be gained.
+const LEAST: usize = 2 << 10;
 /// Buffers that are remembered, by their region.
 const BUFFERS: usize = 64;
 /// How often a buffer is copied after its first fault.
@@ -49,30 +55,65 @@ impl Policy {
         };
         // Two copies that overlap take as long as one and a chunk of 16 KiB; one copy by two has a hand-shake on top.
         let overlapped = |size: usize| costs.copying(size) + costs.copying(size.min(16 << 10));
+        let waiting_from = costs
+            .waiting_from
+            .unwrap_or_else(|| from(&|size| costs.copying(size) * 0.6 + 2.0 * costs.base.at(0) < overlapped(size)));
+        let tcow_from =
+            from(&|size| costs.read_only.at(size) + costs.reference.at(size) + costs.fault.at(size) < costs.copying(size));
         Policy {
-            waiting_from: costs
-                .waiting_from
-                .unwrap_or_else(|| from(&|size| costs.copying(size) * 0.6 + 2.0 * costs.base.at(0) < overlapped(size))),
-            tcow_from: from(&|size| {
-                costs.read_only.at(size) + costs.reference.at(size) + costs.fault.at(0) < costs.copying(size)
-            }),
+            waiting_from,
+            tcow_from,
             share_from: from(&|size| costs.reference.at(size) < costs.copying(size)),
+            learns: false,
+            learned: Learned::new(|against, length| length >= if against == Against::Waiting { waiting_from } else { tcow_from }),
             restraint: [Restraint::default(); BUFFERS],
         }
     }
 
-    /// For `length` bytes of a region. `defer`: the call is to return at once.
+    /// As [`Policy::choose`], by what messages like this have cost; and whether this one is to be timed, for [`Policy::note`].
+    pub fn choose_learning(&mut self, region: usize, generation: u32, length: usize, against: Against) -> (Realisation, bool) {
+        let defer = against != Against::Waiting;
+        if !self.learns {
+            return (self.choose(region, generation, length, defer), false);
+        }
+        if length < LEAST {
+            return (Realisation::Copy(Limit::Short), false);
+        }
+        if defer && self.is_restrained(region, generation) {
+            return (Realisation::Copy(Limit::Rewritten), false);
+        }
+        let Turn { other, timed } = self.learned.next(against, length);
+        let realisation = match (other, defer) {
+            (false, _) => Realisation::Copy(Limit::Short),
+            (true, false) => Realisation::Waiting,
+            (true, true) => Realisation::Tcow,
+        };
+        (realisation, timed)
+    }
+
+    /// What a message took that was to be timed, in nanoseconds: copied, or by the `other` way.
+    pub fn note(&mut self, against: Against, length: usize, other: bool, nanoseconds: f32) {
+        self.learned.note(against, length, other, nanoseconds);
+    }
+
+    /// Whether the buffer is copied for a while; counts that down.
+    fn is_restrained(&mut self, region: usize, generation: u32) -> bool {
+        let entry = &mut self.restraint[region % BUFFERS];
+        let is = (entry.region, entry.generation) == (region as u32, generation) && entry.left > 0;
+        entry.left -= is as u16;
+        is
+    }
+
+    /// For `length` bytes of a region, by the thresholds. `defer`: the call is to return at once.
     pub fn choose(&mut self, region: usize, generation: u32, length: usize, defer: bool) -> Realisation {
         if length < self.waiting_from.min(self.tcow_from) {
             return Realisation::Copy(Limit::Short);
         }
         if defer && length >= self.tcow_from {
-            let entry = &mut self.restraint[region % BUFFERS];
-            if (entry.region, entry.generation) == (region as u32, generation) && entry.left > 0 {
-                entry.left -= 1;
-                return Realisation::Copy(Limit::Rewritten);
-            }
-            return Realisation::Tcow;
+            return match self.is_restrained(region, generation) {
+                true => Realisation::Copy(Limit::Rewritten),
+                false => Realisation::Tcow,
+            };
         }
         match length >= self.waiting_from && !defer {
             true => Realisation::Waiting,

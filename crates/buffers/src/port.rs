@@ -17,11 +17,13 @@ mod over;
 mod pulling;
 mod setup;
 mod stream;
+mod timing;
 
 use crate::calibrate;
 use crate::costs::Costs;
 use crate::fault;
 use crate::input::Input;
+use crate::learned::Against;
 use crate::linux::Host;
 use crate::memory::Work;
 use crate::output::Output;
@@ -34,6 +36,7 @@ use setup::Foreign;
 use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
 use std::sync::Arc;
+use timing::Timing;
 
 /// Why a port cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +115,7 @@ pub struct Port {
     forwarded: u64,
     outputs: Vec<(u64, usize, Output)>,
     policy: Policy,
+    timing: Timing,
     /// None before it has a pool, and so a choice.
     costs: Option<Costs>,
     serial: u16,
@@ -212,6 +216,7 @@ impl Port {
         self.link.pass_pool(pool)?;
         if self.costs.is_none() && self.link.is_shared() {
             self.set_costs(*calibrate::once());
+            self.policy.learns = true;
         }
         self.hosts.push(Host::new(pool.clone()));
         self.numbers.push(self.passed);
@@ -231,10 +236,11 @@ impl Port {
         Ok(())
     }
 
-    /// Decides by these costs from now on. Until then, and from the first pool that is offered, it decides by what this machine was
-    /// measured to cost ([`calibrate::once`]).
+    /// Decides by these costs from now on, and by nothing else. Until then, and from the first pool that is offered, it begins with what this
+    /// machine was measured to cost ([`calibrate::once`]), and goes on with what its messages take ([`crate::learned`]).
     pub fn set_costs(&mut self, costs: Costs) {
         self.policy = Policy::new(&costs);
+        self.timing = Timing::new(&costs);
         self.costs = Some(costs);
     }
 
@@ -270,24 +276,43 @@ impl Port {
     /// [`Error::Gone`], [`Error::Violation`].
     pub fn send(&mut self, bytes: &[u8], defer: bool) -> Result<Ticket, Error> {
         self.progress()?;
-        let address = bytes.as_ptr() as usize;
-        let why = match self.host_of(address, bytes.len()) {
-            None => Limit::Private,
-            Some((number, work)) => {
-                let at = work.region.expect("found by it");
-                match self.policy.choose(at.first, at.generation, bytes.len(), defer) {
-                    Realisation::Copy(limit) => limit,
-                    Realisation::Waiting => match self.send_waiting(number, &work)? {
-                        None => return Ok(AT_ONCE),
-                        Some(limit) => limit,
-                    },
-                    Realisation::Tcow => match self.begin(number, work, Semantics::EMULATED_COPY, false) {
-                        Err(Error::Limit(limit)) => limit,
-                        sent => return sent,
-                    },
-                }
-            }
+        let Some((number, work)) = self.host_of(bytes.as_ptr() as usize, bytes.len()) else {
+            return self.send_copied(bytes, Limit::Private);
         };
+        let at = work.region.expect("found by it");
+        let against = match (defer, self.hosts[number].pool().is_huge()) {
+            (false, _) => Against::Waiting,
+            (true, false) => Against::Tcow,
+            (true, true) => Against::HugeTcow,
+        };
+        let (realisation, timed) = self.policy.choose_learning(at.first, at.generation, bytes.len(), against);
+        if timed {
+            return self.send_timed(bytes, number, work, realisation, against);
+        }
+        match self.send_by(realisation, number, work)? {
+            // What a call that waited has lent is nothing that the program waits for.
+            Ok(ticket) => Ok(if defer { ticket } else { AT_ONCE }),
+            Err(limit) => self.send_copied(bytes, limit),
+        }
+    }
+
+    /// Sends a buffer of a region without copying it into the ring; or why not.
+    fn send_by(&mut self, realisation: Realisation, number: usize, work: Work) -> Result<Result<Ticket, Limit>, Error> {
+        let sent = match realisation {
+            Realisation::Copy(limit) => return Ok(Err(limit)),
+            Realisation::Waiting => return self.send_waiting(number, &work),
+            Realisation::Tcow => self.begin(number, work, Semantics::EMULATED_COPY, false),
+        };
+        match sent {
+            Err(Error::Limit(limit)) => Ok(Err(limit)),
+            sent => {
+                self.timing.protected();
+                sent.map(Ok)
+            }
+        }
+    }
+
+    fn send_copied(&mut self, bytes: &[u8], why: Limit) -> Result<Ticket, Error> {
         self.note(why);
         self.send_bytes(bytes, Semantics::COPY)?;
         Ok(AT_ONCE)

@@ -212,3 +212,37 @@ proptest! {
         prop_assert_eq!(here.lent(), (0, 0));
     }
 }
+
+/// A policy that learns tries all ways; none shows in what comes.
+#[test]
+fn messages_are_whole_while_the_policy_learns() {
+    let (mut here, mut there, pool) = joined();
+    here.policy().learns = true;
+    const COUNT: usize = 800;
+    let receiver = std::thread::spawn(move || {
+        let mut bytes = vec![0; 8 * UNIT];
+        for number in 0..COUNT {
+            let length = there.receive(&mut bytes).unwrap();
+            assert!(length == length_of(number) && bytes[..length].iter().all(|byte| *byte == number as u8), "{number}");
+        }
+        there
+    });
+    fn length_of(number: usize) -> usize {
+        3_000 << (number / 2 % 8)
+    }
+    let mut regions: Vec<Region> = (0..4).map(|_| pool.allocate(8 * UNIT).unwrap()).collect();
+    let mut lent = 0;
+    for number in 0..COUNT {
+        let region = &mut regions[number / 16 % 4];
+        region.bytes_mut().fill(number as u8);
+        here.send(&region.bytes()[..length_of(number)], number % 2 == 1).unwrap();
+        lent += here.lent().1;
+        region.bytes_mut().fill(!(number as u8));
+    }
+    let there = receiver.join().unwrap();
+    while here.lent().1 > 0 {
+        here.progress().unwrap();
+    }
+    drop(there);
+    assert!(lent > 0 && here.copied(Limit::Short) > 0, "both ways");
+}

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::{fork, ForkResult, Pid};
-use shunt_buffers::policy::{Policy, Realisation};
+use shunt_buffers::learned::Against;
+use shunt_buffers::policy::Policy;
 use shunt_buffers::port::{Error, Port};
 use shunt_buffers::region::{Audience, Pages, Pool, Region, Shape};
 use shunt_buffers::{calibrate, Semantics};
@@ -33,7 +34,20 @@ enum Way {
     Tcow(Pages),
     Reference(Pages),
     Move,
+    /// Through shunt's rings, out of a region.
+    Copied(Pages),
+    /// By a policy of its own, which goes on learning from message to message.
+    Chosen(Against),
 }
+
+/// What a policy chooses between, for which calls: out of the same regions.
+const CHOICES: [(&str, Against, Way, Way); 3] = [
+    ("may wait", Against::Waiting, Way::Copied(Pages::Small), Way::Waiting),
+    ("returns at once", Against::Tcow, Way::Copied(Pages::Small), Way::Tcow(Pages::Small)),
+    ("returns at once, huge pages", Against::HugeTcow, Way::Copied(Pages::Huge), Way::Tcow(Pages::Huge)),
+];
+/// Messages that a policy learns from before its choices count.
+const SETTLED: usize = 24;
 
 const WAYS: [(Way, &str); 7] = [
     (Way::Ring, "copy: through shunt's rings"),
@@ -69,7 +83,7 @@ impl Cell for Buffers {
         for way in ["ring", "waiting", "tcow", "tcow-huge", "weak", "weak-huge", "move"] {
             let _ = write!(text, "{way:>16}");
         }
-        let mut regrets: Vec<(String, f64, f64)> = Vec::new();
+        let mut regrets: Vec<Regret> = Vec::new();
         for size in SIZES {
             for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
                 let place = (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" });
@@ -88,15 +102,16 @@ impl Cell for Buffers {
                         collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, time)]);
                     }
                 }
-                regrets.extend(regret(&taken, size, &words_of(size, place)));
+                regrets.extend(regret(&taken, &words_of(size, place)));
             }
         }
         let _ = writeln!(
             text,
-            "\n\nthe policy's choice over the best realisation of the same integrity, and over copying, medians of the turns' ratios:"
+            "\n\nthe policy's choices over the best realisation of the same integrity, over copying, and its alternative over copying; medians of the turns' \
+             ratios, after {SETTLED} messages:"
         );
-        for (words, best, copied) in &regrets {
-            let _ = writeln!(text, "{words:<60}{best:>8.2}{copied:>8.2}");
+        for Regret { words, best, copied, other } in &regrets {
+            let _ = writeln!(text, "{words:<60}{best:>8.2}{copied:>8.2}{other:>8.2}");
             for (what, ratio) in [("regret", best), ("over-copying", copied)] {
                 let figure = Figure::new(format!("buffers/{what}/{words}"), words.clone(), Unit::Nanoseconds, ratio * 1e3);
                 collector.add_floor(&format!("{what} x 1000"), vec![figure]);
@@ -137,26 +152,28 @@ fn words_of(size: usize, place: (&str, &str)) -> String {
     format!("{}, {}, {}", bytes(size), place.0, place.1)
 }
 
-/// What was chosen, over the best that could have been, and over copying: for calls that may wait by the time until all is received, for
+/// A policy's choices.
+struct Regret {
+    words: String,
+    /// Over the best way.
+    best: f64,
+    /// Over copying.
+    copied: f64,
+    /// What is not copying, over copying.
+    other: f64,
+}
+
+/// What a policy chose, over the best that could have been, and over copying: for calls that may wait by the time until all is received, for
 /// calls that return at once by the sender's own, with what writing the message costs where an earlier one left the buffer protected.
-fn regret(taken: &[Taken], size: usize, words: &str) -> Vec<(String, f64, f64)> {
-    let mut policy = Policy::new(calibrate::once());
+fn regret(taken: &[Taken], words: &str) -> Vec<Regret> {
     let of = |wanted: Way| taken.iter().find(|one| one.way == wanted);
     let mut found = Vec::new();
-    let cells = [
-        ("may wait", false, Way::Waiting),
-        ("returns at once", true, Way::Tcow(Pages::Small)),
-        ("returns at once, huge pages", true, Way::Tcow(Pages::Huge)),
-    ];
-    for (what, defer, other) in cells {
-        let (Some(copied), Some(other)) = (of(Way::Ring), of(other)) else { continue };
-        let times = |one: &Taken| if defer { one.written.clone() } else { one.whole.clone() };
-        let ratio = median(times(other).iter().zip(times(copied)).map(|(other, copied)| other / copied).collect());
-        let chosen = match policy.choose(0, 1, size, defer) {
-            Realisation::Copy(_) => 1.0,
-            _ => ratio,
-        };
-        found.push((format!("{words}, {what}"), chosen / ratio.min(1.0), chosen));
+    for (what, against, copied, other) in CHOICES {
+        let (Some(copied), Some(other), Some(chosen)) = (of(copied), of(other), of(Way::Chosen(against))) else { continue };
+        let times = |one: &Taken| if against == Against::Waiting { one.whole.clone() } else { one.written.clone() };
+        let over = |one: &Taken| median(times(one).iter().zip(times(copied)).map(|(one, copied)| one / copied).collect());
+        let (chosen, other) = (over(chosen), over(other));
+        found.push(Regret { words: format!("{words}, {what}"), best: chosen / other.min(1.0), copied: chosen, other });
     }
     found
 }
@@ -223,6 +240,14 @@ struct Taken {
     written: Vec<f64>,
     /// The buffer of the last message, if it is still this process's.
     kept: Option<Region>,
+    /// What chooses, where that is the way.
+    policy: Policy,
+}
+
+fn learning() -> Policy {
+    let mut policy = Policy::new(calibrate::once());
+    policy.learns = true;
+    policy
 }
 
 /// All ways of which this machine has the pages, in turns between the same two processes: what disturbs one disturbs all.
@@ -287,22 +312,33 @@ fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Re
     let mut others = vec![0u8; if cold { CACHES } else { 0 }];
     let pool = |way: Way| {
         let pages = match way {
-            Way::Tcow(pages) | Way::Reference(pages) => pages,
+            Way::Tcow(pages) | Way::Reference(pages) | Way::Copied(pages) => pages,
+            Way::Chosen(Against::HugeTcow) => Pages::Huge,
             _ => Pages::Small,
         };
         pools.iter().find(|known| known.0 == pages).map(|known| &known.1)
     };
-    let ways = WAYS.into_iter().filter(|(way, _)| pool(*way).is_some());
-    let fresh = |(way, _)| Taken { way, whole: Vec::new(), own: Vec::new(), written: Vec::new(), kept: None };
+    let ways = WAYS.into_iter().map(|(way, _)| way).chain([Way::Copied(Pages::Small), Way::Copied(Pages::Huge)]);
+    let ways = ways.chain(CHOICES.into_iter().map(|choice| Way::Chosen(choice.1)));
+    let ways = ways.filter(|way| pool(*way).is_some());
+    let fresh = |way| Taken { way, whole: Vec::new(), own: Vec::new(), written: Vec::new(), kept: None, policy: learning() };
     let mut taken: Vec<Taken> = ways.map(fresh).collect();
-    let rounds = if size < 64 << 10 { 3 * ROUNDS } else { ROUNDS };
+    let rounds = SETTLED + if size < 64 << 10 { 3 * ROUNDS } else { ROUNDS };
     for round in 0..rounds {
         for one in &mut taken {
             let Some(pool) = pool(one.way) else { continue };
-            let defer = matches!(one.way, Way::Tcow(_));
+            let defer = matches!(one.way, Way::Tcow(_) | Way::Chosen(Against::Tcow | Against::HugeTcow));
             let policy = port.policy();
+            policy.learns = false;
             (policy.waiting_from, policy.share_from) = (1, 1);
             policy.tcow_from = if defer { 1 } else { usize::MAX };
+            if matches!(one.way, Way::Copied(_)) {
+                policy.waiting_from = usize::MAX;
+            }
+            let chosen = matches!(one.way, Way::Chosen(_));
+            if chosen {
+                std::mem::swap(port.policy(), &mut one.policy);
+            }
             let mut region = one.kept.take().map_or_else(|| pool.allocate(size), Ok)?;
             let writing = Instant::now();
             let buffer = if one.way == Way::Ring { &mut private[..] } else { &mut region.bytes_mut()[..size] };
@@ -320,7 +356,7 @@ fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Re
                 Way::Ring => {
                     port.send(&private, false)?;
                 }
-                Way::Waiting | Way::Tcow(_) => {
+                Way::Waiting | Way::Tcow(_) | Way::Copied(_) | Way::Chosen(_) => {
                     port.send(&region.bytes()[..size], defer)?;
                     one.kept = Some(region);
                 }
@@ -333,10 +369,16 @@ fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Re
             }
             let called = begun.elapsed();
             port.receive(&mut [0])?;
-            one.whole.push(begun.elapsed().as_nanos() as f64);
-            one.own.push(called.as_nanos() as f64);
-            one.written.push((wrote + called).as_nanos() as f64);
+            let whole = begun.elapsed();
             port.progress()?;
+            if chosen {
+                std::mem::swap(port.policy(), &mut one.policy);
+            }
+            if round >= SETTLED {
+                one.whole.push(whole.as_nanos() as f64);
+                one.own.push(called.as_nanos() as f64);
+                one.written.push((wrote + called).as_nanos() as f64);
+            }
         }
     }
     Ok(taken)

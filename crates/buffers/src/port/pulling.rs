@@ -1,12 +1,13 @@
 //! One copy while the sender's call lasts: see [`shunt_region::pull`].
 
 use super::setup::PULLS;
-use super::{Error, Port};
+use super::{Error, Port, Ticket};
 use crate::memory::Work;
 use crate::record::{Kind, Record};
 use crate::semantics::Semantics;
 use core::sync::atomic::Ordering;
-use shunt_region::{pull, Limit, Reference};
+use shunt_region::word::Use;
+use shunt_region::{pull, Limit, Located, Pool, Reference};
 
 /// Bytes of a chunk.
 const CHUNK: usize = 16 << 10;
@@ -21,33 +22,55 @@ fn chunk(number: u16, length: usize) -> core::ops::Range<usize> {
 }
 
 impl Port {
-    /// Sends a buffer that lies in a region; when this returns no process reads it any more. `Some`: it cannot, for this reason.
-    pub(super) fn send_waiting(&mut self, number: usize, work: &Work) -> Result<Option<Limit>, Error> {
+    /// Sends a buffer that lies in a region; when this returns no process reads it any more. Gives the ticket of the system's buffer; or why it
+    /// cannot.
+    pub(super) fn send_waiting(&mut self, number: usize, work: &Work) -> Result<Result<Ticket, Limit>, Error> {
         if !self.link.is_shared() {
-            return Ok(Some(Limit::Apart));
+            return Ok(Err(Limit::Apart));
         }
         let (pool, length) = (self.hosts[number].pool().clone(), work.length);
         let chunks = length.div_ceil(CHUNK);
         let Some(chunks) = u16::try_from(chunks).ok().filter(|chunks| *chunks <= pull::MOST) else {
-            return Ok(Some(Limit::Outside));
+            return Ok(Err(Limit::Outside));
         };
         let serial = self.serial.wrapping_add(1).max(1);
         // The words of a message stay as they are until its receiver has finished with it.
         let slot = serial as usize % PULLS;
         if self.account.holds(self.pulls[slot]) {
-            return Ok(Some(Limit::Pulling));
+            return Ok(Err(Limit::Pulling));
         }
         let source = work.region.ok_or(Limit::Private)?;
-        if let Err(limit) = pool.touch(&source, length) {
-            return Ok(Some(limit));
+        if let Err(limit) = pool.touch(&source, length).and_then(|()| pool.reference(&source, Use::Output).map(|_| ())) {
+            return Ok(Err(limit));
         }
-        let Ok(system) = pool.allocate(length) else { return Ok(Some(Limit::PoolFull)) };
-        let at = system.located();
-        let mut reference = match self.account.lend_located(&pool, &at, length) {
-            Ok(reference) => reference,
-            Err(limit) => return Ok(Some(limit)),
+        // Of an earlier output that is being read: a reader would be sent to what was saved for that.
+        let sent = match pool.settled(&source) {
+            Ok(()) => self.send_pulled(self.numbers[number], &pool, work, source, chunks, serial),
+            Err(limit) => Ok(Err(limit)),
         };
-        reference.pool = self.numbers[number];
+        let _ = pool.unreference(&source, Use::Output);
+        sent
+    }
+
+    /// Sends a buffer that an output has been noted of.
+    fn send_pulled(
+        &mut self,
+        number: u32,
+        pool: &Pool,
+        work: &Work,
+        source: Located,
+        chunks: u16,
+        serial: u16,
+    ) -> Result<Result<Ticket, Limit>, Error> {
+        let length = work.length;
+        let slot = serial as usize % PULLS;
+        let Ok(system) = pool.allocate(length) else { return Ok(Err(Limit::PoolFull)) };
+        let at = system.located();
+        let mut reference = match self.account.lend_located(pool, &at, length) {
+            Ok(reference) => reference,
+            Err(limit) => return Ok(Err(limit)),
+        };
+        reference.pool = number;
         // Free once the peer has given it back.
         drop(system);
         (self.serial, self.pulls[slot]) = (serial, reference.ticket);
@@ -83,7 +106,7 @@ impl Port {
             }
         }
         ready.store(serial as u32, Ordering::Release);
-        Ok(None)
+        Ok(Ok(Ticket(reference.ticket)))
     }
 
     /// Receives what is being pulled.

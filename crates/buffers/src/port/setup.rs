@@ -2,6 +2,7 @@
 
 use super::link::Link;
 use super::stream::Stream;
+use super::timing::Timing;
 use super::{Error, Port, QUOTA};
 use crate::costs::Costs;
 use crate::policy::Policy;
@@ -208,6 +209,7 @@ impl Port {
             attached: Vec::new(),
             outputs: Vec::new(),
             policy: Policy::new(&Costs::USUAL),
+            timing: Timing::new(&Costs::USUAL),
             costs: None,
             serial: 0,
             pulls: [u64::MAX; PULLS],
@@ -461,6 +463,11 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Whether the peer has taken all that was put into the ring of messages.
+    pub(super) fn is_taken(&self) -> bool {
+        self.pipe(0, self.side).unacknowledged() == 0
     }
 
     /// Whether bytes of messages wait.
