@@ -151,12 +151,17 @@ impl<T: Scalar> Shared<'_, T> {
     /// Replaces each element by what `change` makes of it. What the other side wrote last lies in its processor's caches; the lines ahead are
     /// asked for as this one's own at once, where reading an element and writing it asks twice.
     pub fn update(&mut self, mut change: impl FnMut(T) -> T) {
-        for begin in (0..self.count).step_by(LINE / size_of::<T>()) {
+        let (all, each) = (self.count, LINE / size_of::<T>());
+        // A private line, so that elements are changed as many at once as the processor can.
+        let mut line = [T::default(); LINE];
+        for begin in (0..all).step_by(each) {
             own_soon(self.at.cast::<u8>().wrapping_add(begin * size_of::<T>() + AHEAD));
-            for index in begin..self.count.min(begin + LINE / size_of::<T>()) {
-                // SAFETY: within the elements.
-                unsafe { self.at.add(index).write_volatile(change(self.at.add(index).read_volatile())) }
-            }
+            let here = &mut line[..each.min(all - begin)];
+            // SAFETY: within the elements; any bytes are a value.
+            unsafe { std::ptr::copy_nonoverlapping(self.at.add(begin), here.as_mut_ptr(), here.len()) };
+            here.iter_mut().for_each(|element| *element = change(*element));
+            // SAFETY: as above.
+            unsafe { std::ptr::copy_nonoverlapping(here.as_ptr(), self.at.add(begin), here.len()) };
         }
     }
 
@@ -192,5 +197,26 @@ impl<T: Scalar> Shared<'_, T> {
     #[must_use]
     pub fn as_ptr(&mut self) -> *mut T {
         self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_element_is_replaced_once() {
+        fn one<T: Scalar + PartialEq + std::fmt::Debug>(count: usize, next: impl Fn(T) -> T, value: impl Fn(usize) -> T) {
+            let mut elements: Vec<T> = (0..count).map(&value).collect();
+            // SAFETY: the vector's elements.
+            unsafe { Shared::new(elements.as_mut_ptr(), count) }.update(&next);
+            let wanted: Vec<T> = (0..count).map(|at| next(value(at))).collect();
+            assert_eq!(elements, wanted);
+        }
+        for count in [0, 1, 7, 8, 9, 63, 64, 65, 1000] {
+            one(count, |byte: u8| byte.wrapping_add(3), |at| at as u8);
+            one(count, |number: i16| number ^ 5, |at| at as i16);
+            one(count, |number: u64| number * 3, |at| at as u64);
+        }
     }
 }

@@ -11,7 +11,6 @@ use crate::instrument::Instrument;
 use crate::measurement::{Collector, Figure, Unit};
 use crate::output::say;
 use crate::process::Launch;
-use crate::statistics::median;
 
 use super::super::{RUN_LIMIT, START_LIMIT};
 
@@ -68,9 +67,6 @@ const ROWS: [Row; 22] = [
     Row { opaque: 1 << 20, ..row("tcp/1m/collapsed", "TCP, 1 MiB opaque, collapsed", [Collapsed, Collapsed], "tcp") },
 ];
 
-/// How often all rows are measured, one after the other: a row's figure is the median.
-const ROUNDS: usize = 3;
-
 /// Turns of a row with an end without shunt, and of others.
 const TURNS: [&str; 2] = ["7", "60"];
 
@@ -87,16 +83,10 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
             return Ok(());
         }
     };
-    let mut rounds = vec![vec![]; ROWS.len()];
-    for _ in 0..ROUNDS {
-        for (row, figures) in ROWS.iter().zip(&mut rounds) {
-            figures.push(measure(instrument, &program, &shunt, row)?);
-        }
+    let mut figures = [[f64::NAN; 3]; ROWS.len()];
+    for (row, figure) in ROWS.iter().zip(&mut figures) {
+        *figure = measure(instrument, &program, &shunt, row)?;
     }
-    let middle = |figures: &Vec<[f64; 3]>, at: usize| {
-        median(&figures.iter().map(|figure| figure[at]).collect::<Vec<_>>()).unwrap_or(f64::NAN)
-    };
-    let figures: Vec<[f64; 3]> = rounds.iter().map(|figures| [0, 1, 2].map(|at| middle(figures, at))).collect();
     let mut text = String::new();
     for (Row { name, words, .. }, [call, trip, ratio]) in ROWS.iter().zip(&figures) {
         for (part, what, value) in [("call", "null call", *call), ("bytes", "as many bytes", *trip)] {
@@ -118,20 +108,14 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
         call("unix/kernel") / call("unix/shunt"),
         call("tcp/shunt") / call("tcp/shunt-alone"),
     );
-    // The ratios of rounds: what is beside each other in time is compared.
-    let beside = |one: &str, other: &str| {
-        let of = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(&[][..], |at| &rounds[at][..]);
-        let ratios: Vec<f64> = of(one).iter().zip(of(other)).map(|(one, other)| one[0] / other[0]).collect();
-        median(&ratios).unwrap_or(f64::NAN)
-    };
     let _ = writeln!(
         text,
         "one side collapsed / none: server {:.2}, client {:.2}, AF_UNIX client {:.2}; one side without shunt / both: server {:.2}, client {:.2}",
-        beside("tcp/server-collapsed", "tcp/shunt"),
-        beside("tcp/client-collapsed", "tcp/shunt"),
-        beside("unix/client-collapsed", "unix/shunt"),
-        beside("tcp/server-kernel", "tcp/kernel"),
-        beside("tcp/client-kernel", "tcp/kernel"),
+        call("tcp/server-collapsed") / call("tcp/shunt"),
+        call("tcp/client-collapsed") / call("tcp/shunt"),
+        call("unix/client-collapsed") / call("unix/shunt"),
+        call("tcp/server-kernel") / call("tcp/kernel"),
+        call("tcp/client-kernel") / call("tcp/kernel"),
     );
     say(&text);
     Ok(())
