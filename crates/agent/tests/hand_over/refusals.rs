@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use shunt_testkit::hosts::Host;
-use shunt_xdp::escrow::Escrow;
+use shunt_xdp::escrow::{Escrow, Statement};
 use shunt_xdp::protocol::Decline;
 
 use crate::agent::{pair, Agent};
@@ -250,5 +250,48 @@ fn a_way_that_is_lost_for_a_while_loses_no_connection() {
         }
         lines[0].taken = None;
         echo(&mut queue, &mut lines, b"behind");
+    });
+}
+
+/// What a process writes into its escrow against the rules costs it the connection, and other connections nothing.
+#[test]
+fn a_garbled_escrow_costs_its_own_connection() {
+    let Some(hosts) = pair() else { return };
+    let _agent = Agent::start(&hosts[0]);
+    let server = crate::peer::serve(&hosts[1], false);
+    hosts[0].enter(|| {
+        let mut queue = Queue::new(&hosts[0]);
+        let mut lines = vec![Line::connect(server)];
+        let garbled: [fn(&mut Statement); 6] = [
+            |statement| statement.written = statement.state.unacknowledged.plus(RINGS.0 + 1),
+            |statement| statement.state.sent = statement.written.plus(1),
+            |statement| statement.unread = statement.state.expected.plus(1),
+            |statement| statement.state.segment = 0,
+            |statement| statement.state.scale = 200,
+            // Numbers that could be right, and are not.
+            |statement| {
+                statement.unread = statement.unread.plus(1 << 30);
+                statement.state.expected = statement.state.expected.plus(1 << 30);
+                statement.state.promised_from = statement.state.expected;
+            },
+        ];
+        for garble in garbled {
+            let mut other = Line::connect(server);
+            let escrow = Escrow::create(RINGS.0, RINGS.1).expect("memory");
+            let number = queue.device.agent().take(other.stream.as_raw_fd(), &escrow).expect("an answer").expect("it is taken");
+            let mut statement = escrow.statement();
+            garble(&mut statement);
+            escrow.open(&statement);
+            assert_eq!(queue.device.agent().give(number), Ok(()));
+            assert!(escrow.is_restored());
+            assert!(!matches!(other.stream.read(&mut [0; 8]), Ok(1..)));
+            let until = Instant::now() + PATIENCE;
+            while queue.take(&mut lines[0]).is_err() {
+                assert!(Instant::now() < until);
+            }
+            echo(&mut queue, &mut lines, b"beside");
+            queue.give(&mut lines[0]);
+            echo(&mut queue, &mut lines, b"behind");
+        }
     });
 }
