@@ -151,17 +151,13 @@ impl<T: Scalar> Shared<'_, T> {
     /// Replaces each element by what `change` makes of it. What the other side wrote last lies in its processor's caches; the lines ahead are
     /// asked for as this one's own at once, where reading an element and writing it asks twice.
     pub fn update(&mut self, mut change: impl FnMut(T) -> T) {
-        let (all, each) = (self.count, LINE / size_of::<T>());
-        // A private line, so that elements are changed as many at once as the processor can.
-        let mut line = [T::default(); LINE];
-        for begin in (0..all).step_by(each) {
+        let each = LINE / size_of::<T>();
+        for begin in (0..self.count).step_by(each) {
             own_soon(self.at.cast::<u8>().wrapping_add(begin * size_of::<T>() + AHEAD));
-            let here = &mut line[..each.min(all - begin)];
-            // SAFETY: within the elements; any bytes are a value.
-            unsafe { std::ptr::copy_nonoverlapping(self.at.add(begin), here.as_mut_ptr(), here.len()) };
-            here.iter_mut().for_each(|element| *element = change(*element));
-            // SAFETY: as above.
-            unsafe { std::ptr::copy_nonoverlapping(here.as_ptr(), self.at.add(begin), here.len()) };
+            for index in begin..self.count.min(begin + each) {
+                // SAFETY: within the elements.
+                unsafe { self.at.add(index).write_volatile(change(self.at.add(index).read_volatile())) }
+            }
         }
     }
 

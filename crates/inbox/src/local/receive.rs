@@ -365,8 +365,11 @@ impl Call {
             let every = if news.is_some() { 0x1ff } else { 0x3f };
             if fresh || spin.rounds() & every == every {
                 inbox_table::visitors(self.socket, clock::ticks());
-                if calls::poll_one(self.fd, libc::POLLIN, 0).is_ok_and(|events| events != 0) {
-                    return Look::Found(false);
+                match calls::poll_one(self.fd, libc::POLLIN, 0) {
+                    // Remembered for later calls, too: senders say so behind what they do with the kernel, so the next of them is news.
+                    Ok(0) => self.note_empty(news),
+                    Ok(_) => return Look::Found(false),
+                    Err(_) => {}
                 }
                 seen = news.unwrap_or(seen);
             }
