@@ -10,7 +10,7 @@ use shunt_sys::{calls, Errno, Result};
 
 /// Links of such clients that a process takes.
 const GUESTS: usize = 512;
-/// Of those, idle ones: who made them may be gone, and nothing tells of it where its namespace of processes is another.
+/// Of those, idle ones: their makers may be gone, and nothing tells of it where their namespace of processes is another.
 const IDLE: usize = 32;
 
 /// Marks a link that is theirs: its maker has no number here.
@@ -40,7 +40,7 @@ pub fn proved(index: usize) {
     at(index).proved = true;
 }
 
-/// The link is not lent any more: its peer does not know it, or somebody has it who is not the peer.
+/// The link is not lent any more: its peer does not know it, or another process has it.
 pub fn abandon(index: usize) {
     at(index).closed = true;
 }

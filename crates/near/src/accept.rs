@@ -23,9 +23,6 @@ use shunt_table::{fd_passing, sockaddr, table};
 
 /// How long an answer is waited for (ns): its client waits for the claim, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
-/// SO_NETNS_COOKIE (socket(7)), since Linux 5.14.
-const NETNS_COOKIE: i32 = 71;
-
 /// The kernel gave the connection `fd` to `listener`: true if it is a stream now.
 pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     let now = clock::monotonic_ns();
@@ -83,7 +80,6 @@ impl Arriving<'_> {
             version: shunt_segment::VERSION,
             mark: self.mark,
             server_id: own::id().ok_or(Reason::Unknown)?,
-            namespace: namespace(self.fd),
             client: self.client,
             server: self.server,
         };
@@ -111,13 +107,15 @@ impl Arriving<'_> {
 
     /// What the companion's other end says of it, if that is this connection.
     fn hello_of(&self, companion: &Pending) -> Option<Hello> {
-        let is = |name, value| calls::getsockopt_int(companion.0, libc::SOL_SOCKET, name) == Ok(value);
-        if !is(libc::SO_DOMAIN, AF_UNIX) || !is(libc::SO_TYPE, libc::SOCK_STREAM) {
+        if calls::getsockopt_int(companion.0, libc::SOL_SOCKET, libc::SO_TYPE) != Ok(libc::SOCK_STREAM) {
             return None;
         }
         let mut name = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut length = core::mem::size_of::<sockaddr_un>() as libc::socklen_t;
         calls::getpeername(companion.0, (&raw mut name).cast(), &mut length).ok()?;
+        if i32::from(name.sun_family) != AF_UNIX {
+            return None;
+        }
         let bytes = name.sun_path.map(|byte| byte as u8);
         let hello = Hello::decode(bytes.get(1..(length as usize).checked_sub(2)?)?)?;
         let same = |one: &Address, other: &Address| one.ip == other.ip && one.port == other.port;
@@ -166,16 +164,6 @@ impl Arriving<'_> {
         }
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
         Ok(())
-    }
-}
-
-/// The network namespace of a socket; 0: the kernel does not tell.
-fn namespace(fd: i32) -> u64 {
-    let mut cookie = 0u64;
-    let mut length = 8;
-    match calls::getsockopt(fd, libc::SOL_SOCKET, NETNS_COOKIE, (&raw mut cookie).cast(), &mut length) {
-        Ok(()) => cookie,
-        Err(_) => 0,
     }
 }
 

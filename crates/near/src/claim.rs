@@ -7,7 +7,7 @@ use shunt_segment::address::Address;
 const MAGIC: [u8; 8] = *b"shunt-n1";
 
 /// Bytes of a claim.
-pub const CLAIM: usize = 8 + 4 + 2 + 8 + 8 + 2 * 18;
+pub const CLAIM: usize = 8 + 4 + 2 + 8 + 2 * 18;
 /// Bytes of an answer.
 pub const ANSWER: usize = 8 + 16;
 /// What a server says to whom it cannot answer otherwise: the link is not known here.
@@ -25,8 +25,6 @@ pub struct Claim {
     pub mark: u16,
     /// The process's own name, not 0.
     pub server_id: u64,
-    /// Its network namespace (SO_NETNS_COOKIE); 0: the kernel does not tell.
-    pub namespace: u64,
     /// Where the connection comes from, as accept(2) tells.
     pub client: Address,
     /// Where it was accepted.
@@ -60,7 +58,6 @@ impl Claim {
         put(&mut bytes, &mut at, &self.version.to_le_bytes());
         put(&mut bytes, &mut at, &self.mark.to_le_bytes());
         put(&mut bytes, &mut at, &self.server_id.to_le_bytes());
-        put(&mut bytes, &mut at, &self.namespace.to_le_bytes());
         for address in [&self.client, &self.server] {
             put(&mut bytes, &mut at, &address.ip);
             put(&mut bytes, &mut at, &address.port.to_le_bytes());
@@ -76,7 +73,6 @@ impl Claim {
             version: u32::from_le_bytes(reader.take()?),
             mark: u16::from_le_bytes(reader.take()?),
             server_id: u64::from_le_bytes(reader.take()?),
-            namespace: u64::from_le_bytes(reader.take()?),
             client: reader.address()?,
             server: reader.address()?,
         };
@@ -110,7 +106,6 @@ mod tests {
             version: 13,
             mark: 1331,
             server_id: 7,
-            namespace: 9,
             client: Address::v4([172, 30, 0, 3], 40_000),
             server: Address::v4([172, 30, 0, 2], 6379),
         };

@@ -4,7 +4,7 @@ use crate::claim::{self, Claim, Token, CLAIM, UNKNOWN_LINK};
 use crate::directory::{self, Name};
 use crate::mark;
 use crate::own::drawn;
-use crate::servers::{servers, Server};
+use crate::servers::{servers, Server, Way};
 use crate::waiting::{await_any, keep_beside, look_for_token, receive, Looked};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
@@ -53,7 +53,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         return Outcome::Kernel(Reason::NearUnclaimed);
     }
     directory::look_through(directory, now);
-    let Some(way) = Way::to(server) else { return Outcome::Kernel(Reason::NotLocal) };
+    let Some(way) = way(server, now) else { return Outcome::Kernel(Reason::NotLocal) };
     let Some(mark) = mark::drawn(way.segment, drawn()) else { return Outcome::Kernel(Reason::NotLocal) };
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Outcome::Kernel(Reason::NoPort) };
@@ -75,29 +75,25 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     outcome
 }
 
-/// How packets to a server leave this namespace.
-struct Way {
-    source: Address,
-    /// The largest segment that a connection of the kernel's would name.
-    segment: u32,
-}
-
-impl Way {
-    /// Asks a socket that sends nothing.
-    fn to(server: &Address) -> Option<Way> {
-        const IP_MTU: i32 = 14;
-        const IPV6_MTU: i32 = 24;
-        let (family, level, option, headers) = match server.as_v4() {
-            Some(_) => (libc::AF_INET, libc::IPPROTO_IP, IP_MTU, 40),
-            None => (libc::AF_INET6, libc::IPPROTO_IPV6, IPV6_MTU, 60),
-        };
-        let probe = Pending(calls::socket(family, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?);
-        let address = Encoded::new(family, server);
-        calls::connect(probe.0, address.pointer(), address.length).ok()?;
-        let mtu = calls::getsockopt_int(probe.0, level, option).ok()?;
-        let source = Address { port: 0, ..sockaddr::bound_address(probe.0) };
-        Some(Way { source, segment: u32::try_from(mtu).ok()?.checked_sub(headers)? })
+/// The way to a server: as it was a moment ago, or as a socket tells that sends nothing.
+fn way(server: &Address, now: u64) -> Option<Way> {
+    const IP_MTU: i32 = 14;
+    const IPV6_MTU: i32 = 24;
+    if let Some(known) = servers(|servers| servers.way(server, now)) {
+        return Some(known);
     }
+    let (family, level, option, headers) = match server.as_v4() {
+        Some(_) => (libc::AF_INET, libc::IPPROTO_IP, IP_MTU, 40),
+        None => (libc::AF_INET6, libc::IPPROTO_IPV6, IPV6_MTU, 60),
+    };
+    let probe = Pending(calls::socket(family, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?);
+    let address = Encoded::new(family, server);
+    calls::connect(probe.0, address.pointer(), address.length).ok()?;
+    let mtu = calls::getsockopt_int(probe.0, level, option).ok()?;
+    let source = Address { port: 0, ..sockaddr::bound_address(probe.0) };
+    let way = Way { source, segment: u32::try_from(mtu).ok()?.checked_sub(headers)? };
+    servers(|servers| servers.goes(server, way, now));
+    Some(way)
 }
 
 /// One connection in the making.

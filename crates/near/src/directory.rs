@@ -20,7 +20,7 @@ const STAYS: u64 = 200_000_000;
 const LEFT: i64 = 1;
 /// Names that one process has stay, at most.
 const MOST: usize = 64;
-/// Pieces of the directory's list that are read in one look, each of some 60 names: in a directory that somebody has filled no more is done.
+/// Pieces of the directory's list that are read in one look, each of some 60 names: a directory that was filled up costs no more.
 const MOST_LOOKS: u32 = 16;
 /// Servers that may ask at a name at a time: one does, and others that lie.
 const BACKLOG: i32 = 4;

@@ -24,7 +24,24 @@ struct Entry {
     failures: u32,
     /// It has claimed a connection lately: until then.
     claims: bool,
+    /// The way to it, believed until then (ns).
+    way: (Way, u64),
 }
+
+/// How packets to a server leave this namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The address that they come from.
+    pub source: Address,
+    /// The largest segment that a connection of the kernel's would name.
+    pub segment: u32,
+}
+
+const NOWHERE: Address = Address { ip: [0; 16], port: 0, scope: 0 };
+
+/// An entry that is not used.
+const NONE: Entry =
+    Entry { address: NOWHERE, until: 0, failures: 0, claims: false, way: (Way { source: NOWHERE, segment: 0 }, 0) };
 
 /// Addresses.
 pub struct Servers {
@@ -69,10 +86,7 @@ pub enum Server {
 
 impl Servers {
     /// None is known.
-    pub const NONE: Servers = Servers {
-        entries: [Entry { address: Address { ip: [0; 16], port: 0, scope: 0 }, until: 0, failures: 0, claims: false }; MOST],
-        next: 0,
-    };
+    pub const NONE: Servers = Servers { entries: [NONE; MOST], next: 0 };
 
     fn find(&mut self, address: &Address) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.until != 0 && entry.address == *address)
@@ -92,11 +106,21 @@ impl Servers {
             Some(index) => index,
             None => {
                 self.next = (self.next + 1) % MOST;
-                self.entries[self.next] = Entry { address: *address, until: 1, failures: 0, claims: false };
+                self.entries[self.next] = Entry { address: *address, until: 1, ..NONE };
                 self.next
             }
         };
         &mut self.entries[index]
+    }
+
+    /// The way to it, if that was asked for lately.
+    pub fn way(&mut self, address: &Address, now: u64) -> Option<Way> {
+        self.find(address).filter(|entry| now < entry.way.1).map(|entry| entry.way.0)
+    }
+
+    /// The kernel has told the way to it: believed for a second, as other routes are.
+    pub fn goes(&mut self, address: &Address, way: Way, now: u64) {
+        self.entry(address).way = (way, now + SECOND);
     }
 
     /// It has claimed a connection.

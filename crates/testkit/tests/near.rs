@@ -4,10 +4,12 @@
 mod two_hosts;
 
 use shunt_testkit::{program, python_program, spawn, Random};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use two_hosts::postgres::{Postgres, SUMS};
 use two_hosts::{peer, stop, text, until, Running, Site, Way, PORT};
 
 fn site(label: &str) -> Option<Site> {
@@ -75,6 +77,128 @@ fn nginx_with_workers() {
     });
     stop(server, libc::SIGTERM);
     site.finish();
+}
+
+/// A process for each session, of another user than the client's.
+#[test]
+fn postgres() {
+    let Some(site) = site("postgres") else { return };
+    let postgres = Postgres::new(&site);
+    let server = postgres.start(&site);
+    until_near(&site, &server, || drop(postgres.ask(&site, "SELECT 1")));
+    let bench = |arguments: &[&str]| {
+        let said = String::from_utf8(postgres.bench(&site, arguments)).expect("text");
+        assert!(arguments.contains(&"--initialize") || said.contains("number of failed transactions: 0"), "{said}");
+    };
+    bench(&["--initialize", "--quiet", "--scale=1"]);
+    bench(&["--select-only", "--client=2", "--connect", "--transactions=10"]);
+    bench(&["--no-vacuum", "--client=4", "--jobs=2", "--transactions=100"]);
+    assert_eq!(postgres.ask(&site, SUMS), "t|t\n");
+    stop(server, libc::SIGINT);
+    site.finish();
+}
+
+/// A client, a proxy and what is behind it, in three namespaces, none of them with any privilege.
+#[test]
+fn redis_behind_haproxy() {
+    let Some(site) = Site::of("near-proxy", Way::Near, 3) else { return };
+    let server = start_redis(&site, "redis");
+    let configuration = format!(
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+         listen redis\n bind {}:6379\n server one {}:6379\n",
+        site.hosts[2].addresses[0],
+        site.address()
+    );
+    let configuration = text(&site.scratch.write("configuration", configuration));
+    let haproxy = text(&program("haproxy", "haproxy"));
+    let unprivileged =
+        ["--reuid=4003", "--regid=4003", "--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"];
+    let setpriv = program("setpriv", "util-linux");
+    let proxy = site.start(2, "proxy", &setpriv, &[&unprivileged[..], &[&haproxy, "-db", "-f", &configuration]].concat());
+    let address = site.hosts[2].addresses[0].to_string();
+    let client = |words: &[&str]| {
+        let all = [&unprivileged[..], words].concat();
+        let mut command = site.command(0, &setpriv);
+        command.args(all).stdout(Stdio::piped()).stderr(Stdio::null());
+        spawn(&mut command).and_then(std::process::Child::wait_with_output).expect("it runs")
+    };
+    let cli = text(&program("redis-cli", "redis-tools"));
+    until("the proxy to serve", || client(&[&cli, "-h", &address, "PING"]).stdout == b"PONG\n");
+    let before = [site.counted(proxy.id(), "near"), site.counted(server.id(), "near")];
+    let bench = text(&program("redis-benchmark", "redis-tools"));
+    until("both legs through shared memory", || {
+        let load = ["-h", &address, "-t", "set,get", "-n", "5000", "-c", "20", "-d", "700", "-q"];
+        assert!(client(&[&[bench.as_str()], &load[..]].concat()).status.success());
+        // The proxy accepts from the client, and connects to the server.
+        site.counted(proxy.id(), "near") > before[0] + 1 && site.counted(server.id(), "near") > before[1]
+    });
+    stop(proxy, libc::SIGTERM);
+    stop(server, libc::SIGTERM);
+    site.finish();
+}
+
+/// Two networks with equal addresses, and one directory: each client reaches the server of its own network, from the same ports as the
+/// other's clients, at the same time.
+#[test]
+fn networks_with_equal_addresses() {
+    let (Some(one), Some(other)) = (site("equal-one"), site("equal-other")) else { return };
+    let python = python_program();
+    let server = "import socket,sys,threading\n\
+        l = socket.create_server((sys.argv[1], 9100), backlog=200)\n\
+        print('ready', flush=True)\n\
+        def serve(c):\n\
+        \x20   try:\n\
+        \x20       while True:\n\
+        \x20           b = c.recv(1000)\n\
+        \x20           if not b: break\n\
+        \x20           c.sendall(sys.argv[2].encode() + b)\n\
+        \x20   except ConnectionResetError: pass\n\
+        \x20   c.close()\n\
+        while True: threading.Thread(target=serve, args=(l.accept()[0],)).start()\n";
+    let client = "import errno,socket,struct,sys,time\n\
+        made = 0\n\
+        for k in range(300):\n\
+        \x20   s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n\
+        \x20   s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))\n\
+        \x20   try: s.bind((sys.argv[2], 20000 + k % 7)); s.connect((sys.argv[1], 9100))\n\
+        \x20   except OSError as e:\n\
+        \x20       assert e.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL), e\n\
+        \x20       s.close(); time.sleep(0.005); continue\n\
+        \x20   for i in range(3):\n\
+        \x20       m = b'%d.%d' % (k, i)\n\
+        \x20       s.sendall(m); w = sys.argv[3].encode() + m\n\
+        \x20       b = b''\n\
+        \x20       while len(b) < len(w):\n\
+        \x20           d = s.recv(1000); assert d, (k, b); b += d\n\
+        \x20       assert b == w, (b, w)\n\
+        \x20   made += 1; s.close()\n\
+        print('made', made)\n";
+    let directory = one.scratch.join("near");
+    let start = |site: &Site, host: usize, code: &str, arguments: &[&str]| {
+        let mut command = site.command(host, &python);
+        command.env("SHUNT_NEAR", &directory).args(["-c", code]).args(arguments).stdout(Stdio::piped());
+        spawn(&mut command).expect("it runs")
+    };
+    let address = one.address();
+    let sites = [(&one, "one"), (&other, "other")];
+    let mut servers: Vec<_> = sites.iter().map(|(site, name)| start(site, 1, server, &[&address, name])).collect();
+    sites.iter().for_each(|(site, _)| site.wait_for_listener(9100));
+    let own = one.hosts[0].addresses[0].to_string();
+    let clients: Vec<_> = sites.iter().map(|(site, name)| start(site, 0, client, &[&address, &own, name])).collect();
+    for client in clients {
+        let output = client.wait_with_output().expect("a child");
+        assert!(output.status.success());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let made: u32 = said.trim().strip_prefix("made ").and_then(|number| number.parse().ok()).expect("a number");
+        assert!(made > 100, "{said}");
+    }
+    let near: u64 = servers.iter().map(|server| one.counted(server.id(), "near")).sum();
+    assert!(near > 0, "none went through shared memory");
+    for server in &mut servers {
+        let _ = (server.kill(), server.wait());
+    }
+    one.finish();
+    other.finish();
 }
 
 /// A server that forks for each connection, and whose children exec: what they inherit is the stream.
@@ -189,7 +313,7 @@ fn plain_programs_get_no_byte() {
         \x20       for mark in range(1269, 1333, 2):\n\
         \x20           try:\n\
         \x20               u = socket.socket(socket.AF_UNIX); u.settimeout(0.02); u.connect(d + '/' + n)\n\
-        \x20               u.send(b'shunt-n1' + struct.pack('<IHQQ', version, mark, 77, 1) + ip + struct.pack('<H', port) + v4 + server + struct.pack('<H', 9100))\n\
+        \x20               u.send(b'shunt-n1' + struct.pack('<IHQ', version, mark, 77) + ip + struct.pack('<H', port) + v4 + server + struct.pack('<H', 9100))\n\
         \x20               claims += 1\n\
         \x20               m, fds, _, _ = socket.recv_fds(u, 100, 4)\n\
         \x20               if m: answers += 1; held.append((u, fds)); print('answer', answers, [os.readlink('/proc/self/fd/%d' % f).split(':')[0] for f in fds], flush=True)\n\
@@ -328,5 +452,31 @@ fn in_a_container_s_confines() {
         until_near(&site, &server, || assert_eq!(run(&format!("{before} {ping}")), "PONG\n", "{before}"));
     }
     stop(server, libc::SIGTERM);
+    site.finish();
+}
+
+/// 64 MiB for the client and all that it makes, as a limit of memory has it: two hundred connections, each used.
+#[test]
+fn under_a_limit_of_memory() {
+    let Some(site) = site("memory") else { return };
+    let (v1, v2) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
+    let (root, limit) = if v1.is_dir() { (v1, "memory.limit_in_bytes") } else { (v2, "memory.max") };
+    let group = root.join(format!("shunt-near-{}", std::process::id()));
+    if std::fs::create_dir(&group).is_err() || std::fs::write(group.join(limit), "64M").is_err() {
+        let _ = std::fs::remove_dir(&group);
+        let _ = writeln!(std::io::stderr(), "skipped: no limit of memory can be set here");
+        return;
+    }
+    let server = start_redis(&site, "redis");
+    let code = "import os,socket,sys\n\
+        open(sys.argv[2] + '/cgroup.procs', 'w').write(str(os.getpid()))\n\
+        held = []\n\
+        for k in range(200):\n\
+        \x20   s = socket.create_connection((sys.argv[1], 6379)); held.append(s)\n\
+        for s in held: s.sendall(b'PING\\r\\n')\n\
+        for s in held: assert s.recv(100) == b'+PONG\\r\\n'\n";
+    until_near(&site, &server, || drop(site.run(0, &python_program(), &["-c", code, &site.address(), &text(&group)])));
+    stop(server, libc::SIGTERM);
+    std::fs::remove_dir(&group).expect("nobody is in it");
     site.finish();
 }
