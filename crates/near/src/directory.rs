@@ -27,6 +27,8 @@ const BACKLOG: i32 = 4;
 
 /// What is known of the directory.
 struct Directory {
+    /// A filter of system calls refuses what connections need that are made here.
+    is_barred: AtomicBool,
     until: AtomicU64,
     is_there: AtomicBool,
     looked_through: AtomicU64,
@@ -35,6 +37,7 @@ struct Directory {
 }
 
 static DIRECTORY: Directory = Directory {
+    is_barred: AtomicBool::new(false),
     until: AtomicU64::new(0),
     is_there: AtomicBool::new(false),
     looked_through: AtomicU64::new(0),
@@ -120,7 +123,7 @@ fn remove(path: &Path) {
 
 /// The directory, where it is one.
 pub fn here(now: u64) -> Option<&'static [u8]> {
-    let directory = global::options().near.directory()?;
+    let directory = global::options().near.directory().filter(|_| !DIRECTORY.is_barred.load(Ordering::Relaxed))?;
     if now >= DIRECTORY.until.load(Ordering::Relaxed) {
         let found = calls::openat(AT_FDCWD, Path::new(&[directory]).pointer(), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         DIRECTORY.is_there.store(found.is_ok(), Ordering::Relaxed);
@@ -208,6 +211,11 @@ impl Drop for Name {
     }
 }
 
+/// No connection is made by the directory from now on: a filter refuses what that needs.
+pub fn stop() {
+    DIRECTORY.is_barred.store(true, Ordering::Relaxed);
+}
+
 /// In the child after fork: the names are the parent's to remove.
 pub fn forget() {
     // SAFETY: the child of a fork has one thread, and forks hold the set-up lock.
@@ -216,6 +224,9 @@ pub fn forget() {
 
 /// The process ends, and with it its connections.
 pub fn ending() {
+    if DIRECTORY.is_barred.load(Ordering::Relaxed) {
+        return;
+    }
     let Some(directory) = global::options().near.directory() else { return };
     if let Some(_setup) = SETUP.try_lock() {
         // SAFETY: under the set-up lock.

@@ -30,6 +30,7 @@ mod own;
 mod servers;
 mod waiting;
 
+pub use directory::stop;
 use shunt_rendezvous::carriers::Carrier;
 
 /// What connect and accept ask of this crate, and what it hears of the process's life.
