@@ -27,6 +27,7 @@
 
 mod error;
 mod hosts;
+mod near;
 mod options;
 mod ports;
 mod problem;
@@ -39,6 +40,7 @@ mod values;
 
 pub use error::{OptionError, Source};
 pub use hosts::{Hosts, Subnet, Subnets, SUBNETS};
+pub use near::{Near, NEAR_LONGEST};
 pub use options::{Log, Options, Raw, Udp, Unix};
 pub use ports::{PortRange, Ports, PORT_RANGES};
 pub use problem::Problem;

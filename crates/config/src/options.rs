@@ -1,5 +1,6 @@
 //! The options as the preload library uses them: parsed, checked, in its own units.
 use crate::hosts::Hosts;
+use crate::near::Near;
 use crate::ports::Ports;
 
 /// What the preload library writes to standard error.
@@ -61,6 +62,8 @@ pub struct Options {
     pub ports: Ports,
     /// Other hosts to which connections may be accelerated.
     pub hosts: Hosts,
+    /// Where programs in different network namespaces of this host meet.
+    pub near: Near,
     /// Bytes that a stream to another host sends ahead of its reader before it is left to TCP; 0: it is not.
     pub bulk: u64,
     /// Which datagrams travel through shared memory.
@@ -85,6 +88,7 @@ impl Options {
             spin_on_kernel: true,
             ports: Ports::ALL,
             hosts: Hosts::Auto,
+            near: Near::AUTO,
             bulk: 4 << 20,
             udp: Udp::Off,
             unix: Unix::Off,

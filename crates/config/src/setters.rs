@@ -1,6 +1,7 @@
 //! One setter for each row of the table: it checks a value and stores it in the field of its option.
 
 use crate::hosts::Hosts;
+use crate::near::Near;
 use crate::options::{Log, Options, Raw, Udp, Unix};
 use crate::ports::Ports;
 use crate::problem::Problem;
@@ -49,6 +50,11 @@ pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Probl
 
 pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.hosts = Hosts::parse(value)?;
+    Ok(())
+}
+
+pub(crate) fn set_near(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.near = Near::parse(value)?;
     Ok(())
 }
 

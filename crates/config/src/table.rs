@@ -58,7 +58,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 14] = [
+pub static TABLE: [Entry; 15] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -150,6 +150,22 @@ pub static TABLE: [Entry; 14] = [
                subnets are reached through an agent where one runs, and over UDP elsewhere.",
         reader: Reader::Library,
         set: setters::set_hosts,
+    },
+    Entry {
+        name: "near",
+        flag: "--near",
+        variable: "SHUNT_NEAR",
+        value_name: "auto|off|DIRECTORY",
+        form: "auto, off, or the absolute path of a directory",
+        unit: "",
+        default: "auto",
+        range: "auto, off, or an absolute path of at most 48 bytes",
+        example: "/srv/shunt/shop",
+        help: "The directory in which programs of this host meet that are in different network namespaces, such as containers on one \
+               bridge: it is mounted into both. Connections between them are then accelerated. `auto` is `/run/shunt` where that is a \
+               directory. Addresses that the option hosts lists are other hosts'.",
+        reader: Reader::Library,
+        set: setters::set_near,
     },
     Entry {
         name: "bulk",

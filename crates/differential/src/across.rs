@@ -20,6 +20,9 @@ pub struct Across {
     /// Scenarios that differ between hosts, and are known to.
     #[serde(default, rename = "differ")]
     differences: Vec<Difference>,
+    /// Scenarios that accept later than a client in another network namespace waits: equal, and the kernel's.
+    #[serde(default, rename = "late")]
+    late: Vec<Difference>,
     /// The scenarios of the short list.
     quick: Vec<String>,
     /// Those that do not run between hosts.
@@ -84,6 +87,12 @@ impl Across {
         self.differences.iter().find(|difference| difference.scenarios.iter().any(|name| name == scenario))
     }
 
+    /// Whether the scenario may be the kernel's where the ends are network namespaces with a directory in common.
+    pub fn is_late(&self, scenario: &str, arrangement: Arrangement) -> bool {
+        let named = |late: &Difference| late.scenarios.iter().any(|name| name == scenario);
+        arrangement == Arrangement::HostsNear && self.late.iter().any(named)
+    }
+
     /// What may differ.
     pub fn differences(&self) -> &[Difference] {
         &self.differences
@@ -109,6 +118,7 @@ impl Across {
     pub fn strangers(&self, scenarios: &[Scenario]) -> Vec<String> {
         let named = self.quick.iter().chain(self.exceptions.iter().flat_map(|exception| &exception.scenarios));
         let named = named.chain(self.differences.iter().flat_map(|difference| &difference.scenarios));
+        let named = named.chain(self.late.iter().flat_map(|late| &late.scenarios));
         let known = |name: &str| scenarios.iter().any(|scenario| scenario.name == name && !scenario.is_solo());
         named.filter(|name| !known(name)).cloned().collect()
     }

@@ -50,6 +50,8 @@ pub enum Arrangement {
     HostsUdp,
     /// Each end under shunt on a host of its own, each host with an agent that lends its queue: frames by AF_XDP.
     HostsXdp,
+    /// Each end under shunt in a network namespace of its own, with a directory in common.
+    HostsNear,
 }
 
 impl Arrangement {
@@ -64,7 +66,8 @@ impl Arrangement {
     ];
 
     /// Those with two hosts, network namespaces joined by a veth; columns of no matrix.
-    pub const HOSTS: [Arrangement; 3] = [Arrangement::HostsNone, Arrangement::HostsUdp, Arrangement::HostsXdp];
+    pub const HOSTS: [Arrangement; 4] =
+        [Arrangement::HostsNone, Arrangement::HostsUdp, Arrangement::HostsXdp, Arrangement::HostsNear];
 
     /// The arrangement of that name.
     pub fn named(name: &str) -> Option<Arrangement> {
@@ -83,6 +86,7 @@ impl Arrangement {
             Arrangement::HostsNone => "hosts-none",
             Arrangement::HostsUdp => "hosts-udp",
             Arrangement::HostsXdp => "hosts-xdp",
+            Arrangement::HostsNear => "hosts-near",
         }
     }
 
@@ -93,7 +97,9 @@ impl Arrangement {
             _ if scenario.must_be_trapped() => self == Arrangement::Both,
             Arrangement::Both | Arrangement::Fortified => true,
             Arrangement::ClientOnly | Arrangement::ServerOnly => !scenario.is_solo(),
-            Arrangement::HostsNone | Arrangement::HostsUdp | Arrangement::HostsXdp => !scenario.is_solo(),
+            Arrangement::HostsNone | Arrangement::HostsUdp | Arrangement::HostsXdp | Arrangement::HostsNear => {
+                !scenario.is_solo()
+            }
             Arrangement::OneProcess => !scenario.is_solo() && !scenario.needs_two_processes(),
         }
     }

@@ -3,6 +3,7 @@
 use crate::arrangement::Arrangement;
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, Host, Joint};
+use shunt_testkit::Scratch;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,16 +15,21 @@ pub struct Site {
     hosts: Option<[Host; 2]>,
     /// What the programs find of the option `hosts`; `None`: nothing, and the default holds.
     option: Option<&'static str>,
+    /// The directory in which programs of the two meet.
+    near: Option<Scratch>,
     agents: Vec<Agent>,
 }
 
 /// How long what shunt keeps for other hosts may outlive the programs.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Names that may be left: of programs that were killed while they connected, which the next one removes.
+const MOST_LEFT: usize = 1;
+
 impl Site {
     /// The namespace that the thread is in.
     pub fn one_host() -> Site {
-        Site { hosts: None, option: None, agents: Vec::new() }
+        Site { hosts: None, option: None, near: None, agents: Vec::new() }
     }
 
     /// Two hosts; with an agent each where the arrangement asks for it and `shunt` names the command.
@@ -46,7 +52,8 @@ impl Site {
             // Of the kernel it is not expected that a gate opens.
             _ => Some("none"),
         };
-        Ok(Site { hosts: Some(hosts), option, agents })
+        let near = (arrangement == Arrangement::HostsNear && shunt.is_some()).then(|| Scratch::new("near"));
+        Ok(Site { hosts: Some(hosts), option, near, agents })
     }
 
     /// Lets `command` run on host `number` and know the addresses: its own first, then the other host's.
@@ -59,6 +66,10 @@ impl Site {
             Some(option) => command.env("SHUNT_HOSTS", option),
             None => command.env_remove("SHUNT_HOSTS"),
         };
+        match &self.near {
+            Some(directory) => command.env("SHUNT_NEAR", directory.path()),
+            None => command.env("SHUNT_NEAR", "off"),
+        };
         let namespace = own.namespace();
         // SAFETY: one system call between fork and exec, on a descriptor that this process keeps open meanwhile.
         unsafe {
@@ -67,6 +78,13 @@ impl Site {
                 _ => Err(io::Error::last_os_error()),
             });
         }
+    }
+
+    /// A line for the transcript if names stay in the directory, of connections of programs that ended in good order or long ago.
+    fn names_left(&self) -> Option<String> {
+        let directory = self.near.as_ref()?;
+        let left = std::fs::read_dir(directory.path()).map_or(0, Iterator::count);
+        (left > MOST_LEFT).then(|| format!("{left} names are left in the directory"))
     }
 
     /// A line for the transcript if processes stay on the hosts although the programs are gone; it ends them.
@@ -78,7 +96,7 @@ impl Site {
             let all = hosts.iter().flat_map(Host::processes);
             let left: Vec<u32> = all.filter(|process| !agents.contains(process)).collect();
             if left.is_empty() {
-                return None;
+                return self.names_left();
             }
             if Instant::now() > deadline {
                 let names =

@@ -55,7 +55,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
 
 /// Takes a channel. A link that was retired at this moment gives none: it may be one that was said to be free by a process that is
 /// another user's by now.
-fn try_offer(link: &mut Link, index: usize) -> Option<Offer> {
+pub(super) fn try_offer(link: &mut Link, index: usize) -> Option<Offer> {
     let channel = take_channel(link, index)?;
     if !link.count() || link.is_retired() {
         link.withdraw(channel);

@@ -36,6 +36,7 @@ mod list;
 mod make;
 mod narrow;
 pub mod patience;
+pub mod peers;
 pub mod ports;
 mod retired;
 #[cfg(test)]

@@ -34,6 +34,10 @@ pub struct Link {
     pub inherited: bool,
     /// Inode of the listener that it leads to (for ours).
     pub listener: u32,
+    /// The process in another network namespace that it leads to or, if it is theirs, comes from ([`crate::peers`]); 0: none there.
+    pub(crate) peer: u64,
+    /// That process has proved that it has the link (for ours).
+    pub(crate) proved: bool,
     /// The rendezvous through which it came, -1: none (for theirs).
     pub rendezvous: i32,
     /// Name of the link; 0: it cannot be named any more ([`crate::narrow()`]).
@@ -80,7 +84,7 @@ pub struct Link {
 impl Link {
     /// Whether its channels are this process's to give out, for connections to `listener`.
     pub(crate) fn lends_to(&self, listener: u32) -> bool {
-        !self.base.is_null() && self.ours && !self.inherited && self.listener == listener && !self.is_retired()
+        !self.base.is_null() && self.ours && !self.inherited && self.listener == listener && self.peer == 0 && !self.is_retired()
     }
 
     /// Whether its channels are streams to other hosts, of this process's family or of another program's.
@@ -100,6 +104,8 @@ impl Link {
             ours: false,
             inherited: false,
             listener: 0,
+            peer: 0,
+            proved: false,
             rendezvous: -1,
             nonce: name.0,
             sequence: name.1,

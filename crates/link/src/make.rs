@@ -140,6 +140,22 @@ pub(super) fn make(listener: u32) -> Result<usize> {
     links.add(link)
 }
 
+/// A link of ours to process `peer` in another network namespace: connections are not made in memory through it.
+pub(super) fn make_for_peer(peer: u64) -> Result<usize> {
+    sweep(None);
+    drop_oldest_idle();
+    let (fd, base, nonce) = make_segment()?;
+    let links = links();
+    let link = Link {
+        ours: true,
+        listener: peer as u32, // its list
+        peer,
+        user: header(base).client.uid.load(Ordering::Relaxed),
+        ..Link::new(base, fd, (nonce, links.sequence))
+    };
+    links.add(link)
+}
+
 /// The two ends of a bell, for the first link to a listener: connections are made in memory through that one.
 fn make_bell(listener: u32) -> [i32; 2] {
     let mut pair = [-1; 2];

@@ -5,11 +5,11 @@ use super::message::{token_bytes, Message};
 use super::pump::{Rings, CLASS, FIRST};
 use super::stream_life::{self, Event};
 use super::stream_words;
-use super::{driving, marks, port, reachability, refusals, settling};
+use super::{driving, marks, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::carriers::Outcome;
-use shunt_rendezvous::{attach, socket_cache};
+use shunt_rendezvous::{attach, bound_port, socket_cache};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life};
 use shunt_segment::name::Hello;
@@ -53,7 +53,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         return Outcome::Kernel(reason);
     }
     let said = shunt_rendezvous::options::largest_segment(socket);
-    if is_not_to_be_bound(fd) || (1..LEAST_SEGMENT).contains(&said) {
+    if bound_port::is_not_to_be_bound(fd) || (1..LEAST_SEGMENT).contains(&said) {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }
     let four = FourTuple { client: device.source, server: *server };
@@ -98,7 +98,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
     socket_cache::spoil(socket);
-    let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
+    let Some(client) = bound_port::settle(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
     let four = FourTuple { client, server: *server };
     let Some(mut driver) = driving::lock(local, clock::monotonic_ns() + PROMPT[2]) else {
         return Outcome::Kernel(Reason::TooSlow);
@@ -136,14 +136,6 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         }
     }
     connect_by_tcp(local, stream, fd, socket, &four, kind, [said as i32, i32::from(mark.0)])
-}
-
-/// Whether the socket's packets have a mark (SO_MARK), by which rules may choose another way, and another source, than the route
-/// that was asked for; or whether a port is chosen for it only when it connects (IP_BIND_ADDRESS_NO_PORT, ip(7)).
-fn is_not_to_be_bound(fd: i32) -> bool {
-    const NO_PORT: i32 = 24;
-    let has = |level, name| calls::getsockopt_int(fd, level, name).is_ok_and(|value| value != 0);
-    has(libc::SOL_SOCKET, libc::SO_MARK) || has(libc::IPPROTO_IP, NO_PORT)
 }
 
 fn reason(refusal: Refusal) -> Reason {
@@ -194,15 +186,6 @@ fn ask(local: &LocalStation, four: &FourTuple, deadline: u64) -> core::result::R
             Answer::Pending => pause(local, inquiry.descriptor(), POLLIN, deadline.min(inquiry.deadline().max(now + 1))),
         }
     }
-}
-
-/// The address that the connection will come from: where the program bound it, or one of the ports for that.
-fn bind(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
-    if !socket.has(flag::BOUND) && !port::bind(fd, socket.family.load(Ordering::Relaxed), source) {
-        return None;
-    }
-    let bound = shunt_table::sockaddr::bound_address(fd);
-    (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
 }
 
 fn await_opening(local: &LocalStation, stream: Stream, deadline: u64) -> Opening {

@@ -37,13 +37,11 @@ mod local_station;
 mod making;
 mod marks;
 mod message;
-mod port;
 mod posting;
 mod pump;
 mod reachability;
 mod refusals;
 mod settling;
-mod shown;
 mod station_owner;
 mod stream_life;
 mod stream_words;
@@ -72,4 +70,5 @@ pub const OTHER_HOSTS: Carrier = Carrier {
     left_namespace,
     is_driving: station_owner::is_driving,
     user_changed: station_owner::user_changed,
+    ending: || {},
 };

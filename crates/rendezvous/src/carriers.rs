@@ -1,5 +1,5 @@
-//! Carriers: what moves the bytes of a stream whose other end is not in a link that both processes map. Streams to other hosts are the one
-//! there is.
+//! Carriers: what moves the bytes of a stream whose other end is not in a link that both processes map. Streams to other hosts are one,
+//! those to other network namespaces of this host another, which only makes the link.
 //!
 //! Start-up fills in the list. Connect, listen and accept ask each carrier in turn, and each hears of the moments of the process's life
 //! at which it has something to forget or to give back.
@@ -41,6 +41,8 @@ pub struct Carrier {
     pub is_driving: fn() -> bool,
     /// The process has become another user, and may still write where it could before.
     pub user_changed: fn(),
+    /// The process ends in good order.
+    pub ending: fn(),
 }
 
 /// The list, in the order in which carriers are asked.
@@ -61,10 +63,16 @@ pub fn all() -> impl Iterator<Item = &'static Carrier> {
 
 /// Connects `fd` to `server`, an address that is not of this host.
 pub(super) fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
-    all()
-        .map(|carrier| (carrier.connect)(fd, socket, server))
-        .find(|outcome| !matches!(outcome, Outcome::Kernel(Reason::NotLocal)))
-        .unwrap_or(Outcome::Kernel(Reason::NotLocal))
+    let mut reason = Reason::NotLocal;
+    for carrier in all() {
+        match (carrier.connect)(fd, socket, server) {
+            Outcome::Kernel(Reason::NotLocal) => {}
+            // The server is left alone by this carrier; it may be another's.
+            Outcome::Kernel(Reason::NearUnclaimed) => reason = Reason::NearUnclaimed,
+            outcome => return outcome,
+        }
+    }
+    Outcome::Kernel(reason)
 }
 
 /// See [`Carrier::listens`].

@@ -9,6 +9,7 @@
 //! accept       both queues      deferred: clients that it does not give out yet (TCP_DEFER_ACCEPT)      claimed: the number it gives
 //! connect      tries the rendezvous          answers: what the kernel said of ports      carriers: the question to the crate above
 //! close        the last owner's part         exchange: another carrier under the same numbers
+//! shown        what an accepted connection shows of its SYN      bound_port: ports of connections that are named before their SYN
 //! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
 //!
@@ -27,6 +28,7 @@ pub mod accept;
 pub mod accept_fd;
 pub mod answers;
 pub mod attach;
+pub mod bound_port;
 pub mod carriers;
 pub mod close;
 pub mod connect;
@@ -38,6 +40,7 @@ pub mod listen;
 pub mod opening;
 pub mod options;
 pub mod reconnect;
+pub mod shown;
 pub mod socket_cache;
 #[cfg(test)]
 mod tests;

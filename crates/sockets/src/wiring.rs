@@ -31,7 +31,7 @@ struct Upcalls {
 }
 
 /// Asked in this order.
-const CARRIERS: Carriers = &[&shunt_remote::OTHER_HOSTS];
+const CARRIERS: Carriers = &[&shunt_near::OTHER_NAMESPACES, &shunt_remote::OTHER_HOSTS];
 
 const UPCALLS: Upcalls = Upcalls {
     operations: Operations {

@@ -165,6 +165,14 @@ calls! {
     futex(word: *const u32, operation: c_int, value: u32, timeout: *const timespec) -> Result<usize> = check, SYS_futex;
     /// openat(2)
     openat(directory: c_int, path: *const u8, flags: c_int, mode: u32) -> Result<c_int> = descriptor, SYS_openat;
+    /// fchmodat(2)
+    fchmodat(directory: c_int, path: *const u8, mode: u32) -> Result<()> = unit, SYS_fchmodat;
+    /// unlinkat(2)
+    unlinkat(directory: c_int, path: *const u8, flags: c_int) -> Result<()> = unit, SYS_unlinkat;
+    /// getdents64(2)
+    getdents64(directory: c_int, entries: *mut u8, size: usize) -> Result<usize> = check, SYS_getdents64;
+    /// newfstatat(2)
+    fstatat(directory: c_int, path: *const u8, status: *mut libc::stat, flags: c_int) -> Result<()> = unit, SYS_newfstatat;
     /// sendfile(2)
     sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> Result<usize> = check, SYS_sendfile;
     /// ioctl(2)

@@ -11,6 +11,7 @@ mod hand_over;
 mod inet;
 mod kernel;
 pub mod messages;
+mod near;
 mod papers;
 mod parts;
 mod programs;
@@ -74,6 +75,8 @@ pub enum Table {
     Multiplexed,
     /// Programs under shunt whose peer has only a kernel, and the same without shunt.
     Inet,
+    /// Two network namespaces on one bridge, under shunt with a directory in common: beside one namespace, and beside the kernel.
+    Near,
     /// The tables of U-Net and Fast Sockets.
     Papers,
 }
@@ -116,6 +119,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Redis => tables::redis(&hosts, plan, record)?,
             Table::Share => tables::share(plan, record)?,
             Table::Inet => inet::inet(&hosts, plan, record)?,
+            Table::Near => near::near(plan, record)?,
             Table::Papers => papers::papers(&hosts, plan, record)?,
             Table::Multiplexed => tables::multiplexed(&hosts, plan, record)?,
         }

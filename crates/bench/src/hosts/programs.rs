@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -32,6 +32,10 @@ pub enum Way {
     Default,
     /// Under shunt, beside a peer that is not.
     Alone,
+    /// Under shunt, with a directory in common: network namespaces of one host.
+    Near,
+    /// Under shunt, both in the server's network namespace.
+    Together,
 }
 
 /// The measuring programs in one of these ways.
@@ -69,7 +73,34 @@ impl Way {
             Way::Alone => {
                 launch.args(["env", "SHUNT_HOSTS=none"]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
+            Way::Near => {
+                let directory = format!("SHUNT_NEAR={}", near_directory(plan).display());
+                let launch = launch.args(["env", "SHUNT_HOSTS=none", directory.as_str()]);
+                launch.args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
+            }
+            Way::Together => {
+                let launch = launch.args(["env", "SHUNT_HOSTS=none", "SHUNT_NEAR=off"]);
+                launch.args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
+            }
             _ => launch.args([program]),
+        }
+    }
+
+    /// The client's host.
+    fn client(self, hosts: &[Host; 2]) -> &Host {
+        match self {
+            Way::Together => &hosts[1],
+            _ => &hosts[0],
+        }
+    }
+
+    /// Whether the connection of this program from this local port goes another way than it should.
+    fn is_missed(self, server: &Running, port: u16) -> bool {
+        match self {
+            Way::Shunt(_) => kernel_carries(server, port),
+            // Their TCP connections stay beside the streams.
+            Way::Near | Way::Together => !has_link(server),
+            _ => false,
         }
     }
 
@@ -93,6 +124,17 @@ struct Conditions {
 /// all processes, would take a processor from the measured ones for milliseconds.
 fn kernel_carries(running: &Running, port: u16) -> bool {
     hosts::kernel_carries(running.process().as_raw() as u32, port)
+}
+
+/// Whether the program has memory in common with a client.
+fn has_link(running: &Running) -> bool {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", running.process())).into_iter().flatten().flatten();
+    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|link| link.to_string_lossy().contains("shunt-link"))
+}
+
+/// Where programs of [`Way::Near`] meet.
+pub fn near_directory(plan: &Plan<'_>) -> PathBuf {
+    plan.scratch.join("near")
 }
 
 /// Turns of one contender that may fall back to the kernel before the measurement gives up: on a busy machine a peer's keeper may
@@ -145,13 +187,13 @@ fn run_pair_once(
         let server = way.launch(&hosts[1], plan, &path).args(["server"]).args(&place).args(arguments);
         let mut server = server.core(plan.cores().1).start(plan.scratch)?;
         server.wait_for_output("ready", START_LIMIT)?;
-        let client = way.launch(&hosts[0], plan, &path).args(["client"]).args(&place).args(arguments);
+        let client = way.launch(way.client(hosts), plan, &path).args(["client"]).args(&place).args(arguments);
         let client = client.args(["--milliseconds", &milliseconds]);
         let client = samples.iter().fold(client, |client, path| client.args(["--samples".as_ref(), path.as_os_str()]));
         let mut client = client.core(plan.cores().0).start(plan.scratch)?;
         // In the middle of the turn, when every connection stands.
         let ended = client.wait_end(plan.time / 2 + Duration::from_millis(20))?;
-        if matches!(way, Way::Shunt(_)) && !ended && kernel_carries(&server, port) {
+        if !ended && way.is_missed(&server, port) {
             return Err(io::Error::other(NOT_ACCELERATED));
         }
         let said = |output: String| {
@@ -192,6 +234,14 @@ impl Contender for Programs {
     }
 }
 
+/// Connections one after another, made, accepted and closed: seconds that each takes.
+pub fn connect(way: Way, hosts: &[Host; 2], plan: &Plan<'_>, connections: u32) -> Result<f64, String> {
+    let arguments = ["--connections".to_string(), connections.to_string()];
+    let [client, server] = run_pair_once(way, hosts, plan, Measuring::Connect, &arguments, None)?;
+    let end = server.end_ns.max(client.end_ns);
+    Ok((end - client.start_ns) as f64 / 1e9 / client.operations.max(1) as f64)
+}
+
 /// Whether a program's stream to the other host is accelerated over this device.
 ///
 /// # Errors
@@ -228,13 +278,14 @@ fn redis_once(
         let server = server.args(["--save", "", "--appendonly", "no", "--protected-mode", "no"]);
         let mut server = server.core(plan.cores().1).start(plan.scratch)?;
         server.wait_for_output("Ready to accept connections", START_LIMIT)?;
-        let client = way.launch(&hosts[0], plan, &client).args(["-h", &address, "-p", &port.to_string(), "-t", "get", "--csv"]);
+        let client =
+            way.launch(way.client(hosts), plan, &client).args(["-h", &address, "-p", &port.to_string(), "-t", "get", "--csv"]);
         let client = client.args(["-c", &connections.to_string(), "-P", &pipeline.to_string(), "-n", &requests.to_string()]);
         let client = client.core(plan.cores().0).start(plan.scratch)?;
         // redis-benchmark asks for the configuration by a connection of its own first.
         let mut client = client;
         let ended = client.wait_end(Duration::from_millis(200))?;
-        if matches!(way, Way::Shunt(_)) && !ended && kernel_carries(&server, port) {
+        if !ended && way.is_missed(&server, port) {
             return Err(io::Error::other(NOT_ACCELERATED));
         }
         let client = client.finish(RUN_LIMIT)?;

@@ -47,6 +47,9 @@ pub fn compare_across(words: &[&str]) -> Result<bool, String> {
     let judge = Judge::new(&shunt, &deviations);
     Ok(each(&across.among(chosen(names)?), &arrangements, |scenario, role, arrangement| {
         let verdict = judge.judge_across(scenario, role, arrangement).map_err(|error| error.to_string())?;
+        if matches!(verdict, Verdict::NotAccelerated) && across.is_late(&scenario.name, arrangement) {
+            return Ok(());
+        }
         expected(&verdict, is_known(&across, scenario, arrangement))
     }))
 }

@@ -134,6 +134,16 @@ const LEAVING: [Call; 9] = [
     with(libc::SYS_fcntl, libc::F_SETFL as u64, libc::O_RDWR as u64),
 ];
 
+/// What a connection to another network namespace needs beside: without one of them it is TCP's.
+const NEAR: [Call; 6] = [
+    (libc::SYS_socketpair, [libc::AF_UNIX as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64, 0, 0, 0, 0]),
+    plain(libc::SYS_openat),
+    plain(libc::SYS_getdents64),
+    plain(libc::SYS_newfstatat),
+    plain(libc::SYS_fchmodat),
+    plain(libc::SYS_unlinkat),
+];
+
 /// Before the program installs a filter of system calls: what could not go on under it becomes the kernel's while it still can.
 /// A stream is the kernel's if one of its calls is refused, or a connection could cost the process its life; a listener from which
 /// the program may accept, if what a client needs is refused.
@@ -145,6 +155,9 @@ pub fn before_filter(wanted: &Filter) {
     let streams = !sleeps || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
     if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
         shunt_rendezvous::exchange::stay();
+    }
+    if NEAR.iter().chain(&LEAVING).any(|call| answer(call) != Answer::Allowed) {
+        shunt_near::stop();
     }
     let accepts = allowed(libc::SYS_accept) || allowed(libc::SYS_accept4);
     let concerned = if streams { kernel_only::begin(Reason::SystemCallFilter) } else { opening != Answer::Allowed };

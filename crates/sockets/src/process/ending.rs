@@ -43,6 +43,7 @@ pub fn end() {
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &u64::MAX, core::ptr::null_mut(), calls::KERNEL_SIGSET);
     shunt_link::ending();
+    shunt_rendezvous::carriers::all().for_each(|carrier| (carrier.ending)());
     let all = || table::programs().map(|fd| (fd, table::get(fd)));
     for (_, word) in all() {
         match (word.kind(), word.object::<Socket>()) {

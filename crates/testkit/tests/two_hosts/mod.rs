@@ -32,6 +32,8 @@ pub enum Way {
     Auto,
     /// As `Auto`, with a queue of its own for one program of each host, whose frames go by AF_XDP.
     Xdp,
+    /// Under shunt, with a directory in common: network namespaces of one host.
+    Near,
     /// Under shunt, without an agent anywhere.
     Unasked,
     /// Under shunt, with an agent on the client's host alone.
@@ -104,8 +106,14 @@ impl Site {
         let agents = match way {
             Way::Xdp | Way::Auto | Way::Agents => 2,
             Way::OneAgent => 1,
-            Way::Kernel | Way::FallBack | Way::Udp | Way::Default | Way::Left | Way::Unasked => 0,
+            Way::Kernel | Way::FallBack | Way::Udp | Way::Default | Way::Left | Way::Unasked | Way::Near => 0,
         };
+        if way == Way::Near {
+            let directory = site.scratch.join("near");
+            std::fs::create_dir(&directory).expect("a directory");
+            // As that of a tenant: all may put names there, and only remove their own.
+            std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).expect("its mode");
+        }
         for host in 0..agents {
             site.agents.push(site.start_agent(host));
         }
@@ -128,12 +136,16 @@ impl Site {
             }
         };
         match self.way {
+            Way::Near => command.env("SHUNT_NEAR", self.scratch.path().join("near")),
+            _ => command.env("SHUNT_NEAR", "off"),
+        };
+        match self.way {
             Way::Udp => command.env("SHUNT_HOSTS", "10.77.0.0/24").env("SHUNT_BULK", "0"),
             Way::Default => command.env("SHUNT_HOSTS", "10.77.0.0/24").env_remove("SHUNT_BULK"),
             Way::Left => command.env("SHUNT_HOSTS", "10.77.0.0/24").env("SHUNT_BULK", "64"),
             Way::Xdp | Way::Auto => command.env_remove("SHUNT_HOSTS").env("SHUNT_BULK", "0"),
             Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
-            Way::Kernel | Way::FallBack | Way::Agents => command.env("SHUNT_HOSTS", "none"),
+            Way::Kernel | Way::FallBack | Way::Agents | Way::Near => command.env("SHUNT_HOSTS", "none"),
         };
         command.env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
         command
@@ -280,6 +292,16 @@ impl Site {
     /// How many connections to other hosts process `pid`, on any host, has had accelerated.
     pub fn accelerated(&self, pid: u32) -> u64 {
         self.counted(pid, "other-host")
+    }
+
+    /// The copy of the command that the programs of the site run by.
+    pub fn shunt_path(&self) -> PathBuf {
+        self.shunt.clone()
+    }
+
+    /// How many names there are in the directory of [`Way::Near`].
+    pub fn names(&self) -> usize {
+        std::fs::read_dir(self.scratch.join("near")).map_or(0, Iterator::count)
     }
 
     /// How often process `pid`, on any host, has had this reason.

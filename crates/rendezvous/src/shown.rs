@@ -23,6 +23,8 @@ const TICKS: u64 = 50_000_000;
 pub struct Shown {
     /// The largest segment that the SYN named; 0 if something else of this side's bounds it.
     pub segment: u32,
+    /// The largest segment that this side's interface has.
+    pub own: u32,
     /// When the connection was there at the latest (ns): nothing was sent on it, so the kernel's "last sent" is its making.
     pub made: u64,
 }
@@ -33,7 +35,7 @@ pub fn look(fd: i32, headers: u32) -> Shown {
     let mut length = bytes.len() as libc::socklen_t;
     let now = clock::monotonic_ns();
     if calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length).is_err() {
-        return Shown { segment: 0, made: 0 };
+        return Shown { segment: 0, own: 0, made: 0 };
     }
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let stamps = if bytes[at::OPTIONS] & STAMPED != 0 { STAMPS } else { 0 };
@@ -44,7 +46,7 @@ pub fn look(fd: i32, headers: u32) -> Shown {
     let bounded =
         word(at::SEGMENT) >= word(at::OWN) || segment + headers >= word(at::PATH) || (is_whole && word(at::WINDOW) < 2 * segment);
     let age = u64::from(word(at::LAST_SENT)) * 1_000_000;
-    Shown { segment: if bounded { 0 } else { segment }, made: (now + TICKS).saturating_sub(age) }
+    Shown { segment: if bounded { 0 } else { segment }, own: word(at::OWN) + stamps, made: (now + TICKS).saturating_sub(age) }
 }
 
 #[cfg(test)]
@@ -77,6 +79,8 @@ mod tests {
         let marked = (libc::IPPROTO_TCP, libc::TCP_MAXSEG, 1401);
         let segment = |(server, _client): (OwnedFd, OwnedFd)| look(server.as_raw_fd(), 40).segment;
         assert_eq!(segment(accepted(&plain, &[marked])), 1401);
+        let (server, _client) = accepted(&plain, &[marked]);
+        assert!([65_495, 65_483].contains(&look(server.as_raw_fd(), 40).own), "what the loopback interface has");
         // The client names what its interface has.
         assert_eq!(segment(accepted(&plain, &[])), 0);
         // Half of its window is less.

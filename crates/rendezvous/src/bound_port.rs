@@ -1,15 +1,19 @@
-//! Ports for connections to other hosts. OPEN names the port before there is a SYN, so the socket is bound, and a bound port is
-//! no other socket's while the connection lasts, nor in TIME_WAIT: for no destination. All of them together have a quarter of the
-//! host's range, so that there is always one for a socket whose port the kernel chooses; when none is left, connections are the kernel's.
+//! Ports for connections to other hosts, and to other network namespaces of this one. Their port is named before there is a SYN, so the socket
+//! is bound, and a bound port is no other socket's while the connection lasts, nor in TIME_WAIT: for no destination. All of them together have a
+//! quarter of the host's range, so that there is always one for a socket whose port the kernel chooses; when none is left, connections are the
+//! kernel's.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
+use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AT_FDCWD, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::sockaddr::Encoded;
 
 /// IP_LOCAL_PORT_RANGE (ip(7)), since Linux 6.3: the lowest port, and the highest in the upper half.
 const LOCAL_PORT_RANGE: i32 = 51;
+/// The range of a namespace in which nobody has set another.
+const LINUX: (u16, u16) = (32_768, 60_999);
 /// Where the kernel does not know it: ports that are tried.
 const TRIES: u64 = 8;
 /// How long it is believed that all are taken (ns): to find that out takes a look at each.
@@ -43,8 +47,8 @@ fn read(path: &core::ffi::CStr, bytes: &mut [u8]) -> Option<usize> {
     got.ok()
 }
 
-/// The range of this network namespace; where /proc is not there any more, as it was.
-fn range() -> Option<(u16, u16)> {
+/// The range of this network namespace; where /proc is not there any more, as it was, and where it never was, as Linux makes it.
+fn range() -> (u16, u16) {
     let now = clock::monotonic_ns();
     if now >= KNOWN.range_until.load(Ordering::Relaxed) {
         if let Some((low, high)) = read_range() {
@@ -52,8 +56,10 @@ fn range() -> Option<(u16, u16)> {
         }
         KNOWN.range_until.store(now + BELIEVED, Ordering::Relaxed);
     }
-    let known = KNOWN.range.load(Ordering::Relaxed);
-    (known != 0).then_some((known as u16, (known >> 16) as u16))
+    match KNOWN.range.load(Ordering::Relaxed) {
+        0 => LINUX,
+        known => (known as u16, (known >> 16) as u16),
+    }
 }
 
 fn read_range() -> Option<(u16, u16)> {
@@ -66,12 +72,29 @@ fn read_range() -> Option<(u16, u16)> {
     }
 }
 
+/// Whether the socket's packets have a mark (SO_MARK), by which rules may choose another way, and another source, than the route
+/// that was asked for; or whether a port is chosen for it only when it connects (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+pub fn is_not_to_be_bound(fd: i32) -> bool {
+    const NO_PORT: i32 = 24;
+    let has = |level, name| calls::getsockopt_int(fd, level, name).is_ok_and(|value| value != 0);
+    has(libc::SOL_SOCKET, libc::SO_MARK) || has(libc::IPPROTO_IP, NO_PORT)
+}
+
+/// The address that the connection will come from: where the program bound it, or one of the ports for that.
+pub fn settle(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
+    if !socket.has(flag::BOUND) && !bind(fd, socket.family.load(Ordering::Relaxed), source) {
+        return None;
+    }
+    let bound = shunt_table::sockaddr::bound_address(fd);
+    (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
+}
+
 /// Binds the socket to `source` and a port that is free. False: it is not bound.
 pub fn bind(fd: i32, family: i32, source: &Address) -> bool {
     if clock::monotonic_ns() < KNOWN.full_until.load(Ordering::Relaxed) {
         return false;
     }
-    let Some((low, high)) = range().and_then(|(low, high)| quarter(low, high)) else { return false };
+    let Some((low, high)) = quarter(range().0, range().1) else { return false };
     let bound = match calls::getsockopt_int(fd, libc::IPPROTO_IP, LOCAL_PORT_RANGE) {
         Ok(0) => within(fd, family, source, low, high),
         // The program has said which ports it wants.
@@ -139,7 +162,7 @@ mod tests {
 
     #[test]
     fn no_port_outside_the_quarter_is_bound() {
-        let (low, high) = range().and_then(|(low, high)| quarter(low, high)).expect("a range");
+        let (low, high) = quarter(range().0, range().1).expect("a range");
         for way in [within, one_of] {
             for _ in 0..50 {
                 let socket = socket();
@@ -155,7 +178,7 @@ mod tests {
     #[test]
     fn a_range_that_is_taken() {
         let taken = socket();
-        let (low, high) = range().and_then(|(low, high)| quarter(low, high)).expect("a range");
+        let (low, high) = quarter(range().0, range().1).expect("a range");
         within(taken.as_raw_fd(), libc::AF_INET, &HERE, low, high).expect("a port");
         let port = shunt_table::sockaddr::bound_address(taken.as_raw_fd()).port;
         for way in [within, one_of] {

@@ -1,0 +1,60 @@
+//! Network namespaces of one host, on one bridge, whose programs have a directory in common.
+
+use shunt_testkit::hosts::{segment, Host, Joint};
+
+use super::contender::Contender;
+use super::programs::{self, Programs, Way};
+use super::record::{Record, Sheet};
+use super::tables::median;
+use super::Plan;
+
+/// Connections of one turn.
+const CONNECTIONS: u32 = 1000;
+
+/// What is measured, and how its figure is shown.
+enum Figure {
+    RoundTrip,
+    Redis(u32, u32),
+    Connect,
+}
+
+impl Figure {
+    fn take(&self, way: Way, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<f64, String> {
+        match self {
+            Figure::RoundTrip => Programs { name: "near", way }.round_trip(hosts, plan, 8).map(|seconds| seconds * 1e6),
+            Figure::Redis(connections, requests) => {
+                programs::redis(way, hosts, plan, (*connections, 1), *requests).map(|found| found.0 / 1e3)
+            }
+            Figure::Connect => programs::connect(way, hosts, plan, CONNECTIONS).map(|seconds| seconds * 1e6),
+        }
+    }
+}
+
+/// The ways in turns; ratios are medians of those of single turns, because what else runs here changes between turns.
+pub fn near(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    let segment = segment(2, Joint::default()).map_err(|error| format!("two namespaces on a bridge cannot be made: {error}"))?;
+    let Ok(hosts) = <[Host; 2]>::try_from(segment.hosts) else { return Err("two namespaces were asked for".into()) };
+    let directory = programs::near_directory(plan);
+    std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let heads = ["near", "together", "kernel", "near/together", "near/kernel"];
+    let mut sheet = Sheet::new("two network namespaces on a bridge", &heads, &[2]);
+    let rows = [
+        ("round trip of 8 bytes, us (p50)", Figure::RoundTrip),
+        ("redis-benchmark -c 1, thousands in a second", Figure::Redis(1, 20_000)),
+        ("redis-benchmark -c 50, thousands in a second", Figure::Redis(50, 60_000)),
+        ("connect+accept+close, us", Figure::Connect),
+    ];
+    for (name, figure) in rows {
+        let mut taken: [Vec<f64>; 3] = Default::default();
+        for _ in 0..plan.repeats {
+            for (way, taken) in [Way::Near, Way::Together, Way::Blocking].into_iter().zip(&mut taken) {
+                taken.push(figure.take(way, &hosts, plan).map_err(|error| format!("{name}: {error}"))?);
+            }
+        }
+        let ratio = |at: usize| median(taken[0].iter().zip(&taken[at]).map(|(near, other)| near / other).collect());
+        let [near, together, kernel] = [0, 1, 2].map(|at: usize| median(taken[at].clone()));
+        sheet.put(name, &[near, together, kernel, ratio(1), ratio(2)]);
+    }
+    record.add(sheet);
+    Ok(())
+}

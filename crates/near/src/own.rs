@@ -1,0 +1,35 @@
+//! What this process calls itself, and random bits.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_sys::{calls, clock, libc};
+use shunt_table::global::SETUP;
+
+/// By which this process names itself to clients; 0: it was not drawn yet.
+static ID: AtomicU64 = AtomicU64::new(0);
+
+/// In the child after fork: another process has another name.
+pub fn forget() {
+    ID.store(0, Ordering::Relaxed);
+}
+
+/// Random bits; from the clock where the kernel gives none.
+pub fn drawn() -> u64 {
+    let mut bits = 0u64;
+    match calls::getrandom((&raw mut bits).cast(), 8, libc::GRND_NONBLOCK) {
+        Ok(8) => bits,
+        _ => clock::ticks() ^ u64::from(calls::getpid()) << 32,
+    }
+}
+
+/// This process's name for its clients, not 0; `None`: a handler interrupted a thread that has the set-up lock.
+pub fn id() -> Option<u64> {
+    let _setup = SETUP.lock()?;
+    Some(match ID.load(Ordering::Relaxed) {
+        0 => {
+            let id = drawn() & (u64::MAX >> 1) | 1;
+            ID.store(id, Ordering::Relaxed);
+            id
+        }
+        id => id,
+    })
+}

@@ -1,0 +1,191 @@
+//! What is known of addresses: whether a server claims connections, the way to it, and which clients did not answer. A few entries, of which the
+//! oldest goes when there is no room; a server that is forgotten costs a client one wait more.
+
+use shunt_segment::address::Address;
+use shunt_table::global::{LockedCell, SETUP};
+
+/// Entries.
+const MOST: usize = 64;
+const SECOND: u64 = 1_000_000_000;
+/// How long a server that has claimed a connection is waited for with patience (ns).
+const PROVED: u64 = 10 * SECOND;
+/// So many connections in a row may miss a server that has claimed others: it was busy.
+const BUSY: u32 = 8;
+/// How long a server that did not is left alone, at most (ns).
+const LEFT_ALONE: u64 = 60 * SECOND;
+
+/// One address.
+#[derive(Clone, Copy)]
+struct Entry {
+    address: Address,
+    /// What is known is believed until then (ns).
+    until: u64,
+    /// How often in a row it has failed.
+    failures: u32,
+    /// It has claimed a connection lately: until then.
+    claims: bool,
+    /// The way to it, believed until then (ns).
+    way: (Way, u64),
+}
+
+/// How packets to a server leave this namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The address that they come from.
+    pub source: Address,
+    /// The largest segment that a connection of the kernel's would name.
+    pub segment: u32,
+}
+
+const NOWHERE: Address = Address { ip: [0; 16], port: 0, scope: 0 };
+
+/// An entry that is not used.
+const NONE: Entry =
+    Entry { address: NOWHERE, until: 0, failures: 0, claims: false, way: (Way { source: NOWHERE, segment: 0 }, 0) };
+
+/// Addresses.
+pub struct Servers {
+    entries: [Entry; MOST],
+    next: usize,
+}
+
+/// What this process knows of others. Under the set-up lock.
+struct Lists {
+    /// Servers that claim connections, or do not.
+    servers: LockedCell<Servers>,
+    /// Clients, by address alone, that did not answer a claim.
+    clients: LockedCell<Servers>,
+}
+
+static LISTS: Lists = Lists { servers: LockedCell::new(Servers::NONE), clients: LockedCell::new(Servers::NONE) };
+
+/// Looks at what is known of servers, or changes it.
+pub fn servers<T>(look: impl FnOnce(&mut Servers) -> T) -> T {
+    let _setup = SETUP.lock();
+    // SAFETY: under the set-up lock; a handler that interrupted its holder finds values, and nothing points into them.
+    look(unsafe { &mut *LISTS.servers.get() })
+}
+
+/// The same of clients.
+pub fn clients<T>(look: impl FnOnce(&mut Servers) -> T) -> T {
+    let _setup = SETUP.lock();
+    // SAFETY: as of the servers.
+    look(unsafe { &mut *LISTS.clients.get() })
+}
+
+/// What is known of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Server {
+    /// It has claimed a connection lately.
+    Claims,
+    /// Nothing, or no longer.
+    Unknown,
+    /// It did not, lately.
+    Silent,
+}
+
+impl Servers {
+    /// None is known.
+    pub const NONE: Servers = Servers { entries: [NONE; MOST], next: 0 };
+
+    fn find(&mut self, address: &Address) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.until != 0 && entry.address == *address)
+    }
+
+    /// What is known of the address now.
+    pub fn of(&mut self, address: &Address, now: u64) -> Server {
+        match self.find(address).filter(|entry| now < entry.until) {
+            Some(entry) if entry.claims => Server::Claims,
+            Some(_) => Server::Silent,
+            None => Server::Unknown,
+        }
+    }
+
+    fn entry(&mut self, address: &Address) -> &mut Entry {
+        let index = match self.entries.iter().position(|entry| entry.until != 0 && entry.address == *address) {
+            Some(index) => index,
+            None => {
+                self.next = (self.next + 1) % MOST;
+                self.entries[self.next] = Entry { address: *address, until: 1, ..NONE };
+                self.next
+            }
+        };
+        &mut self.entries[index]
+    }
+
+    /// The way to it, if that was asked for lately.
+    pub fn way(&mut self, address: &Address, now: u64) -> Option<Way> {
+        self.find(address).filter(|entry| now < entry.way.1).map(|entry| entry.way.0)
+    }
+
+    /// The kernel has told the way to it: believed for a second, as other routes are.
+    pub fn goes(&mut self, address: &Address, way: Way, now: u64) {
+        self.entry(address).way = (way, now + SECOND);
+    }
+
+    /// It has claimed a connection.
+    pub fn claims(&mut self, address: &Address, now: u64) {
+        let entry = self.entry(address);
+        (entry.failures, entry.claims, entry.until) = (0, true, now + PROVED);
+    }
+
+    /// It has not. One that has claimed others lately is busy, unless that happens several times in a row. Else it is left alone for a second, and
+    /// for longer the oftener that happens.
+    pub fn failed(&mut self, address: &Address, now: u64) {
+        let entry = self.entry(address);
+        entry.failures += 1;
+        if entry.claims && now < entry.until {
+            if entry.failures < BUSY {
+                return;
+            }
+            entry.failures = 1;
+        }
+        entry.claims = false;
+        entry.until = now + (SECOND << (entry.failures - 1).min(6)).min(LEFT_ALONE);
+    }
+
+    /// It is far: none of this host's.
+    pub fn is_far(&mut self, address: &Address, now: u64) {
+        let entry = self.entry(address);
+        (entry.failures, entry.claims, entry.until) = (7, false, now + LEFT_ALONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_believed_for_longer_each_time() {
+        let mut servers = Servers::NONE;
+        let server = Address::v4([10, 0, 0, 2], 80);
+        assert_eq!(servers.of(&server, 5), Server::Unknown);
+        let mut now = 5;
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            servers.failed(&server, now);
+            assert_eq!(servers.of(&server, now + seconds * SECOND - 1), Server::Silent, "{seconds}");
+            now += seconds * SECOND;
+            assert_eq!(servers.of(&server, now), Server::Unknown, "{seconds}");
+        }
+        servers.claims(&server, now);
+        assert_eq!(servers.of(&server, now + PROVED - 1), Server::Claims);
+        for _ in 1..BUSY {
+            servers.failed(&server, now + 1);
+            assert_eq!(servers.of(&server, now + 2), Server::Claims, "it was busy");
+        }
+        servers.failed(&server, now + 1);
+        assert_eq!(servers.of(&server, now + SECOND), Server::Silent);
+        assert_eq!(servers.of(&server, now + 2 * SECOND), Server::Unknown);
+        assert_eq!(servers.of(&Address { port: 81, ..server }, now), Server::Unknown, "another server");
+    }
+
+    #[test]
+    fn the_oldest_goes() {
+        let mut servers = Servers::NONE;
+        for port in 1..=MOST as u16 + 1 {
+            servers.is_far(&Address::v4([10, 0, 0, 2], port), 5);
+        }
+        assert_eq!(servers.of(&Address::v4([10, 0, 0, 2], 1), 6), Server::Unknown);
+        assert_eq!(servers.of(&Address::v4([10, 0, 0, 2], 2), 6), Server::Silent);
+    }
+}
