@@ -23,7 +23,7 @@ pub struct Seen {
 /// What a server has: the interfaces, as it tells them.
 ///
 /// # Errors
-/// As [`Client::connect`].
+/// As [`Client::connect`](crate::Client::connect).
 pub fn list(address: &Address, options: &Options) -> Result<Vec<crate::service::Listed>, Error> {
     look(address, options).map(|seen| seen.interfaces)
 }
@@ -31,7 +31,7 @@ pub fn list(address: &Address, options: &Options) -> Result<Vec<crate::service::
 /// The same, and who it is.
 ///
 /// # Errors
-/// As [`Client::connect`].
+/// As [`Client::connect`](crate::Client::connect).
 pub fn look(address: &Address, options: &Options) -> Result<Seen, Error> {
     let (process, list) = ask(address, options, Purpose::List, 0, 0)?;
     let interfaces = crate::xdr::from_bytes::<crate::xdr::List<crate::service::Listed, 4096>>(&list)
@@ -43,7 +43,7 @@ pub fn look(address: &Address, options: &Options) -> Result<Seen, Error> {
 /// by hand.
 ///
 /// # Errors
-/// As [`Client::connect`].
+/// As [`Client::connect`](crate::Client::connect).
 pub fn describe(address: &Address, options: &Options, program: u32, version: u32) -> Result<String, Error> {
     let (_, text) = ask(address, options, Purpose::Describe, program, version)?;
     String::from_utf8(text).map_err(|error| Error::new(Kind::Protocol, Side::Server, Ran::No, address, error))
@@ -52,7 +52,7 @@ pub fn describe(address: &Address, options: &Options, program: u32, version: u32
 /// Watches the calls of a server of this host: [`crate::trace::CALLS`], [`crate::trace::SUMS`], or both.
 ///
 /// # Errors
-/// As [`Client::connect`]; `Denied` where the server is another user's.
+/// As [`Client::connect`](crate::Client::connect); `Denied` where the server is another user's.
 pub fn watch(address: &Address, options: &Options, what: u32) -> Result<crate::trace::Watch, Error> {
     let (socket, _, welcome) = introduce(address, options, Purpose::Watch, 0, &(what..=what))?;
     match welcome {

@@ -36,7 +36,7 @@ impl Stopper {
         Ok(Self(Arc::new(Stop { stopped: AtomicBool::new(false), bell: eventfd()? })))
     }
 
-    /// Callers are told that the server is gone; [`Server::run`] returns.
+    /// Callers are told that the server is gone; [`Server::run`](crate::Server::run) returns.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::SeqCst);
         ring(&self.0.bell);
