@@ -243,17 +243,19 @@ impl Attached {
 }
 
 impl Client {
-    /// Reads what the client says next, and descriptors that come along; `None`: nothing that can be read.
+    /// Reads what the client says next, and descriptors that come along, if any are `wanted`; `None`: nothing that can be read.
     ///
     /// # Errors
     /// What recvmsg(2) says: EAGAIN.
-    pub fn hear(&self, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    pub fn hear(&self, bytes: &mut [u8], wanted: bool) -> Result<(usize, Vec<OwnedFd>), Errno> {
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut control = [0u64; 2 + shunt_xdp::protocol::DESCRIPTORS];
         // SAFETY: integers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
-        (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+        if wanted {
+            (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+        }
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         let count = calls::recvmsg(self.connection.as_raw_fd(), &mut message, flags)?;
         let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;

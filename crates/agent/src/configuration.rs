@@ -25,6 +25,8 @@ pub struct Configuration {
     pub depth: u32,
     /// Microseconds that the agent looks for work after the last it found, before it sleeps.
     pub spin: u32,
+    /// Whether established connections are taken from the kernel for processes that have a queue and ask for it.
+    pub take: bool,
 }
 
 impl Configuration {
@@ -40,6 +42,7 @@ impl Configuration {
             limits: Limits::default(),
             depth: 1024,
             spin: 50,
+            take: false,
         }
     }
 }

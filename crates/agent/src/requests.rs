@@ -55,7 +55,7 @@ impl Agent {
     pub(crate) fn hear(&mut self, number: u32) {
         let Some(client) = self.clients.get(&number) else { return };
         let mut bytes = std::mem::take(&mut self.heard);
-        let heard = client.hear(&mut bytes);
+        let heard = client.hear(&mut bytes, self.configuration.take);
         if !matches!(heard, Err(Errno(libc::EAGAIN))) {
             self.answer(number, heard.ok().and_then(|(count, given)| Some((Request::of(&bytes[..count])?, given))));
         }
@@ -64,6 +64,7 @@ impl Agent {
 
     fn answer(&mut self, number: u32, heard: Option<((Request, &[u8]), Vec<OwnedFd>)>) {
         let Some(((request, rest), given)) = heard else { return self.forget(number) };
+        let takes = self.configuration.take;
         let answered = match request.operation {
             operation if operation == Operation::Host as u32 => match self.host(number, &request) {
                 Some(answer) => answer,
@@ -79,9 +80,9 @@ impl Agent {
                 Ok((Reply::done(), Vec::new()))
             }
             operation if operation == Operation::Status as u32 => self.status(number),
-            operation if operation == Operation::Take as u32 => self.take(number, given),
-            operation if operation == Operation::Give as u32 => self.give(number, &request),
-            operation if operation == Operation::Pass as u32 => self.pass(number, rest),
+            operation if takes && operation == Operation::Take as u32 => self.take(number, given),
+            operation if takes && operation == Operation::Give as u32 => self.give(number, &request),
+            operation if takes && operation == Operation::Pass as u32 => self.pass(number, rest),
             _ => Err(libc::EOPNOTSUPP),
         };
         let (mut reply, descriptors) = match answered {

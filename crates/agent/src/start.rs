@@ -52,7 +52,8 @@ impl Agent {
             return Err(format!("{name} has {} receive queues, so no queue {queue} can be lent", interface.queues));
         }
         // Before there is anything that it should not inherit.
-        let guard = (!lend.is_empty()).then(Guard::start).transpose().map_err(|error| format!("the agent's guard: {error}"))?;
+        let takes = configuration.take && !lend.is_empty();
+        let guard = takes.then(Guard::start).transpose().map_err(|error| format!("the agent's guard: {error}"))?;
         // The name first: the process that has it is the agent of this interface, and it goes away with its process.
         let listener = listen(name)?;
         if let Some(number) = interface.program {

@@ -294,6 +294,12 @@ fn agent() -> Command {
                 .value_delimiter(','),
         )
         .arg(
+            Arg::new("take")
+                .long("take")
+                .help("Take established TCP connections from the kernel for processes that have a queue and ask for it [experimental: shield it from users that are not trusted, see crates/agent]")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
             value("attach", "HOW", "Run the program in the driver or before the stack [default: native, then generic; on a veth of one queue the other way round]")
                 .value_parser(["native", "generic"]),
         )

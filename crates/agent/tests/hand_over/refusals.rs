@@ -40,6 +40,29 @@ fn odd(server: SocketAddr, make: impl FnOnce(&TcpStream)) -> Line {
     line
 }
 
+/// A descriptor that comes along is dropped by the kernel, and the connection goes on.
+#[test]
+fn an_agent_that_was_not_told_to_takes_none() {
+    let Some(hosts) = pair() else { return };
+    let _agent = Agent::that_takes_none(&hosts[0]);
+    let server = crate::peer::serve(&hosts[1], false);
+    hosts[0].enter(|| {
+        let queue = Queue::new(&hosts[0]);
+        let line = Line::connect(server);
+        let escrow = shunt_xdp::escrow::Escrow::create(4096, 4096).expect("memory");
+        let asked = queue.device.agent().take(line.stream.as_raw_fd(), &escrow);
+        assert_eq!(asked, Err(shunt_sys::Errno(libc::EOPNOTSUPP)));
+        assert_eq!(queue.device.agent().give(1), Err(shunt_sys::Errno(libc::EOPNOTSUPP)));
+        use std::io::{Read, Write};
+        let mut stream = &line.stream;
+        stream.set_nonblocking(false).expect("a socket");
+        stream.write_all(b"still here").expect("it is the kernel's");
+        let mut echoed = [0; 10];
+        stream.read_exact(&mut echoed).expect("an echo");
+        assert_eq!(&echoed, b"still here");
+    });
+}
+
 #[test]
 fn each_reason_is_told_and_does_no_harm() {
     let Some(hosts) = pair() else { return };

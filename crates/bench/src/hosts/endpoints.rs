@@ -65,7 +65,7 @@ pub struct Endpoints {
 }
 
 /// An agent that lends its queue for own endpoints, and none for others.
-pub fn agent(host: &Host, shunt: &Path, carrier: Carrier) -> Result<Agent, String> {
+fn agent(host: &Host, shunt: &Path, carrier: Carrier) -> Result<Agent, String> {
     let lend = if carrier == Carrier::Own { "0" } else { "none" };
     Agent::start(host, shunt, &["--lend", lend])
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
+use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::Host;
 use shunt_xdp::escrow::Escrow;
 use shunt_xdp::protocol::{Kind, Sizes};
@@ -14,7 +15,6 @@ use shunt_xdp::tcp::{Envelope, Tuple, LONGEST_FRAME};
 use shunt_xdp::Xdp;
 
 use super::contender::{pin, time_round_trips};
-use super::endpoints::{agent, Carrier};
 use super::record::{Record, Sheet};
 use super::tables::median;
 use super::Plan;
@@ -147,7 +147,7 @@ fn serve(listener: &TcpListener, core: usize, over: &AtomicBool) {
 /// # Errors
 /// A sentence.
 pub fn hand_overs(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
-    let _agent = agent(&hosts[0], plan.shunt, Carrier::Own)?;
+    let _agent = Agent::start(&hosts[0], plan.shunt, &["--lend", "0", "--take"])?;
     let listener = hosts[1].enter(|| TcpListener::bind((hosts[1].addresses[0], 0))).map_err(|error| error.to_string())?;
     let server = listener.local_addr().map_err(|error| error.to_string())?;
     let over = AtomicBool::new(false);
