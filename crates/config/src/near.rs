@@ -4,7 +4,7 @@ use crate::problem::Problem;
 /// The longest path: the names in the directory are those of AF_UNIX sockets, which have 108 bytes.
 pub const NEAR_LONGEST: usize = 48;
 
-/// The default: used where it is a directory.
+/// The place of `auto`: used where it is a directory.
 const DEFAULT: &[u8] = b"/run/shunt";
 
 /// Where such programs meet.
@@ -15,7 +15,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// At the default directory.
+    /// At the usual directory.
     pub const AUTO: Near = Near::at(DEFAULT);
     /// Nowhere.
     pub const OFF: Near = Near::at(b"");

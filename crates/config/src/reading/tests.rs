@@ -14,7 +14,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         unix: crate::options::Unix::On,
         ports: Ports::parse(b"1").unwrap(),
         hosts: crate::Hosts::None,
-        near: crate::Near::OFF,
+        near: crate::Near::AUTO,
         bulk: 0,
         log: Log::All,
         io_uring_allowed: true,
