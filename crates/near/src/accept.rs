@@ -23,10 +23,11 @@ use shunt_table::{fd_passing, sockaddr, table};
 
 /// How long an answer is waited for (ns): its client waits for the claim, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
+
 /// The kernel gave the connection `fd` to `listener`: true if it is a stream now.
 pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
+    let Some(directory) = directory::here() else { return false };
     let now = clock::monotonic_ns();
-    let Some(directory) = directory::here(now) else { return false };
     let Some(client) = sockaddr::peer_address(fd).filter(|client| !client.is_loopback() && client.scope == 0) else {
         return false;
     };

@@ -40,26 +40,27 @@ const TOKEN: u64 = 200_000_000;
 const SAID: u64 = 5_000_000;
 
 /// Connects `fd` to `server`, which may be in another network namespace of this host.
-pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
+pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::result::Result<Outcome, Reason> {
+    let directory = directory::here().ok_or(Reason::NotLocal)?;
     let now = clock::monotonic_ns();
-    let Some(directory) = directory::here(now) else { return Outcome::Kernel(Reason::NotLocal) };
     let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
     let said = options::largest_segment(socket);
     if is_of_another_host || server.scope != 0 || said != 0 || kernel_only::keeps() || bound_port::is_not_to_be_bound(fd) {
-        return Outcome::Kernel(Reason::NotLocal);
+        return Err(Reason::NotLocal);
     }
     let known = servers(|servers| servers.of(server, now));
     if known == Server::Silent {
-        return Outcome::Kernel(Reason::NearUnclaimed);
+        return Err(Reason::NearUnclaimed);
     }
     directory::look_through(directory, now);
-    let Some(way) = way(server, now) else { return Outcome::Kernel(Reason::NotLocal) };
-    let Some(mark) = mark::drawn(way.segment, drawn()) else { return Outcome::Kernel(Reason::NotLocal) };
+    let way = way(server, now).ok_or(Reason::NotLocal)?;
+    let mark = mark::drawn(way.segment, drawn()).ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
-    let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Outcome::Kernel(Reason::NoPort) };
+    let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
     let name = match Name::bind(directory, &client, now) {
         Ok(name) => name,
-        Err(reason) => return Outcome::Kernel(reason),
+        Err(Reason::NotLocal) => return Err(Reason::NotLocal),
+        Err(reason) => return Ok(Outcome::Kernel(reason)),
     };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let patience = PATIENCE[usize::from(nonblocking)][usize::from(known != Server::Claims)];
@@ -72,7 +73,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Outcome::Done(Ok(_), _) => servers.failed(server, now),
         _ => {}
     });
-    outcome
+    Ok(outcome)
 }
 
 /// The way to a server: as it was a moment ago, or as a socket tells that sends nothing.

@@ -122,8 +122,9 @@ fn remove(path: &Path) {
 }
 
 /// The directory, where it is one.
-pub fn here(now: u64) -> Option<&'static [u8]> {
+pub fn here() -> Option<&'static [u8]> {
     let directory = global::options().near.directory().filter(|_| !DIRECTORY.is_barred.load(Ordering::Relaxed))?;
+    let now = clock::monotonic_ns();
     if now >= DIRECTORY.until.load(Ordering::Relaxed) {
         let found = calls::openat(AT_FDCWD, Path::new(&[directory]).pointer(), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         DIRECTORY.is_there.store(found.is_ok(), Ordering::Relaxed);

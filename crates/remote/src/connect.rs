@@ -38,11 +38,11 @@ const LEAST_SEGMENT: u32 = 600;
 const CERTAINTY: u64 = 1_000_000_000;
 
 /// Connects `fd` to `server`, an address of another host.
-pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
-    let device = match reachability::device(server) {
-        Ok(device) => device,
-        Err(reason) => return Outcome::Kernel(reason),
-    };
+pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::result::Result<Outcome, Reason> {
+    reachability::device(server).map(|device| connect_through(device, fd, socket, server))
+}
+
+fn connect_through(device: reachability::Device, fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let listed = matches!(global::options().hosts, shunt_config::Hosts::Listed(_));
     let kind = if nonblocking { usize::from(listed) } else { 2 };

@@ -21,8 +21,8 @@ pub enum Outcome {
 
 /// What a carrier is asked, and told.
 pub struct Carrier {
-    /// Connects the socket to an address that is not of this host, or says [`Reason::NotLocal`]: the next carrier is asked.
-    pub connect: fn(i32, &'static Socket, &Address) -> Outcome,
+    /// Connects the socket to an address that is not of this namespace. Errors: why it is not this carrier's to connect; the next one is asked.
+    pub connect: fn(i32, &'static Socket, &Address) -> Result<Outcome, Reason>,
     /// The socket with this number and inode is about to listen at the address, or does.
     pub listens: fn(i32, u64, &Address),
     /// The listener with this inode is closed, by the last process that had it as far as is known.
@@ -66,10 +66,10 @@ pub(super) fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Out
     let mut reason = Reason::NotLocal;
     for carrier in all() {
         match (carrier.connect)(fd, socket, server) {
-            Outcome::Kernel(Reason::NotLocal) => {}
-            // The server is left alone by this carrier; it may be another's.
-            Outcome::Kernel(Reason::NearUnclaimed) => reason = Reason::NearUnclaimed,
-            outcome => return outcome,
+            Ok(outcome) => return outcome,
+            Err(Reason::NotLocal) => {}
+            // One that knows the address and leaves it alone says more than those that do not know it.
+            Err(known) => reason = known,
         }
     }
     Outcome::Kernel(reason)
