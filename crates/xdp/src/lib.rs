@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod address;
+pub mod decline;
 mod device;
 pub mod escrow;
 mod frames;

@@ -16,6 +16,7 @@
 use shunt_endpoint::{Address, Tag, Tags};
 use shunt_sys::{calls, libc, Errno};
 
+pub use crate::decline::Decline;
 use crate::socket::Shape as RingShape;
 
 pub use shunt_wire::endpoint::AGENT_PORT as PORT;
@@ -66,120 +67,6 @@ pub enum Operation {
     Give = 8,
     /// The bytes behind the request are a frame of a connection that was given back: it is the kernel's.
     Pass = 9,
-}
-
-/// Why a connection stays the kernel's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Decline {
-    /// It is no connected TCP socket of this network namespace.
-    Kind = 1,
-    /// The peer has ended, or the connection is not established (any more).
-    Ended,
-    /// Something was sent and is not acknowledged: soon.
-    Unacknowledged,
-    /// More waits to be read than the escrow's ring holds.
-    Unread,
-    /// Urgent bytes, or SO_OOBINLINE.
-    Urgent,
-    /// The program has a filter at the socket.
-    Filter,
-    /// Multipath TCP.
-    Multipath,
-    /// TCP_MD5SIG or TCP_AO.
-    Signed,
-    /// Another protocol lies upon it, as kernel TLS does (TCP_ULP).
-    Layered,
-    /// ECN was agreed upon.
-    Congestion,
-    /// Time stamps in microseconds.
-    Microseconds,
-    /// Options of IP, a mark, or an interface of its own.
-    Options,
-    /// The way to the peer is not by the agent's interface.
-    Route,
-    /// The next hop is not known now.
-    Neighbour,
-    /// A queueing discipline decides what leaves.
-    Discipline,
-    /// Programs of the process's cgroup see what comes or leaves.
-    Accounted,
-    /// Connection tracking has it, and cannot be told to let it be.
-    Tracking,
-    /// Its addresses are translated.
-    Translated,
-    /// Frames cannot be steered: the client has no queue, or the interface more than one.
-    Steering,
-    /// The user has as many as the agent allows.
-    Limit,
-    /// The process that gives back what a killed agent leaves is not there.
-    Guard,
-    /// The kernel refused a step.
-    Kernel,
-}
-
-impl Decline {
-    /// All of them.
-    pub const ALL: [Decline; 22] = {
-        use Decline::*;
-        [
-            Kind,
-            Ended,
-            Unacknowledged,
-            Unread,
-            Urgent,
-            Filter,
-            Multipath,
-            Signed,
-            Layered,
-            Congestion,
-            Microseconds,
-            Options,
-            Route,
-            Neighbour,
-            Discipline,
-            Accounted,
-            Tracking,
-            Translated,
-            Steering,
-            Limit,
-            Guard,
-            Kernel,
-        ]
-    };
-
-    /// Of a number that another process wrote.
-    pub fn of(number: u32) -> Option<Decline> {
-        Decline::ALL.into_iter().find(|decline| *decline as u32 == number)
-    }
-
-    /// One word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Decline::Kind => "kind",
-            Decline::Ended => "ended",
-            Decline::Unacknowledged => "unacknowledged",
-            Decline::Unread => "unread",
-            Decline::Urgent => "urgent",
-            Decline::Filter => "filter",
-            Decline::Multipath => "mptcp",
-            Decline::Signed => "signed",
-            Decline::Layered => "ulp",
-            Decline::Congestion => "ecn",
-            Decline::Microseconds => "usec-timestamps",
-            Decline::Options => "options",
-            Decline::Route => "route",
-            Decline::Neighbour => "neighbour",
-            Decline::Discipline => "qdisc",
-            Decline::Accounted => "cgroup",
-            Decline::Tracking => "conntrack",
-            Decline::Translated => "nat",
-            Decline::Steering => "steering",
-            Decline::Limit => "limit",
-            Decline::Guard => "guard",
-            Decline::Kernel => "kernel",
-        }
-    }
 }
 
 /// How the frames of an endpoint travel.
