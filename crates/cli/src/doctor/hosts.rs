@@ -23,7 +23,7 @@ fn hand_overs() -> Check {
         Ok(()) => Check::ok(
             name,
             "a connection was taken from the kernel and given back",
-            "an agent that lends a queue can do so for programs that have it",
+            "`shunt agent --take` could do so for programs that have a queue",
         ),
         Err((step, error)) => Check::ok(
             name,
