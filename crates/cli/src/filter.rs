@@ -60,6 +60,9 @@ pub enum Filter {
 /// Where a term begins, for mistakes and for `--help`.
 pub const KEYS: &str = "state, carrier, program, pid, client (src), server (dst), sport, dport, port";
 
+/// The words of an expression: each may be a level of a recursion.
+const WORDS: usize = 500;
+
 impl Filter {
     /// From the words of a command line.
     ///
@@ -71,6 +74,9 @@ impl Filter {
         let mut left: Vec<&str> = spaced.split_whitespace().rev().collect();
         if left.is_empty() {
             return Ok(Filter::All);
+        }
+        if left.len() > WORDS {
+            return Err(wrong(format_args!("it has more than {WORDS} words")));
         }
         let filter = either(&mut left)?;
         match left.pop() {
@@ -272,6 +278,8 @@ mod tests {
             ("dport 1 )", "\")\" has no partner"),
             ("dport 1 or", "a term is missing"),
             ("not", "a term is missing"),
+            (&"not ".repeat(50_000), "more than 500 words"),
+            (&"(".repeat(50_000), "more than 500 words"),
         ] {
             let failure = parsed(text).unwrap_err();
             assert!(failure.message.contains(told) && failure.status == 2, "{text}: {failure:?}");

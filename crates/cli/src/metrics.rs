@@ -1,4 +1,5 @@
 //! `shunt metrics`: what Prometheus and its like read, printed, written to a file or served.
+mod serve;
 mod text;
 
 use std::collections::BTreeMap;
@@ -25,45 +26,20 @@ pub fn metrics(matches: &ArgMatches) -> Result<u8, Failure> {
         return write(Path::new(path)).map(|()| 0);
     }
     match matches.get_one::<String>("listen") {
-        Some(address) => serve(address),
+        Some(address) => serve::serve(address, now),
         None => output::print(&now(Format::Plain)).map(|()| 0),
     }
 }
 
-/// By another file's rename: a collector never reads a part.
+/// By the rename of another file: a collector never reads a part. That file is made anew under a name that cannot be known before: the
+/// directory may be one in which others write.
 fn write(path: &Path) -> Result<(), Failure> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let done = std::fs::File::create(&beside)
-        .and_then(|mut file| file.write_all(now(Format::Plain).as_bytes()))
-        .and_then(|()| std::fs::rename(&beside, path));
-    done.map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()))
-    })
-}
-
-fn serve(address: &str) -> Result<u8, Failure> {
-    let server = tiny_http::Server::http(address).map_err(|error| {
-        Failure::of_environment(format_args!("--listen: \"{}\": {error}; example: 127.0.0.1:9745", address.escape_debug()))
-    })?;
-    if let Some(bound) = server.server_addr().to_ip() {
-        output::print(&format!("http://{bound}/metrics\n"))?;
-    }
-    for request in server.incoming_requests() {
-        let asks_for_open =
-            |header: &tiny_http::Header| header.field.equiv("Accept") && header.value.as_str().contains("openmetrics-text");
-        let format = if request.headers().iter().any(asks_for_open) { Format::Open } else { Format::Plain };
-        let header = tiny_http::Header::from_bytes(&b"Content-Type"[..], format.media_type()).ok();
-        // A reader that has gone away is no fault of this side.
-        let _ = match request.url().split('?').next() {
-            Some("/metrics") => {
-                let answer = tiny_http::Response::from_string(now(format));
-                request.respond(header.into_iter().fold(answer, tiny_http::Response::with_header))
-            }
-            _ => request.respond(tiny_http::Response::from_string("see /metrics\n").with_status_code(404)),
-        };
-    }
-    Ok(0)
+    let told = |error: std::io::Error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()));
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    let mut beside = tempfile::Builder::new().prefix(".shunt-").permissions(mode).tempfile_in(directory).map_err(told)?;
+    beside.write_all(now(Format::Plain).as_bytes()).map_err(told)?;
+    beside.persist(path).map(drop).map_err(|error| told(error.error))
 }
 
 /// What is so now.

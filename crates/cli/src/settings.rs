@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use shunt_config::{Entry, Options, Profile, Source, PROFILES, TABLE};
 
 use crate::failure::Failure;
-use file::{File, Given, Section};
+use file::{File, Given, Owner, Section};
 
 /// The variable that names a file to be read in place of both.
 pub const FILE_VARIABLE: &str = "SHUNT_CONFIG";
@@ -83,7 +83,7 @@ impl Files {
     pub fn read<'a>(variable: impl Fn(&str) -> Option<&'a OsStr>) -> Result<Files, Failure> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         if let Some(path) = variable(FILE_VARIABLE) {
-            let file = File::read(Path::new(path))?.ok_or_else(|| {
+            let file = File::read(Path::new(path), Owner::Anyone)?.ok_or_else(|| {
                 Failure::of_usage(format_args!(
                     "{FILE_VARIABLE}: {}: cannot be had; for no file at all: /dev/null",
                     Path::new(path).display()
@@ -92,8 +92,9 @@ impl Files {
             return Ok(Files { list: vec![(path.into(), Some(file))] });
         }
         let home = variable("XDG_CONFIG_HOME").map(PathBuf::from).or_else(|| Some(Path::new(variable("HOME")?).join(".config")));
-        let paths = home.map(|home| home.join("shunt/shunt.toml")).into_iter().chain([SYSTEM.into()]);
-        let list = paths.map(|path| File::read(&path).map(|file| (path, file))).collect::<Result<_, _>>()?;
+        let user = home.map(|home| (home.join("shunt/shunt.toml"), Owner::User));
+        let paths = user.into_iter().chain([(SYSTEM.into(), Owner::Anyone)]);
+        let list = paths.map(|(path, owner)| File::read(&path, owner).map(|file| (path, file))).collect::<Result<_, _>>()?;
         Ok(Files { list })
     }
 

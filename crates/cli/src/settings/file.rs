@@ -1,14 +1,17 @@
 //! A configuration file: what it says, by section, with the line of each word.
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use shunt_config::{Entry, Options, Source, TABLE};
 use toml_edit::{ImDocument, Item, TableLike, Value};
 
-use crate::failure::Failure;
+use super::FILE_VARIABLE;
+use crate::failure::{warn, Failure};
 
 /// Larger files are no configuration.
 const LARGEST: u64 = 1 << 20;
@@ -58,14 +61,48 @@ pub struct Given {
     pub line: usize,
 }
 
+/// Whose file is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Whoever's it is: the administrator, or the one that set the variable, named it.
+    Anyone,
+    /// The user's or root's. HOME may be another user's (`sudo -E`, `su -m`), and an option names a library that programs load.
+    User,
+}
+
+impl Owner {
+    /// Why a file of this owner and mode is not believed.
+    fn refuses(self, owner: u32, mode: u32, user: u32) -> Option<&'static str> {
+        match self {
+            Owner::Anyone => None,
+            Owner::User if owner != user && owner != 0 => Some("it belongs to another user"),
+            Owner::User if mode & 0o002 != 0 => Some("others may write it"),
+            Owner::User => None,
+        }
+    }
+}
+
 impl File {
-    /// Reads the file, if it is there and may be read.
+    /// Reads the file, if it is there, may be read and is believed; a warning says that one is not.
     ///
     /// # Errors
     /// If it cannot be read, or is not TOML of this form, with the line.
-    pub fn read(path: &Path) -> Result<Option<File>, Failure> {
+    pub fn read(path: &Path, owner: Owner) -> Result<Option<File>, Failure> {
         let mut text = String::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+        // A pipe that nobody writes into would hold the command up.
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let read = opened.and_then(|file| {
+            let about = file.metadata()?;
+            let kind = about.file_type();
+            if !kind.is_file() && !kind.is_char_device() {
+                return Err(std::io::Error::other("it is not a file"));
+            }
+            if let Some(reason) = owner.refuses(about.uid(), about.mode(), rustix::process::geteuid().as_raw()) {
+                warn(format_args!("{}: left out, since {reason}; to have it all the same: {FILE_VARIABLE}={0}", path.display()));
+                return Err(PermissionDenied.into());
+            }
+            file.take(LARGEST + 1).read_to_string(&mut text)
+        });
         match read {
             // Units that hide home directories must start.
             Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => return Ok(None),
@@ -235,6 +272,23 @@ mod tests {
         assert_eq!(file.program("a b").unwrap().profile, Some(("x".into(), 4)));
         assert_eq!(file.profile("x").unwrap().checked(&file.path).unwrap()[0].value, "0");
         assert!(file.program("redis").is_none());
+    }
+
+    #[test]
+    fn a_user_s_file_is_the_user_s_or_root_s() {
+        assert_eq!(Owner::User.refuses(1000, 0o100_664, 1000), None);
+        assert_eq!(Owner::User.refuses(0, 0o100_644, 1000), None);
+        assert_eq!(Owner::User.refuses(1000, 0o100_644, 0), Some("it belongs to another user"));
+        assert_eq!(Owner::User.refuses(1000, 0o100_666, 1000), Some("others may write it"));
+        assert_eq!(Owner::Anyone.refuses(1000, 0o100_666, 0), None);
+    }
+
+    #[test]
+    fn a_pipe_is_no_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        assert!(File::read(&path, Owner::Anyone).unwrap_err().message.ends_with("cannot be read: it is not a file"));
     }
 
     #[test]

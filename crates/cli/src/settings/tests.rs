@@ -5,7 +5,7 @@ fn files(texts: &[&str]) -> (tempfile::TempDir, Files) {
     let list = texts.iter().enumerate().map(|(at, text)| {
         let path = directory.path().join(format!("{at}.toml"));
         std::fs::write(&path, text).unwrap();
-        (path.clone(), File::read(&path).unwrap())
+        (path.clone(), File::read(&path, Owner::Anyone).unwrap())
     });
     let list = list.collect();
     (directory, Files { list })
