@@ -162,6 +162,11 @@ impl End {
                 Any::Other(Box::new(Udp::bind(&at, udp::Options::default()).map_err(system)?))
             }
         };
+        Self::on(endpoint)
+    }
+
+    /// On an endpoint that is there.
+    pub(crate) fn on(endpoint: Any) -> io::Result<Self> {
         let config = Config { channels: 0, window: 256, replies: 128, ..config_for(&endpoint, 1) };
         let memory = Box::into_raw(memory(&config).into_boxed_slice());
         let mut end = Self { port: None, memory, tag: Tag(0) };

@@ -2,6 +2,8 @@
 
 mod begin;
 mod results;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use super::introduction::{introduce, refusal};

@@ -169,3 +169,49 @@ impl<S: Service> Worker<'_, S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::server::stop::Stopper;
+    use crate::server::Options;
+    use crate::service::{Answer, Context, Interface, Refusal};
+    use crate::trace::Watchers;
+    use crate::xdr::Decoder;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream};
+    use std::sync::mpsc::channel;
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn interfaces(&self) -> Vec<Interface> {
+            vec![]
+        }
+        fn call(&mut self, _: &Context<'_>, _: u16, _: Decoder<'_>, _: &mut Answer<'_>) -> Result<(), Refusal> {
+            Err(Refusal::NoProcedure)
+        }
+    }
+
+    /// Those that connect all the time, whether they may call or not, have a part of a thread's time and not all of it.
+    #[test]
+    fn one_look_takes_so_many_connections_at_most() {
+        // SAFETY: it only asks.
+        let another = unsafe { libc::geteuid() } + 1;
+        for (name, users) in [("usual", vec![]), ("strangers", vec![another])] {
+            let name = format!("hall-{name}-{}", std::process::id());
+            let address: Address = name.parse().unwrap();
+            let listener = Listener::bind(&address).unwrap();
+            let at = SocketAddr::from_abstract_name(format!("{}{name}", crate::rendezvous::PREFIX)).unwrap();
+            let _callers: Vec<_> = (0..GREETINGS * 2).map(|_| UnixStream::connect_addr(&at).unwrap()).collect();
+            let options = Options { users, ..Options::default() };
+            let (stop, shared, watchers, (door, inlet)) =
+                (Stopper::new().unwrap(), [Shared::new().unwrap()], Watchers::default(), channel());
+            let mut worker = Worker::new(0, (&address, &options), &stop.0, (&shared, &watchers), inlet, Nothing).unwrap();
+            worker.accept(&mut Some(Hall::new(&listener, vec![door])));
+            let left = std::iter::from_fn(|| listener.accept().ok()).count();
+            assert_eq!(left, GREETINGS, "{name}");
+        }
+    }
+}
