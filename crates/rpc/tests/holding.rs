@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -144,6 +144,71 @@ fn an_answer_by_sunrpc_is_as_long_as_a_record_may_be() {
     };
     let header = reply(7).len();
     assert_eq!(ask(1000).len(), header + 4 + 1000);
-    assert_eq!(ask(RECORD * 2), words(&[7, 1, 0, 0, 0, 5]), "SYSTEM_ERR");
-    assert_eq!(ask(48 << 20), words(&[7, 1, 0, 0, 0, 5]), "SYSTEM_ERR");
+    assert_eq!(ask(RECORD * 2), words(&[7, 1, 0, 0, 0, 4]), "GARBAGE_ARGS");
+    assert_eq!(ask(48 << 20), words(&[7, 1, 0, 0, 0, 4]), "GARBAGE_ARGS");
+}
+
+/// The same of one host: a name whose queue of callers is full.
+#[test]
+fn a_server_that_takes_nobody_in_has_as_long_as_the_caller_has_patience() {
+    let address = name("full-queue");
+    let Address::Memory(text) = &address else { panic!() };
+    let at = SocketAddr::from_abstract_name(format!("shunt-rpc/{text}")).unwrap();
+    let listener = UnixListener::bind_addr(&at).unwrap();
+    // SAFETY: numbers.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let _waiting = UnixStream::connect_addr(&at).unwrap();
+    let hasty = Options { patience: Duration::from_millis(200), ..Options::default() };
+    let (tell, hear) = channel();
+    // The kernel itself never gives up.
+    std::thread::spawn(move || tell.send(Client::connect(&address, PROGRAM, 1..=1, hasty).map(|_| ()).unwrap_err().kind()));
+    assert_eq!(hear.recv_timeout(Duration::from_secs(30)), Ok(Kind::Unreachable));
+}
+
+#[test]
+fn names_of_others_do_not_keep_servers_from_being_listed() {
+    let server = server("listed", ServerOptions::default());
+    let Address::Memory(ours) = server.address() else { panic!() };
+    let strange: [&[u8]; 3] = [b"x\xff\xfe", b"shunt-rpc/\xff", b"shunt-rpc/one\nline"];
+    let held: Vec<_> = strange
+        .iter()
+        .map(|name| UnixListener::bind_addr(&SocketAddr::from_abstract_name([name, &b""[..]].concat()).unwrap()))
+        .collect();
+    let names = names().unwrap();
+    assert!(names.contains(ours), "{names:?}");
+    assert!(names.iter().all(|name| !name.contains(char::REPLACEMENT_CHARACTER)), "{names:?}");
+    drop(held);
+}
+
+#[test]
+fn a_buffer_is_lent_to_one_call_and_by_its_own_client() {
+    let server = server("lent", ServerOptions::default());
+    let (one, other) = (client(server.address()), client(server.address()));
+    let buffer = one.buffer::<u32>(4).unwrap();
+    let (lent, name) = (buffer.lend(true, true).unwrap(), buffer.reference());
+    let refused = |client: &Client, lent: &[Lent]| {
+        let how = How { lent, ..How::default() };
+        client.call_with::<_, ()>(SORT, &name, &how).unwrap_err().kind()
+    };
+    assert_eq!(refused(&one, &[lent, lent]), Kind::Busy, "twice");
+    assert_eq!(refused(&other, &[lent]), Kind::Busy, "none of its own");
+    one.call_with::<_, ()>(SORT, &name, &How { lent: &[lent], ..How::default() }).unwrap();
+    drop(buffer);
+    assert_eq!(refused(&one, &[lent]), Kind::Busy, "given back");
+    // Buffers that come later have places of their own.
+    let (first, second) = (one.buffer::<u32>(4).unwrap(), one.buffer::<u32>(4).unwrap());
+    assert_ne!(first.name(), second.name());
+}
+
+#[test]
+fn any_duration_is_a_duration() {
+    let server = server("durations", ServerOptions { spin: Duration::MAX, ..ServerOptions::default() });
+    let endless = Options { patience: Duration::MAX, deadline: Some(Duration::MAX), spin: Duration::MAX, ..Options::default() };
+    let client = Client::connect(server.address(), PROGRAM, 1..=1, endless.clone()).unwrap();
+    assert_eq!(client.call::<_, i32>(ADD, &(3, 4)).unwrap(), 7);
+    assert!(!client.call::<_, bool>(SLEEP, &1u32).unwrap());
+    let server = Server::bind(&"sunrpc+tcp://127.0.0.1:0".parse().unwrap(), ServerOptions::default()).unwrap();
+    let server = server.spawn(Test::default).unwrap();
+    let client = Client::connect(server.address(), PROGRAM, 1..=1, endless).unwrap();
+    assert_eq!(client.call::<_, i32>(ADD, &(3, 4)).unwrap(), 7);
 }

@@ -84,7 +84,7 @@ fn bound(frames: u64) -> (Binding, Arc<Mutex<Flood>>, UnixStream) {
     let (socket, held) = UnixStream::pair().unwrap();
     let window = Window::create(8192).unwrap();
     let said = (address.to_string(), None, 1, crate::forks::watch());
-    let binding = Binding::assemble(Socket::Local(socket), end, window, &there, &Options::default(), said).unwrap();
+    let binding = Binding::assemble(Socket::local(socket), end, window, &there, &Options::default(), said).unwrap();
     let channel = server.endpoint().open(&here.address, Tags { receive: there.tag, send: here.tag }).unwrap();
     *flood.lock().unwrap() = Flood { left: frames, server: Some((server, channel)) };
     (binding, flood, held)
