@@ -25,8 +25,8 @@ pub extern "C" fn shunt_is_stream(fd: c_int) -> c_int {
     fast_path::is_stream(fd).into()
 }
 
-/// Whether bytes of the stream `fd` are there, or come within about as long as an answer takes that is on its way: 1, or 0. -1: looking
-/// for them is no use, or `fd` is no accelerated stream.
+/// Whether bytes of the stream `fd`, or a datagram for it, are there, or come within about as long as an answer takes that is on its way: 1, or 0. -1:
+/// looking for them is no use, or `fd` is no accelerated socket.
 #[no_mangle]
 pub extern "C" fn shunt_bytes_come(fd: c_int) -> c_int {
     fast_path::bytes_come(fd).map_or(-1, c_int::from)

@@ -6,6 +6,7 @@
 use crate::asking::BRIEF;
 use crate::poll::due_for_check;
 use core::sync::atomic::Ordering;
+use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::accept::deferred;
 use shunt_stream::waiting::{readiness, spin};
 use shunt_sys::libc::{pollfd, POLLIN, POLLPRI, POLLRDHUP, POLLRDNORM};
@@ -54,11 +55,11 @@ pub fn is_stream(fd: i32) -> bool {
     shunt_stream::socket::stream(fd).is_some() || shunt_inbox::local::socket(fd).is_some()
 }
 
-/// Whether bytes of the stream `fd`, of TCP or AF_UNIX, are there, or come within about as long as an answer takes that is on its way. `None`:
+/// Whether bytes of the stream `fd`, of TCP or AF_UNIX, or a datagram for it, are there, or come within about as long as an answer takes that is on its way. `None`:
 /// looking for them is not for here: no stream, something unusual about it, a peer on this processor, or waits that are long.
 #[inline]
 pub fn bytes_come(fd: i32) -> Option<bool> {
-    let Some(socket) = shunt_stream::socket::stream(fd) else { return local_bytes_come(fd) };
+    let Some(socket) = shunt_stream::socket::stream(fd) else { return other_comes(fd) };
     spin::show_processor(&socket.own().wait);
     if shunt_stream::progress::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
         return None;
@@ -74,11 +75,14 @@ pub fn bytes_come(fd: i32) -> Option<bool> {
     Some(spin::comes(socket, word) && readiness::bytes_alone(socket))
 }
 
-/// The same of an AF_UNIX stream.
-fn local_bytes_come(fd: i32) -> Option<bool> {
-    let socket = shunt_inbox::local::socket(fd)?;
+/// The same of an AF_UNIX stream, and of datagrams.
+fn other_comes(fd: i32) -> Option<bool> {
+    let socket = shunt_table::table::find::<Datagram>(fd)?;
     if shunt_stream::progress::is_driven() || deferred::holds_any() {
         return None;
     }
-    shunt_inbox::local::receive::bytes_come(socket)
+    match socket.is_local() {
+        true => shunt_inbox::local::receive::bytes_come(socket),
+        false => shunt_inbox::datagram::receive::comes(socket),
+    }
 }

@@ -42,12 +42,15 @@ enum { SHUNT_RPC_RAN_NOT = 0, SHUNT_RPC_RAN_MAYBE = 1, SHUNT_RPC_RAN = 2 };
 enum { SHUNT_XDR_ENCODE, SHUNT_XDR_DECODE, SHUNT_XDR_FREE };
 /* Optional values inside each other that are followed. */
 #define SHUNT_XDR_DEEPEST 1000
+/* Bytes of the stack that they may take while they are decoded. */
+#define SHUNT_XDR_STACK ((uintptr_t)256 << 10)
 
 typedef struct shunt_xdr {
     int mode, is_full; /* is_full: an encoder that had no room */
     unsigned char *bytes;
     size_t size, at;
     unsigned depth;
+    uintptr_t base; /* where the stack was at the first level */
 } shunt_xdr;
 
 /* What nobody computes with. */
@@ -175,6 +178,16 @@ static inline int shunt_xdr_string(shunt_xdr *x, char **value, uint32_t most) {
     if (!shunt_xdr_bytes(x, value, &length, most)) return 0;
     return x->mode != SHUNT_XDR_DECODE || memchr(*value, 0, length) == NULL;
 }
+/* One level down; 0: of a value that is decoded, too deep. */
+static inline int shunt_xdr_down(shunt_xdr *x) {
+    volatile char mark = 0;
+    uintptr_t here = (uintptr_t)&mark;
+    if (x->depth == 0) x->base = here;
+    if (x->mode == SHUNT_XDR_DECODE && (x->depth == SHUNT_XDR_DEEPEST || (x->base > here && x->base - here > SHUNT_XDR_STACK)))
+        return 0;
+    x->depth++;
+    return 1;
+}
 /* `T value<most>`: elements of `size` bytes in memory, and at least `least` encoded. */
 static inline int shunt_xdr_array(shunt_xdr *x, void **value, uint32_t *count, uint32_t most, size_t size, size_t least,
                                   shunt_xdr_routine routine) {
@@ -185,8 +198,10 @@ static inline int shunt_xdr_array(shunt_xdr *x, void **value, uint32_t *count, u
         *value = calloc(*count, size);
         if (*value == NULL) return 0;
     }
+    if (!shunt_xdr_down(x)) return 0;
     for (at = 0; *value != NULL && at < *count; at++)
         if (!routine(x, (char *)*value + (size_t)at * size)) return 0;
+    x->depth--;
     if (x->mode == SHUNT_XDR_FREE) {
         free(*value);
         *value = NULL;
@@ -200,11 +215,10 @@ static inline int shunt_xdr_pointer(shunt_xdr *x, void **value, size_t size, shu
     if (x->mode != SHUNT_XDR_FREE && !shunt_xdr_bool(x, &there)) return 0;
     if (!there) return 1;
     if (x->mode == SHUNT_XDR_DECODE) {
-        if (x->depth == SHUNT_XDR_DEEPEST) return 0;
         *value = calloc(1, size);
         if (*value == NULL) return 0;
     }
-    x->depth++;
+    if (!shunt_xdr_down(x)) return 0;
     done = routine(x, *value);
     x->depth--;
     if (x->mode == SHUNT_XDR_FREE) {

@@ -142,7 +142,7 @@ impl Calls {
         // What almost all are: results in a line, to a call that is waited for.
         if let (&[first, ref rest @ ..], []) = (words, data) {
             let head = Head::from_word(first);
-            let half = head.flags as u8 * 4;
+            let half = (head.flags & flag::HALF) as u8 * 4;
             if let Some(place) = self.slots.get_mut(usize::from(head.name.slot)) {
                 let waiting = place.generation == head.name.generation && place.state == State::Waiting;
                 let usual = head.flags & !flag::HALF == 0 && rest.len() <= LINE / 8 && rest.len() as u8 * 8 >= half;

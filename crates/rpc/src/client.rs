@@ -14,7 +14,7 @@ pub use pending::Pending;
 pub use questions::{describe, list, look, watch, Seen};
 
 use crate::address::Address;
-use crate::clock::now;
+use crate::clock::{nanos, now};
 use crate::error::{Error, Kind, Ran};
 use crate::reference::{How, Scalar};
 use crate::rendezvous::Process;
@@ -142,7 +142,7 @@ impl Client {
     #[inline]
     pub fn begin_with<A: Xdr, R: Xdr>(&self, procedure: u16, arguments: &A, how: &How<'_>) -> Result<Pending<'_, R>, Error> {
         let mut route = self.route();
-        let limit = how.deadline.map(|limit| limit.as_nanos() as u64).or(route.deadline());
+        let limit = how.deadline.map(nanos).or(route.deadline());
         let until = limit.map(|limit| now().saturating_add(limit));
         let name = match &mut *route {
             Route::Own(binding) => binding.begin::<A, R>(procedure, arguments, how, 0)?,
@@ -167,6 +167,7 @@ impl Client {
     /// Takes what has come, without waiting. For programs with a loop of their own.
     pub fn progress(&self) {
         let wakers = match &mut *self.route() {
+            Route::Own(binding) if binding.is_parents() => return,
             Route::Own(binding) => {
                 // Bounded: a server may never stop sending what no call asked for.
                 for _ in 0..LOOKS {
@@ -189,6 +190,7 @@ impl Client {
     #[must_use]
     pub fn arm(&self) -> Option<Duration> {
         match &mut *self.route() {
+            Route::Own(binding) if binding.is_parents() => Some(Duration::MAX),
             Route::Own(binding) => binding.end.arm(),
             Route::Onc(caller) => caller.arm(),
         }
@@ -197,7 +199,9 @@ impl Client {
     /// After sleeping; [`Client::progress`] follows.
     pub fn disarm(&self) {
         if let Route::Own(binding) = &mut *self.route() {
-            binding.end.disarm();
+            if !binding.is_parents() {
+                binding.end.disarm();
+            }
         }
     }
 

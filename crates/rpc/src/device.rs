@@ -1,6 +1,7 @@
 //! The end of a binding: an endpoint of the address's device, with active messages on it.
 
 use crate::address::Address as Place;
+use crate::forks;
 use crate::interface;
 use crate::wire::Card;
 use shunt_am::port::{config_for, memory, Port};
@@ -141,6 +142,8 @@ pub(crate) struct End {
     port: Option<Port<'static, Any>>,
     memory: *mut [u64],
     tag: Tag,
+    /// Forks before it was made.
+    forks: u32,
 }
 
 // SAFETY: the memory is the value's own, and its port's borrow of it goes with it.
@@ -162,9 +165,14 @@ impl End {
                 Any::Other(Box::new(Udp::bind(&at, udp::Options::default()).map_err(system)?))
             }
         };
+        Self::on(endpoint)
+    }
+
+    /// On an endpoint that is there.
+    pub(crate) fn on(endpoint: Any) -> io::Result<Self> {
         let config = Config { channels: 0, window: 256, replies: 128, ..config_for(&endpoint, 1) };
         let memory = Box::into_raw(memory(&config).into_boxed_slice());
-        let mut end = Self { port: None, memory, tag: Tag(0) };
+        let mut end = Self { port: None, memory, tag: Tag(0), forks: forks::watch() };
         // SAFETY: just made; freed after the port.
         let mut port = Port::new(endpoint, unsafe { &mut *memory }, &config).map_err(io::Error::other)?;
         end.tag = port.endpoint().new_tag().map_err(system)?;
@@ -215,6 +223,10 @@ impl DerefMut for End {
 
 impl Drop for End {
     fn drop(&mut self) {
+        if self.forks != forks::number() {
+            // A child's copy: what it would say to the peer, the parent would have said.
+            return std::mem::forget(self.port.take());
+        }
         self.port = None;
         // SAFETY: made by Box::into_raw; its only borrower is gone.
         drop(unsafe { Box::from_raw(self.memory) });

@@ -2,6 +2,7 @@
 //! it once; then it stays open, and its end tells of the other process's.
 
 use crate::address::Address;
+use crate::forks::Kept;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -23,9 +24,15 @@ pub struct Process {
     pub gid: u32,
 }
 
-/// One end of the socket.
+/// One end of the socket. It tells of its process's end, so no child has it.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) struct Socket {
+    _kept: Kept,
+    stream: Stream,
+}
+
+#[derive(Debug)]
+enum Stream {
     Local(UnixStream),
     Remote(TcpStream),
 }
@@ -62,8 +69,8 @@ impl Listener {
 
     pub fn accept(&self) -> io::Result<Socket> {
         let socket = match self {
-            Self::Local(listener) => Socket::Local(listener.accept()?.0),
-            Self::Remote(listener) => Socket::Remote(listener.accept()?.0),
+            Self::Local(listener) => Socket::local(listener.accept()?.0),
+            Self::Remote(listener) => Socket::remote(listener.accept()?.0),
         };
         socket.set_nonblocking(true)?;
         Ok(socket)
@@ -89,9 +96,9 @@ impl AsFd for Listener {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Local(socket) => socket.as_fd(),
-            Self::Remote(socket) => socket.as_fd(),
+        match &self.stream {
+            Stream::Local(socket) => socket.as_fd(),
+            Stream::Remote(socket) => socket.as_fd(),
         }
     }
 }
@@ -103,33 +110,43 @@ impl AsRawFd for Socket {
 }
 
 impl Socket {
+    pub fn local(stream: UnixStream) -> Self {
+        Self { _kept: Kept::new(&stream), stream: Stream::Local(stream) }
+    }
+
+    fn remote(stream: TcpStream) -> Self {
+        // A host that lost its power says nothing.
+        keep_alive(&stream);
+        Self { _kept: Kept::new(&stream), stream: Stream::Remote(stream) }
+    }
+
     /// To the server at an address, if one listens now; a host that does not answer has so long.
     pub fn connect(address: &Address, limit: Duration) -> io::Result<Self> {
         Ok(match (address, address.place()) {
-            (Address::Memory(name), _) => Self::Local(UnixStream::connect_addr(&local(name)?)?),
+            (Address::Memory(name), _) => Self::local(connect_local(name, limit)?),
             (Address::SunRpc(_), _) => return Err(foreign()),
-            (_, place) => Self::Remote(connect_within(place.unwrap_or_default(), limit)?),
+            (_, place) => Self::remote(connect_within(place.unwrap_or_default(), limit)?),
         })
     }
 
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        match self {
-            Self::Local(socket) => socket.set_nonblocking(on),
-            Self::Remote(socket) => socket.set_nonblocking(on),
+        match &self.stream {
+            Stream::Local(socket) => socket.set_nonblocking(on),
+            Stream::Remote(socket) => socket.set_nonblocking(on),
         }
     }
 
     /// Our address towards the peer; `None` on one host.
     pub fn over(&self) -> io::Result<Option<IpAddr>> {
-        match self {
-            Self::Local(_) => Ok(None),
-            Self::Remote(socket) => Ok(Some(socket.local_addr()?.ip().to_canonical())),
+        match &self.stream {
+            Stream::Local(_) => Ok(None),
+            Stream::Remote(socket) => Ok(Some(socket.local_addr()?.ip().to_canonical())),
         }
     }
 
     /// The process that connected, or listens.
     pub fn process(&self) -> Option<Process> {
-        let Self::Local(socket) = self else { return None };
+        let Stream::Local(socket) = &self.stream else { return None };
         // SAFETY: plain data.
         let mut said: libc::ucred = unsafe { std::mem::zeroed() };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -149,12 +166,12 @@ impl Socket {
     /// Sends a record, with a descriptor on its first byte.
     pub fn send(&mut self, record: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
         let mut sent = 0;
-        if let (Some(descriptor), Self::Local(socket)) = (descriptor, &*self) {
+        if let (Some(descriptor), Stream::Local(socket)) = (descriptor, &self.stream) {
             sent = send_with(socket.as_raw_fd(), record, descriptor.as_raw_fd())?;
         }
-        match self {
-            Self::Local(socket) => socket.write_all(&record[sent..]),
-            Self::Remote(socket) => socket.write_all(&record[sent..]),
+        match &mut self.stream {
+            Stream::Local(socket) => socket.write_all(&record[sent..]),
+            Stream::Remote(socket) => socket.write_all(&record[sent..]),
         }
     }
 
@@ -168,9 +185,9 @@ impl Socket {
 
     /// Takes bytes, and a descriptor if one came with them.
     pub fn receive(&mut self, into: &mut [u8], descriptor: &mut Option<OwnedFd>) -> io::Result<usize> {
-        match self {
-            Self::Local(socket) => receive_with(socket.as_raw_fd(), into, descriptor),
-            Self::Remote(socket) => socket.read(into),
+        match &mut self.stream {
+            Stream::Local(socket) => receive_with(socket.as_raw_fd(), into, descriptor),
+            Stream::Remote(socket) => socket.read(into),
         }
     }
 
@@ -183,6 +200,56 @@ impl Socket {
         let waits = [Some(libc::EAGAIN), Some(libc::EINTR)];
         !(result < 0 && waits.contains(&io::Error::last_os_error().raw_os_error()))
     }
+}
+
+/// To the server of this name. One whose queue of callers is full has so long: WouldBlock then.
+fn connect_local(name: &str, limit: Duration) -> io::Result<UnixStream> {
+    let name = format!("{PREFIX}{name}");
+    // SAFETY: plain data.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // Behind a zero: an abstract name.
+    let path = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
+    path.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
+    let size = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    // SAFETY: numbers only.
+    let descriptor = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and of no other owner.
+    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    // connect(2) heeds it, too.
+    stream.set_write_timeout(Some(limit.clamp(Duration::from_millis(1), LONGEST)))?;
+    // SAFETY: an address of that size.
+    if unsafe { libc::connect(descriptor, std::ptr::from_ref(&address).cast(), size as libc::socklen_t) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    stream.set_write_timeout(None)?;
+    Ok(stream)
+}
+
+/// The system takes no longer time-outs.
+const LONGEST: Duration = Duration::from_secs(1 << 31);
+
+/// How long a listener is left alone once descriptors or memory were used up.
+pub(crate) const REST: Duration = Duration::from_millis(50);
+
+/// Whether accept(2) failed for want of descriptors or memory, so that the caller stays in the queue.
+pub(crate) fn used_up(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}
+
+/// A connection over which nothing comes is asked after a minute whether its peer is there, and is over 30 seconds later.
+pub(crate) fn keep_alive(stream: &TcpStream) {
+    let set = |level, what, value: i32| {
+        // SAFETY: a number.
+        unsafe { libc::setsockopt(stream.as_raw_fd(), level, what, std::ptr::from_ref(&value).cast(), 4) }
+    };
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 60);
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 10);
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3);
 }
 
 /// To the first address of a host that answers.
@@ -255,12 +322,15 @@ fn receive_with(socket: RawFd, into: &mut [u8], descriptor: &mut Option<OwnedFd>
 /// # Errors
 /// What reading it answers.
 pub fn names() -> io::Result<Vec<String>> {
-    let text = std::fs::read_to_string("/proc/net/unix")?;
+    // Others' names may be any bytes.
+    let bytes = std::fs::read("/proc/net/unix")?;
+    let text = String::from_utf8_lossy(&bytes);
     let mut names: Vec<String> = text
         .lines()
         // Listening sockets alone: the flag is __SO_ACCEPTCON.
         .filter(|line| line.split_whitespace().nth(3) == Some("00010000"))
         .filter_map(|line| Some(line.split_once(&format!("@{PREFIX}"))?.1.to_string()))
+        .filter(|name| matches!(name.parse(), Ok(Address::Memory(said)) if said == *name))
         .collect();
     names.sort();
     names.dedup();

@@ -16,12 +16,13 @@ pub use running::Running;
 pub use stop::Stopper;
 
 use crate::address::{Address, Place as Host};
+use crate::forks::Kept;
 use crate::onc::{self, server::Door};
 use crate::rendezvous::Listener;
 use crate::service::Service;
 use crate::trace::Watchers;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
@@ -123,6 +124,8 @@ impl Server {
         let shared: Vec<Shared> = (0..count).map(|_| Shared::new()).collect::<io::Result<_>>()?;
         let (doors, inlets): (Vec<Sender<_>>, Vec<Receiver<_>>) = (0..count).map(|_| channel()).unzip();
         let watchers = Watchers::default();
+        // A child of this process does not listen for it.
+        let _kept = Kept::new(&listener.as_fd());
         let mut inlets = inlets.into_iter();
         let first = inlets.next().expect("one thread at least");
         std::thread::scope(|scope| {

@@ -4,6 +4,7 @@
 //! Only the server's own user and root may watch, on its host. A server never waits for a watcher: what finds no room is counted.
 
 use crate::rendezvous::Socket;
+use crate::wire::status;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -16,6 +17,8 @@ pub const RECORD_BYTES: usize = 64;
 pub const CALLS: u32 = 1;
 /// Sums of calls, several times a second.
 pub const SUMS: u32 = 2;
+/// The procedure of sums over calls of procedures that a server does not have.
+pub const UNKNOWN: u16 = u16::MAX;
 /// Bytes that a watcher may be behind.
 const BEHIND: usize = 1 << 20;
 /// Watchers at most.
@@ -336,6 +339,9 @@ impl<'a> Journal<'a> {
             }
         }
         if self.wants & SUMS != 0 {
+            // Numbers that are no procedure's are as many as a caller likes.
+            let unknown = subject.outcome.0 == status::NO_PROCEDURE;
+            let subject = if unknown { Subject { procedure: UNKNOWN, ..subject } } else { subject };
             self.sums.entry(subject).or_default().add(Histogram::bucket(took), 1, took);
         }
     }
@@ -387,7 +393,7 @@ impl Watch {
     /// # Errors
     /// `WouldBlock`: none in that time. `InvalidData`: what came is none.
     pub fn next(&mut self, limit: std::time::Duration) -> io::Result<Option<Record>> {
-        let until = std::time::Instant::now() + limit;
+        let until = crate::clock::later(limit);
         loop {
             if let Some(record) = self.bytes[self.at..].first_chunk::<RECORD_BYTES>() {
                 let record = Record::parse(record).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no record"))?;

@@ -128,13 +128,15 @@ pub(crate) fn ways(definition: &str) -> Vec<Way> {
 pub(crate) struct Inlet<'a> {
     window: &'a Window,
     ways: Vec<Way>,
+    /// Bytes that may go back.
+    most: usize,
     end: Cell<usize>,
     places: RefCell<Vec<(Piece, Form)>>,
 }
 
 impl<'a> Inlet<'a> {
-    pub fn new(window: &'a Window, ways: Vec<Way>) -> Self {
-        Self { window, ways, end: Cell::new(CANCELS), places: RefCell::default() }
+    pub fn new(window: &'a Window, ways: Vec<Way>, most: usize) -> Self {
+        Self { window, ways, most, end: Cell::new(CANCELS), places: RefCell::default() }
     }
 
     /// The next parameter by reference.
@@ -149,7 +151,9 @@ impl<'a> Inlet<'a> {
                 (bytes.len(), bytes)
             }
         };
-        if length > free {
+        // What could not be answered is not begun.
+        let back = if way == Way::In { 0 } else { form.encoded(length) };
+        if length > free || back > self.most {
             return Err(from.error(Reason::Window));
         }
         let piece = Piece { offset: self.end.get() as u32, length: length as u32 };
@@ -210,7 +214,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_refused() {
         let window = Window::mirror(8192).unwrap();
-        let inlet = Inlet::new(&window, vec![Way::Out, Way::Out]);
+        let inlet = Inlet::new(&window, vec![Way::Out, Way::Out], usize::MAX);
         let words = [1025u32, 512, 513].map(u32::to_be_bytes).concat();
         let mut from = Decoder::by_value(&words, &inlet);
         assert!(inlet.decode(Form::Four, &mut from).is_err());

@@ -69,7 +69,10 @@ impl Window {
         if status.st_size as u64 != size || !SIZES.contains(&size) {
             return broken("the caller's window is not as long as it said");
         }
-        Self::map(descriptor, size as usize)
+        // The mapping is enough: a server has one of these for each caller.
+        let mut window = Self::map(descriptor, size as usize)?;
+        window.descriptor = None;
+        Ok(window)
     }
 
     fn map(descriptor: OwnedFd, size: usize) -> io::Result<Self> {
@@ -226,8 +229,13 @@ impl Pieces {
         self.used[number as usize].holders
     }
 
-    pub fn hold(&mut self, number: u32) {
-        self.used[number as usize].holders += 1;
+    /// Counts a call to a buffer that its caller alone holds. False: it is lent already, or this is no buffer of this window.
+    pub fn lend(&mut self, number: u32, piece: Piece) -> bool {
+        let Some(used) = self.used.get_mut(number as usize).filter(|used| used.piece == piece && used.holders == 1) else {
+            return false;
+        };
+        used.holders += 1;
+        true
     }
 
     /// One holder less; the last one's piece is free again.

@@ -6,7 +6,7 @@
 use crate::value::{ByValue, Inlet};
 use std::fmt;
 
-/// Optional values inside each other that a decoder follows: an rpcgen list is as deep as it is long.
+/// Values inside each other that a decoder follows: an rpcgen list is as deep as it is long.
 pub const DEEPEST: u32 = 1000;
 
 /// Why bytes are no value of a type.
@@ -29,7 +29,7 @@ pub enum Reason {
     Enumeration(i32),
     /// A discriminant without an arm.
     Arm(i32),
-    /// Optional values nested deeper than [`DEEPEST`].
+    /// Values nested deeper than [`DEEPEST`], or than a part of the stack.
     Depth,
     /// Bytes remain behind the value.
     Rest(usize),
@@ -58,7 +58,7 @@ impl fmt::Display for Error {
             Reason::Boolean(value) => write!(to, "{value} is no boolean"),
             Reason::Enumeration(value) => write!(to, "{value} is not of the enumeration"),
             Reason::Arm(value) => write!(to, "no arm of the union for {value}"),
-            Reason::Depth => write!(to, "nested deeper than {DEEPEST}"),
+            Reason::Depth => write!(to, "nested deeper than {DEEPEST}, or than {STACK} bytes of the stack"),
             Reason::Rest(count) => write!(to, "{count} bytes behind the value"),
             Reason::Borrowed => to.write_str("a reference is not decoded"),
             Reason::Window => to.write_str("a window outside the caller's memory"),
@@ -151,12 +151,17 @@ impl<'a> Encoder<'a> {
     }
 }
 
+/// Bytes of the stack that values nested in each other may take while they are decoded: a small part of a thread's.
+const STACK: usize = 256 << 10;
+
 /// Reads values.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: u32,
+    /// Where the stack was at the first level.
+    base: usize,
     /// What references refer to comes in their place.
     pub(crate) inlet: Option<&'a Inlet<'a>>,
 }
@@ -166,12 +171,12 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, depth: 0, inlet: None }
+        Self { bytes, at: 0, depth: 0, base: 0, inlet: None }
     }
 
     /// The same; what references refer to comes in their place.
     pub(crate) fn by_value(bytes: &'a [u8], inlet: &'a Inlet<'a>) -> Self {
-        Self { bytes, at: 0, depth: 0, inlet: Some(inlet) }
+        Self { bytes, at: 0, depth: 0, base: 0, inlet: Some(inlet) }
     }
 
     /// An error here.
@@ -266,12 +271,27 @@ impl<'a> Decoder<'a> {
         rest
     }
 
+    /// The same, where values of this type may hold others of it.
+    #[inline(always)]
+    fn nested_if<T>(&mut self, nests: bool, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if nests {
+            self.nested(read)
+        } else {
+            read(self)
+        }
+    }
+
     /// Goes a level down while `read` runs.
     ///
     /// # Errors
     /// `Depth`, or that of `read`.
     pub fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        if self.depth == DEEPEST {
+        let mark = 0u8;
+        let here = std::hint::black_box(&raw const mark).addr();
+        if self.depth == 0 {
+            self.base = here;
+        }
+        if self.depth == DEEPEST || self.base.saturating_sub(here) > STACK {
             return Err(self.error(Reason::Depth));
         }
         self.depth += 1;
@@ -413,9 +433,12 @@ impl<T: Xdr, const N: usize> Xdr for [T; N] {
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         let mut values = Vec::with_capacity(N.min(from.left()));
-        for _ in 0..N {
-            values.push(T::decode(from)?);
-        }
+        from.nested_if(T::MOST == usize::MAX, |from| {
+            for _ in 0..N {
+                values.push(T::decode(from)?);
+            }
+            Ok(())
+        })?;
         values.try_into().map_err(|_| from.error(Reason::Short))
     }
 }
@@ -504,9 +527,12 @@ impl<T: Xdr, const BOUND: u32> Xdr for List<T, BOUND> {
         let count = from.count(BOUND, T::LEAST)?;
         // A value in memory may be many times as large as its bytes: the vector grows with what was decoded.
         let mut values = Vec::with_capacity(count.min(1024));
-        for _ in 0..count {
-            values.push(T::decode(from)?);
-        }
+        from.nested_if(T::MOST == usize::MAX, |from| {
+            for _ in 0..count {
+                values.push(T::decode(from)?);
+            }
+            Ok(())
+        })?;
         Ok(Self(values))
     }
 }
@@ -590,7 +616,7 @@ impl<T: Xdr> Xdr for Box<T> {
         (**self).encode(to);
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
-        Ok(Box::new(T::decode(from)?))
+        from.nested_if(T::MOST == usize::MAX, |from| Ok(Box::new(T::decode(from)?)))
     }
 }
 
@@ -635,6 +661,59 @@ mod tests {
         fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
             Ok(Self(Xdr::decode(from)?))
         }
+    }
+
+    /// `struct tree { int value; tree kids<>; };`, as it is generated.
+    #[derive(Debug, Default)]
+    struct Tree {
+        _value: i32,
+        kids: List<Tree, { u32::MAX }>,
+    }
+
+    impl Xdr for Tree {
+        const LEAST: usize = 8;
+        const MOST: usize = usize::MAX;
+        fn encode(&self, _: &mut Encoder<'_>) {}
+        fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
+            Ok(Self { _value: i32::decode(from)?, kids: List::decode(from)? })
+        }
+    }
+
+    /// `struct node { opaque data[4096]; node *next; };`
+    #[derive(Debug)]
+    struct Node {
+        _data: [u8; 4096],
+        _next: Option<Box<Node>>,
+    }
+
+    impl Xdr for Node {
+        const LEAST: usize = 4100;
+        const MOST: usize = usize::MAX;
+        fn encode(&self, _: &mut Encoder<'_>) {}
+        fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
+            let _data = from.fixed(4096)?.try_into().unwrap();
+            Ok(Self { _data, _next: Option::decode(from)? })
+        }
+    }
+
+    /// On a stack as threads have it.
+    fn on_a_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, act).unwrap().join().unwrap()
+        })
+    }
+
+    #[test]
+    fn values_that_hold_others_of_their_type_have_an_end() {
+        let tree = |depth: usize| [[0, 0, 0, 1, 0, 0, 0, 1].repeat(depth), vec![0; 8]].concat();
+        let node = |depth: usize| [[vec![7; 4096], vec![0, 0, 0, 1]].concat().repeat(depth), vec![0; 4100]].concat();
+        on_a_thread(|| {
+            assert_eq!(from_bytes::<Tree>(&tree(1)).unwrap().kids.len(), 1);
+            assert!(from_bytes::<Tree>(&tree(100)).is_ok());
+            assert!(from_bytes::<Node>(&node(5)).is_ok());
+            assert_eq!(from_bytes::<Tree>(&tree(400_000)).unwrap_err().reason, Reason::Depth);
+            assert_eq!(from_bytes::<Node>(&node(999)).unwrap_err().reason, Reason::Depth);
+        });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A client's handle: the call of `clnt_vc.c` over records of ours, and what goes with it. The handle itself, its descriptor and its
 //! authentication stay libtirpc's.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use libc::{c_int, c_uint, c_void, timeval};
 
@@ -16,7 +16,7 @@ use crate::socket::Failure;
 use crate::stream::{apply, xdr, Owned, Stream};
 
 /// `enum clnt_stat`, as far as it is said here.
-mod status {
+pub(crate) mod status {
     pub const SUCCESS: i32 = 0;
     pub const CANT_ENCODE_ARGS: i32 = 1;
     pub const CANT_DECODE_RES: i32 = 2;
@@ -27,27 +27,31 @@ mod status {
 }
 
 /// The last of the flavours that do nothing but write words.
-const AUTH_SHORT: c_int = 2;
+pub(crate) const AUTH_SHORT: c_int = 2;
 /// AUTH_INVALIDRESP.
-const INVALID_RESPONSE: u32 = 6;
+pub(crate) const INVALID_RESPONSE: u32 = 6;
 
 /// `clnt_control`'s requests (clnt.h).
-mod control {
+pub(crate) mod control {
     pub const SET_TIMEOUT: u32 = 1;
     pub const GET_TIMEOUT: u32 = 2;
+    pub const GET_RETRY_TIMEOUT: u32 = 5;
+    pub const GET_SVC_ADDR: u32 = 7;
     pub const GET_XID: u32 = 10;
     pub const SET_XID: u32 = 11;
     pub const GET_VERS: u32 = 12;
     pub const GET_PROG: u32 = 14;
     pub const SET_VERS: u32 = 13;
     pub const SET_PROG: u32 = 15;
+    pub const SET_ASYNC: u32 = 19;
+    pub const SET_CONNECT: u32 = 20;
 }
 
 /// Whose turn it is on a descriptor, which several handles may have.
-type Turn = Arc<Mutex<()>>;
+pub(crate) type Turn = Arc<Mutex<()>>;
 static TURNS: Mutex<Vec<(c_int, Weak<Mutex<()>>)>> = Mutex::new(vec![]);
 
-fn turn_of(fd: c_int) -> Turn {
+pub(crate) fn turn_of(fd: c_int) -> Turn {
     let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     turns.retain(|(_, turn)| turn.strong_count() > 0);
     if let Some(turn) = turns.iter().find(|(known, _)| *known == fd).and_then(|(_, turn)| turn.upgrade()) {
@@ -56,6 +60,19 @@ fn turn_of(fd: c_int) -> Turn {
     let turn = Turn::default();
     turns.push((fd, Arc::downgrade(&turn)));
     turn
+}
+
+/// Takes a turn; signals are blocked before this thread sleeps for it.
+pub(crate) fn take<'t>(turn: &'t Mutex<()>, signals: &mut Signals) -> MutexGuard<'t, ()> {
+    match turn.try_lock() {
+        Ok(guard) => guard,
+        // The guard is in the error: to lock once more would be to wait for oneself.
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            signals.before_sleep();
+            turn.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
 }
 
 /// A turn on a handle's descriptor. Signals wait for its end.
@@ -74,10 +91,7 @@ impl Taken {
             let handle = of(client);
             let turn: &Turn = &(*handle).turn;
             let turn: &'static Mutex<()> = &*Arc::as_ptr(turn);
-            let guard = turn.try_lock().unwrap_or_else(|_| {
-                signals.before_sleep();
-                turn.lock().unwrap_or_else(PoisonError::into_inner)
-            });
+            let guard = take(turn, &mut signals);
             let stream: &Owned = &(*handle).stream;
             (*stream.pointer()).socket.signals = Some(signals);
             Taken { handle, guard: Some(guard) }
@@ -158,7 +172,7 @@ unsafe fn of(client: *mut Client) -> *mut Handle {
 }
 
 /// Whether a time is one that libtirpc takes.
-fn is_time(time: &timeval) -> bool {
+pub(crate) fn is_time(time: &timeval) -> bool {
     (0..=100_000_000).contains(&time.tv_sec) && (0..=1_000_000).contains(&time.tv_usec)
 }
 
@@ -279,7 +293,7 @@ unsafe extern "C-unwind" fn call(
 }
 
 /// The reply as authentication takes it. Its verifier is the reply's.
-fn message(reply: &Reply) -> Message {
+pub(crate) fn message(reply: &Reply) -> Message {
     let verf = OpaqueAuth {
         flavor: reply.flavor as c_int,
         base: if reply.verifier.is_empty() { core::ptr::null_mut() } else { reply.verifier.as_ptr().cast_mut().cast() },
@@ -346,5 +360,32 @@ unsafe extern "C-unwind" fn destroy(client: *mut Client) {
         let handle = Box::from_raw(of(client));
         (*client).ops = handle.real;
         ((*handle.real).destroy)(client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// A function of the program's unwound through a call.
+    #[test]
+    fn a_turn_that_was_left_by_a_panic_is_taken() {
+        let turn = Turn::default();
+        let left = turn.clone();
+        let _ = std::thread::spawn(move || {
+            let _guard = left.lock();
+            panic!("as it was asked to");
+        })
+        .join();
+        assert!(turn.is_poisoned());
+        let (tell, hear) = channel();
+        std::thread::spawn(move || {
+            let mut signals = Signals::wait();
+            drop(take(&turn, &mut signals));
+            tell.send(())
+        });
+        assert_eq!(hear.recv_timeout(Duration::from_secs(30)), Ok(()), "it waits for itself");
     }
 }

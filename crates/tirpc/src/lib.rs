@@ -24,6 +24,7 @@
 
 mod accelerated;
 mod client;
+mod datagram;
 pub mod layout;
 mod real;
 pub mod record;

@@ -1,7 +1,7 @@
 //! libtirpc's own functions, of version TIRPC_0.3.0: those that stand behind this library, or that were loaded later.
 
 use core::ffi::CStr;
-use libc::{c_int, c_uint, c_void};
+use libc::{c_char, c_int, c_uint, c_void};
 
 use crate::layout::{Bool, Client, Message, Netbuf, Transport, Xdr};
 
@@ -11,6 +11,9 @@ pub type Create = unsafe extern "C-unwind" fn(c_int, *const Netbuf, u32, u32, c_
 pub type Register = unsafe extern "C-unwind" fn(*mut Transport);
 /// xdr_callmsg(3) and xdr_replymsg(3).
 pub type XdrMessage = unsafe extern "C-unwind" fn(*mut Xdr, *mut Message) -> Bool;
+
+/// xdrmem_create(3).
+pub type XdrMemory = unsafe extern "C-unwind" fn(*mut Xdr, *mut c_char, c_uint, c_int);
 
 const VERSION: &CStr = c"TIRPC_0.3.0";
 
@@ -42,15 +45,25 @@ pub fn together(one: *const c_void, other: *const c_void) -> bool {
     base(one).is_some_and(|found| base(other) == Some(found))
 }
 
+/// A socket's kind, SOCK_STREAM or another; `None`: it is no socket.
+fn kind(fd: c_int) -> Option<c_int> {
+    let (mut kind, mut size) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: room for an int.
+    let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) };
+    (told == 0).then_some(kind)
+}
+
+/// Whether a descriptor is a datagram socket.
+pub fn is_datagrams(fd: c_int) -> bool {
+    kind(fd) == Some(libc::SOCK_DGRAM)
+}
+
 /// Whether a descriptor is a stream socket with a peer.
 pub fn is_connected_stream(fd: c_int) -> bool {
-    let (mut kind, mut size) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: room for an int; then for any address.
+    // SAFETY: room for any address.
     unsafe {
         let mut address: libc::sockaddr_storage = core::mem::zeroed();
         let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) == 0
-            && kind == libc::SOCK_STREAM
-            && libc::getpeername(fd, (&raw mut address).cast(), &mut length) == 0
+        kind(fd) == Some(libc::SOCK_STREAM) && libc::getpeername(fd, (&raw mut address).cast(), &mut length) == 0
     }
 }

@@ -11,7 +11,7 @@ pub use input::{Input, Source};
 pub use output::{Output, Sink};
 
 /// The bit of a mark that says that the fragment is its record's last.
-const LAST: u32 = 1 << 31;
+pub(crate) const LAST: u32 = 1 << 31;
 /// Bytes of a mark.
 const MARK: usize = 4;
 

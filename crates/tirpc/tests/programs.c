@@ -1,6 +1,6 @@
 /* A server and a client of libtirpc in one: `programs server PORTFILE LOOP`, `programs client PORT LOOP`. Prints what a call says. LOOP is `run`,
    `poll` or `select`, the server's own loop where it is not svc_run(3), or `limit`, svc_run with a limit of a record's length,
-   with which libtirpc loses records that are longer than its buffer, and those that come together: neither is sent then. A client's LOOP `measure` prints what a null call takes. */
+   with which libtirpc loses records that are longer than its buffer, and those that come together: neither is sent then. `udp` is svc_run over datagrams. A client's LOOP `measure` prints what a null call takes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 #define PROGRAM 0x20000099
 struct bytes { char *at; u_int length; };
 static bool_t xdr_block(XDR *x, struct bytes *b) { return xdr_bytes(x, &b->at, &b->length, 4 << 20); }
-static int noted;
+static int noted, udp;
 
 /* Which library has a function of a handle: this tells on the error stream whether the layers are collapsed. */
 static void tell(const char *what, void *function) {
@@ -109,6 +109,9 @@ static void dispatch(struct svc_req *request, SVCXPRT *transport) {
     case 6: _exit(3);
     case 7: svcerr_weakauth(transport); return;
     case 8: svcerr_systemerr(transport); return;
+    case 9: /* answered when it comes again */
+        if (noted++ & 1) svc_sendreply(transport, (xdrproc_t)xdr_int, &noted);
+        return;
     default: svcerr_noproc(transport);
     }
 }
@@ -118,11 +121,11 @@ static int serve(const char *file, const char *loop) {
     if (!strcmp(loop, "limit")) rpc_control(RPC_SVC_CONNMAXREC_SET, &most);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, udp ? SOCK_DGRAM : SOCK_STREAM, 0);
     bind(fd, (void *)&address, size);
-    listen(fd, 64);
+    if (!udp) listen(fd, 64);
     getsockname(fd, (void *)&address, &size);
-    SVCXPRT *listener = svc_vc_create(fd, 0, 0);
+    SVCXPRT *listener = (udp ? svc_dg_create : svc_vc_create)(fd, 0, 0);
     svc_reg(listener, PROGRAM, 1, dispatch, NULL);
     svc_reg(listener, PROGRAM, 3, dispatch, NULL);
     char next[512];
@@ -153,7 +156,8 @@ static int port;
 static CLIENT *handle(int program, int version) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
     struct netbuf at = {sizeof address, sizeof address, &address};
-    CLIENT *made = clnt_vc_create(socket(AF_INET, SOCK_STREAM, 0), &at, program, version, 0, 0);
+    int fd = socket(AF_INET, udp ? SOCK_DGRAM : SOCK_STREAM, 0);
+    CLIENT *made = (udp ? clnt_dg_create : clnt_vc_create)(fd, &at, program, version, 0, 0);
     if (!made) { printf("no handle\n"); exit(1); }
     clnt_control(made, CLSET_FD_CLOSE, NULL);
     return made;
@@ -193,7 +197,74 @@ static int number(CLIENT *client, int procedure) {
     return status == RPC_SUCCESS ? value : -100 - (int)status;
 }
 
+/* What datagrams have: calls that are sent again, arguments that are too long, and those of a server that is no more. */
+static int datagrams(void) {
+    CLIENT *one = handle(PROGRAM, 1), *other = handle(PROGRAM + 1, 1), *two = handle(PROGRAM, 1);
+    tell("call", (void *)one->cl_ops->cl_call);
+    say("null", one, null(one));
+    static const u_int lengths[] = {0, 1, 3, 4, 1000, 4096, 8000, 8100, 8192};
+    for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++) echo(one, lengths[i]);
+    printf("echoes done\n");
+    struct bytes large = {calloc(70000, 1), 70000};
+    say("too long", one, clnt_call(one, 1, (xdrproc_t)xdr_block, &large, (xdrproc_t)xdr_void, NULL, limit));
+    free(large.at);
+    AUTH *plain = one->cl_auth;
+    printf("uid without %d\n", number(one, 4));
+    one->cl_auth = authunix_create("host", 4711, 1, 0, NULL);
+    printf("uid %d\n", number(one, 4));
+    say("weak with it", one, clnt_call(one, 7, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+    auth_destroy(one->cl_auth);
+    static struct auth_ops ops = {next_verifier, marshal, validate, refresh, destroy, client_wrap, client_unwrap};
+    static AUTH auth = {.ah_cred = {FLAVOR, "not yet the token", 17}, .ah_verf = {FLAVOR, "abc", 3}, .ah_ops = &ops};
+    one->cl_auth = &auth;
+    say("another flavour", one, null(one));
+    for (u_int length = 0; length < 6000; length += 977) echo(one, length);
+    printf("wrapped %d, unwrapped %d, validated %d, refreshed %d\n", wrapped, unwrapped, validated, refreshed);
+    one->cl_auth = plain;
+    printf("uid after it %d\n", number(one, 4));
+    say("no procedure", one, clnt_call(one, 99, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+    say("weak", one, clnt_call(one, 7, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+    say("system", one, clnt_call(one, 8, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+    int nothing;
+    say("no result", one, clnt_call(one, 0, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_int, &nothing, limit));
+    say("time-out", one, clnt_call(one, 5, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, short_limit));
+    say("no program", other, null(other));
+    u_int version = 2, told = 0, xid = 77;
+    clnt_control(one, CLSET_VERS, (char *)&version);
+    say("version", one, null(one));
+    version = 1;
+    clnt_control(one, CLSET_VERS, (char *)&version);
+    clnt_control(one, CLSET_XID, (char *)&xid);
+    say("xid is set", one, null(one));
+    clnt_control(one, CLGET_XID, (char *)&told);
+    printf("xid %u\n", told);
+    struct timeval often = {0, 30000}, set = {0, 0};
+    clnt_control(one, CLSET_RETRY_TIMEOUT, (char *)&often);
+    clnt_control(one, CLGET_RETRY_TIMEOUT, (char *)&set);
+    printf("sent again after %ld\n", (long)set.tv_usec);
+    for (int i = 0; i < 3; i++) printf("it came %d times\n", number(one, 9));
+    set = (struct timeval){0, 70000};
+    clnt_control(one, CLSET_TIMEOUT, (char *)&set);
+    say("its own time-out", one, clnt_call(one, 5, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+    set = (struct timeval){20, 0};
+    clnt_control(one, CLSET_TIMEOUT, (char *)&set);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, many, two);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    printf("threads done\n");
+    int yes = 1;
+    clnt_control(two, CLSET_CONNECT, (char *)&yes);
+    say("connected", two, null(two));
+    say("killed", one, clnt_call(one, 6, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit));
+    clnt_destroy(one);
+    clnt_destroy(two);
+    clnt_destroy(other);
+    printf("end\n");
+    return 0;
+}
+
 static int client(const char *loop) {
+    if (udp) return datagrams();
     CLIENT *one = handle(PROGRAM, 1);
     if (!strcmp(loop, "measure")) { /* nanoseconds of a null call, the median of turns */
         double best[64];
@@ -282,6 +353,7 @@ static int client(const char *loop) {
 int main(int count, char **words) {
     alarm(60);
     setvbuf(stdout, NULL, _IOLBF, 0);
+    udp = count > 3 && !strcmp(words[3], "udp");
     if (count == 4 && !strcmp(words[1], "server")) return serve(words[2], words[3]);
     port = count > 2 ? atoi(words[2]) : 0;
     return client(count > 3 ? words[3] : "run");

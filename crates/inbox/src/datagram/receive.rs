@@ -194,6 +194,21 @@ impl<K: FnOnce() -> isize> Source for Datagrams<'_, K> {
     }
 }
 
+/// Whether a datagram lies in the inbox, or comes there within about as long as an answer takes that is on its way. `None`: looking is of no
+/// use: the kernel's queue is due to be looked at, the peer is on this processor, or waits are long.
+#[inline]
+pub fn comes(socket: &'static Datagram) -> Option<bool> {
+    let inbox = socket.inbox().filter(|_| !fork_sharing::watching())?;
+    if inbox.front().is_some() {
+        return Some(true);
+    }
+    let asked = socket.asked.load(Ordering::Relaxed);
+    if clock::ticks().wrapping_sub(asked) > ASK_EVERY || rests(socket) || !inbox.open() || inbox.is_behind() {
+        return None;
+    }
+    spin::comes_to(socket.peer_processor.load(Ordering::Relaxed), || inbox.front().is_some())
+}
+
 /// A wait that lasts this long in ticks (about 0.4 ms) gave the processor to others by a yield.
 const LONG_WAIT: u64 = 1_000_000;
 /// Waits that then sleep at once, at least and at most.

@@ -2,12 +2,15 @@
 
 mod begin;
 mod results;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use super::introduction::{introduce, refusal};
 use super::Options;
 use crate::address::Address;
 use crate::calls::Calls;
+use crate::clock::nanos;
 use crate::device::{End, PEER};
 use crate::error::{Error, Kind, Ran, Side};
 use crate::forks;
@@ -93,8 +96,8 @@ impl Binding {
             }
         }
         let medium = end.engine().medium_maximum();
-        let spin = options.spin.as_nanos() as u64;
-        let deadline = options.deadline.map(|limit| limit.as_nanos() as u64);
+        let spin = nanos(options.spin);
+        let deadline = options.deadline.map(nanos);
         let (room, scratch) = (options.room, vec![0; medium]);
         let (dead, seen) = (None, 0);
         Ok(Self { end, calls, socket, epoll, peer, process, version, spin, deadline, room, medium, scratch, dead, forks, seen })
@@ -158,6 +161,18 @@ impl Binding {
             }
         }
         self.calls.end();
+    }
+
+    /// Whether this process is a child of the one that bound: the end, and the calls over it, are its parent's.
+    #[inline(always)]
+    pub(super) fn is_parents(&self) -> bool {
+        self.forks != forks::number()
+    }
+
+    /// What a call of the parent's is to its child.
+    #[cold]
+    pub(super) fn forked(&self) -> Error {
+        self.fail(Kind::Forked, Side::Caller, Ran::No, "bind anew in the child")
     }
 
     /// Whether the server lives, as far as can be seen.

@@ -2,6 +2,7 @@
 
 use super::Options;
 use crate::address::Address;
+use crate::clock::later;
 use crate::device::End;
 use crate::error::{Error, Kind, Ran, Side};
 use crate::readable::readable;
@@ -22,7 +23,7 @@ pub(super) fn introduce(
     program: u32,
     versions: &RangeInclusive<u32>,
 ) -> Result<(Socket, Option<(End, Window)>, Welcome), Error> {
-    let until = Instant::now() + options.patience;
+    let until = later(options.patience);
     let fail = |kind, side, detail: &dyn fmt::Display| Error::new(kind, side, Ran::No, address, detail);
     let mut pause = Duration::from_millis(1);
     loop {

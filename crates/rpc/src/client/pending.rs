@@ -30,6 +30,7 @@ impl<'c, R: Xdr> Pending<'c, R> {
     pub fn wait(self) -> Result<R, Error> {
         let pending = std::mem::ManuallyDrop::new(self);
         match &mut *pending.client.route() {
+            Route::Own(binding) if binding.is_parents() => Err(binding.forked()),
             Route::Own(binding) => {
                 binding.wait(pending.name, pending.until)?;
                 binding.take(pending.name)
@@ -50,6 +51,7 @@ impl<'c, R: Xdr> Pending<'c, R> {
     /// Whether [`Pending::wait`] would not wait. Takes what has come.
     pub fn is_done(&self) -> bool {
         let done = match &mut *self.client.route() {
+            Route::Own(binding) if binding.is_parents() => true,
             Route::Own(binding) => {
                 binding.poll();
                 if !binding.is_done(self.name) {
@@ -75,6 +77,7 @@ impl<R: Xdr> Future for Pending<'_, R> {
         let (name, until) = (self.name, self.until);
         let mut route = self.client.route();
         let binding = match &mut *route {
+            Route::Own(binding) if binding.is_parents() => return Poll::Ready(Err(binding.forked())),
             Route::Own(binding) => binding,
             Route::Onc(caller) => {
                 assert!(caller.has(name), "polled after it was ready");

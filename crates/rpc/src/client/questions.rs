@@ -3,6 +3,7 @@
 use super::introduction::{introduce, refusal};
 use super::Options;
 use crate::address::Address;
+use crate::clock::later;
 use crate::error::{Error, Kind, Ran, Side};
 use crate::readable::readable;
 use crate::rendezvous::Process;
@@ -72,7 +73,7 @@ fn ask(
     let versions = version..=version;
     let (mut socket, _, welcome) = introduce(address, options, purpose, program, &versions)?;
     // All of it has as long as looking for the server had: one that sends a byte now and then is given up.
-    let until = Instant::now() + options.patience;
+    let until = later(options.patience);
     let fail = |detail: &dyn fmt::Display| Error::new(Kind::Protocol, Side::Server, Ran::No, address, detail);
     let Welcome::List { bytes } = welcome else { return Err(refusal(address, program, &versions, welcome)) };
     if bytes > 1 << 20 {

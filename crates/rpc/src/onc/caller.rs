@@ -4,8 +4,9 @@
 //! server that has forgotten the first may run it twice.
 
 use crate::address::{Address, Place, Transport};
-use crate::clock::now;
+use crate::clock::{nanos, now};
 use crate::error::{Error, Fault, Kind, Ran, Side};
+use crate::forks::{self, Kept};
 use crate::onc::message::{Call, Claim, Credential, Outcome, Reply};
 use crate::onc::record::{mark, Reader};
 use crate::reference::{How, Lent};
@@ -121,6 +122,7 @@ struct Slot {
 
 /// A caller, bound to one server.
 pub(crate) struct Caller {
+    _kept: Kept,
     link: Link,
     epoll: OwnedFd,
     reader: Reader,
@@ -170,7 +172,7 @@ fn refusal(outcome: Outcome<'_>) -> (Kind, Ran) {
 impl Caller {
     /// Binds to the server at a place, which may start later: its null procedure tells that it is there and has a version.
     pub fn connect(place: &Place, program: u32, versions: &RangeInclusive<u32>, manner: &Manner) -> Result<Self, Error> {
-        let until = now() + manner.patience.as_nanos() as u64;
+        let until = now().saturating_add(nanos(manner.patience));
         let mut pause = Duration::from_millis(1);
         loop {
             let left = Duration::from_nanos(until.saturating_sub(now()));
@@ -205,7 +207,7 @@ impl Caller {
         let mut caller = Self::over(link, at, program, *versions.end(), manner).map_err(|error| fail(Kind::System, &error))?;
         loop {
             let name = caller.begin(0, &|_| (), &How::default(), false)?;
-            match caller.wait(name, Some(now() + left.as_nanos() as u64)) {
+            match caller.wait(name, Some(now().saturating_add(nanos(left)))) {
                 Err(error) if matches!(error.kind(), Kind::TimedOut | Kind::Lost) => return Err(fail(Kind::Unreachable, &error)),
                 other => other?,
             }
@@ -248,6 +250,7 @@ impl Caller {
         let next = (now() as u32).rotate_left(16) ^ std::process::id();
         let patience = matches!(link, Link::Udp(_)).then_some(PATIENCE);
         Ok(Self {
+            _kept: Kept::new(&link.descriptor()),
             link,
             epoll,
             reader: Reader::new(manner.record),
@@ -260,7 +263,7 @@ impl Caller {
             program,
             version,
             credential: manner.claim.clone().map_or(Credential::None, Credential::Sys),
-            deadline: manner.deadline.map(|limit| limit.as_nanos() as u64).or(patience),
+            deadline: manner.deadline.map(nanos).or(patience),
             strangers: 0,
             wakers: vec![],
             window_size: manner.window,
@@ -300,6 +303,14 @@ impl Caller {
         Ok((window, pieces))
     }
 
+    /// In a child of the process that bound, calls and connection are its parent's.
+    fn is_own(&self) -> Result<(), Error> {
+        match self.forks == forks::number() {
+            true => Ok(()),
+            false => Err(self.fail(Kind::Forked, Side::Caller, Ran::No, "bind anew in the child")),
+        }
+    }
+
     fn gone(&self, ran: Ran) -> Error {
         self.fail(Kind::Lost, Side::Between, ran, self.dead.as_deref().unwrap_or("its connection ended"))
     }
@@ -326,10 +337,8 @@ impl Caller {
         how: &How<'_>,
         one_way: bool,
     ) -> Result<Name, Error> {
-        if self.forks != crate::forks::number() {
-            return Err(self.fail(Kind::Forked, Side::Caller, Ran::No, "bind anew in the child"));
-        }
-        let until = how.deadline.map(|limit| limit.as_nanos() as u64).or(self.deadline).map(|limit| now().saturating_add(limit));
+        self.is_own()?;
+        let until = how.deadline.map(nanos).or(self.deadline).map(|limit| now().saturating_add(limit));
         // Back-pressure is waiting here; what comes meanwhile is taken, or both sides could wait for each other.
         while self.outgoing.len() > CROWD && self.dead.is_none() {
             self.poll();
@@ -375,12 +384,18 @@ impl Caller {
         }
         let mut message = vec![0; length];
         write(&mut message);
+        if !self.lend(how.lent) {
+            return Err(self.fail(
+                Kind::Busy,
+                Side::Caller,
+                Ran::No,
+                "a buffer that is lent already, or is none of this client's",
+            ));
+        }
         let Some(number) = self.free.pop() else {
+            self.take_back(how.lent);
             return Err(self.fail(Kind::Busy, Side::Caller, Ran::No, format_args!("{} calls are outstanding", PLACES)));
         };
-        if let Some((_, pieces)) = &mut self.window {
-            how.lent.iter().for_each(|lent| pieces.hold(lent.number));
-        }
         let slot = &mut self.slots[usize::from(number)];
         slot.generation = slot.generation.wrapping_add(1);
         (slot.state, slot.xid, slot.lent) = (State::Waiting, xid, how.lent.to_vec());
@@ -401,8 +416,27 @@ impl Caller {
         }
         if one_way {
             self.give_back(number);
+            if self.dead.is_some() {
+                return Err(self.gone(Ran::Maybe)); // not all of it was sent, or it came back
+            }
         }
         Ok(name)
+    }
+
+    /// Counts a call to the buffers that it is lent. False: not all of them are there to be lent, and none is counted.
+    fn lend(&mut self, lent: &[Lent]) -> bool {
+        let Some((_, pieces)) = &mut self.window else { return lent.is_empty() };
+        let counted = lent.iter().take_while(|lent| pieces.lend(lent.number, lent.piece)).count();
+        if counted < lent.len() {
+            self.take_back(&lent[..counted]);
+        }
+        counted == lent.len()
+    }
+
+    fn take_back(&mut self, lent: &[Lent]) {
+        if let Some((_, pieces)) = &mut self.window {
+            lent.iter().for_each(|lent| pieces.release(lent.number));
+        }
     }
 
     fn flush(&mut self) {
@@ -531,6 +565,7 @@ impl Caller {
     }
 
     pub fn wait(&mut self, name: Name, until: Option<u64>) -> Result<(), Error> {
+        self.is_own()?;
         loop {
             self.poll();
             if self.is_done(name) {
@@ -570,9 +605,7 @@ impl Caller {
         slot.bytes = vec![];
         self.numbers.remove(&slot.xid);
         let lent = std::mem::take(&mut slot.lent);
-        if let Some((_, pieces)) = &mut self.window {
-            lent.iter().for_each(|lent| pieces.release(lent.number));
-        }
+        self.take_back(&lent);
         self.free.push(number);
     }
 
@@ -613,7 +646,7 @@ impl Caller {
 
     /// Calls, and waits, with a limit.
     pub fn call<A: Xdr, R: Xdr>(&mut self, procedure: u16, arguments: &A, limit: Duration) -> Result<R, Error> {
-        let until = Some(now() + limit.as_nanos() as u64);
+        let until = Some(now().saturating_add(nanos(limit)));
         let name = self.begin(procedure, &|to| arguments.encode(to), &How::default(), false)?;
         self.wait(name, until)?;
         self.take(name)

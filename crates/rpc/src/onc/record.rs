@@ -42,6 +42,12 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Whether a record has begun that has not ended.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.marked > 0 || !self.record.is_empty()
+    }
+
     /// For records of at most so many bytes.
     #[must_use]
     pub fn new(most: usize) -> Self {

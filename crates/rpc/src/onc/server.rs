@@ -1,9 +1,11 @@
 //! A server by SunRPC. Each thread has a service and connections of its own; the datagrams' socket is all threads'.
 
 use crate::address::{Place, Transport};
+use crate::forks::{self, Kept};
 use crate::onc::message::{Call, Credential, Outcome, Refused, Reply};
 use crate::onc::record::{mark, Reader};
 use crate::onc::rpcbind::Registered;
+use crate::rendezvous::{keep_alive, used_up, REST};
 use crate::service::{Answer, Context, Interface, Place as Where, Refusal, Service};
 use crate::value::{ways, Inlet};
 use crate::window::Window;
@@ -25,6 +27,8 @@ const DATAGRAM: usize = 65_507;
 /// Answers that are kept for datagrams that come again: so many, for so long.
 const ANSWERS: usize = 256;
 const KEPT: Duration = Duration::from_secs(60);
+/// How long a call may take to come, and an answer to be taken; and a caller may be silent where others find no room. libtirpc's own time.
+const LATE: Duration = Duration::from_secs(35);
 
 /// What callers come to.
 #[derive(Debug)]
@@ -167,7 +171,7 @@ impl<S: Service> Desk<S> {
         // Fresh pages for each call: none shows what was in another caller's.
         let fresh = if ways.is_empty() { None } else { Some(Window::mirror(self.window).map_err(|_| Outcome::SystemError)?) };
         let window = fresh.as_ref().unwrap_or(&self.empty);
-        let inlet = Inlet::new(window, ways);
+        let inlet = Inlet::new(window, ways, self.most);
         let claim = match &call.credential {
             Credential::Sys(claim) => Some(claim),
             Credential::None => None,
@@ -200,15 +204,25 @@ impl<S: Service> Desk<S> {
 }
 
 struct Connection {
+    _kept: Kept,
     stream: TcpStream,
     reader: Reader,
     /// What was read and is not taken yet, as too many answers wait.
     come: Vec<u8>,
     outgoing: Vec<u8>,
     over: bool,
+    /// When a call last began or ended, or some of an answer was taken.
+    since: Instant,
 }
 
 impl Connection {
+    /// Whether its caller has let a call or an answer lie for too long; in a server that has no room for others, also where it only does
+    /// nothing.
+    fn is_late(&self, time: Instant, full: bool) -> bool {
+        let begun = full || self.reader.has_begun() || !self.outgoing.is_empty();
+        begun && time.saturating_duration_since(self.since) > LATE
+    }
+
     /// Takes what came, a room full at most: other connections have their turn.
     fn serve<S: Service>(&mut self, desk: &mut Desk<S>, room: &mut [u8]) {
         let count = match self.stream.read(room) {
@@ -217,6 +231,9 @@ impl Connection {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
             Err(_) => return self.over = true,
         };
+        if !self.reader.has_begun() {
+            self.since = Instant::now();
+        }
         self.come.extend_from_slice(&room[..count]);
         self.run(desk);
     }
@@ -227,14 +244,17 @@ impl Connection {
         let mut bytes = &come[..];
         while self.outgoing.len() < CROWD && !self.over {
             match self.reader.take(&mut bytes) {
-                Ok(Some(record)) => match desk.answer(&record) {
-                    Some(answer) => {
-                        self.outgoing.extend_from_slice(&mark(answer.len() as u32));
-                        self.outgoing.extend_from_slice(&answer);
-                        self.flush();
+                Ok(Some(record)) => {
+                    self.since = Instant::now();
+                    match desk.answer(&record) {
+                        Some(answer) => {
+                            self.outgoing.extend_from_slice(&mark(answer.len() as u32));
+                            self.outgoing.extend_from_slice(&answer);
+                            self.flush();
+                        }
+                        None => self.over = true,
                     }
-                    None => self.over = true,
-                },
+                }
                 Ok(None) => break,
                 Err(_) => self.over = true,
             }
@@ -246,7 +266,10 @@ impl Connection {
         let mut sent = 0;
         while sent < self.outgoing.len() {
             match self.stream.write(&self.outgoing[sent..]) {
-                Ok(count) => sent += count,
+                Ok(count) => {
+                    sent += count;
+                    self.since = Instant::now();
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.over |= error.kind() != io::ErrorKind::WouldBlock;
@@ -267,20 +290,29 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
     let mut connections: Vec<Connection> = vec![];
     let mut room = vec![0; 65_536];
     let mut polls = vec![];
-    while !common.stopped.load(Ordering::SeqCst) {
+    let _kept = Kept::new(&common.door.descriptor());
+    let forks = forks::number();
+    // Descriptors were used up: until then the queue is left alone.
+    let mut tired = None;
+    while !common.stopped.load(Ordering::SeqCst) && forks == forks::number() {
         polls.clear();
         let want = |fd, events| libc::pollfd { fd, events, revents: 0 };
         polls.push(want(common.bell, libc::POLLIN));
         // A server that has as many callers as it may leaves the next ones in the queue.
         let full = common.connections.load(Ordering::Relaxed) >= common.callers;
-        polls.push(want(if full { -1 } else { common.door.descriptor() }, libc::POLLIN));
+        let rests = tired.is_some_and(|until| Instant::now() < until);
+        polls.push(want(if full || rests { -1 } else { common.door.descriptor() }, libc::POLLIN));
         for connection in &connections {
             let read = if connection.outgoing.len() < CROWD { libc::POLLIN } else { 0 };
             let write = if connection.outgoing.is_empty() { 0 } else { libc::POLLOUT };
             polls.push(want(connection.stream.as_raw_fd(), read | write));
         }
         // A full server looks now and then whether another thread's caller has gone.
-        let limit = if full { 50 } else { -1 };
+        let limit = match (full || rests, connections.is_empty()) {
+            (true, _) => 50,
+            (_, true) => -1,
+            _ => 1000,
+        };
         // SAFETY: as many entries as are said.
         if unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as u64, limit) } < 0 {
             continue;
@@ -295,11 +327,16 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
             }
         }
         let before = connections.len();
-        connections.retain(|connection| !connection.over);
+        let time = Instant::now();
+        connections.retain(|connection| !connection.over && !connection.is_late(time, full));
         common.connections.fetch_sub(before - connections.len(), Ordering::Relaxed);
         if polls[1].revents != 0 {
             match common.door {
-                Door::Tcp(listener) => connections.extend(accept(common, listener)),
+                Door::Tcp(listener) => match accept(common, listener) {
+                    Ok(connection) => connections.push(connection),
+                    Err(error) if used_up(&error) => tired = Some(time + REST),
+                    Err(_) => {}
+                },
                 Door::Udp(socket) => datagram(common, socket, &mut desk, &mut room),
             }
         }
@@ -307,12 +344,15 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
     Ok(())
 }
 
-fn accept(common: &Common<'_>, listener: &TcpListener) -> Option<Connection> {
-    let (stream, _) = listener.accept().ok()?;
-    stream.set_nonblocking(true).ok()?;
+fn accept(common: &Common<'_>, listener: &TcpListener) -> io::Result<Connection> {
+    let (stream, _) = listener.accept()?;
+    stream.set_nonblocking(true)?;
     let _ = stream.set_nodelay(true);
+    keep_alive(&stream);
     common.connections.fetch_add(1, Ordering::Relaxed);
-    Some(Connection { stream, reader: Reader::new(common.record), come: vec![], outgoing: vec![], over: false })
+    let reader = Reader::new(common.record);
+    let (_kept, since) = (Kept::new(&stream), Instant::now());
+    Ok(Connection { _kept, stream, reader, come: vec![], outgoing: vec![], over: false, since })
 }
 
 fn datagram<S: Service>(common: &Common<'_>, socket: &UdpSocket, desk: &mut Desk<S>, room: &mut [u8]) {
@@ -351,5 +391,19 @@ mod tests {
         assert!(matches!(duplicates.look(&key(1), start), Seen::New));
         assert!(matches!(duplicates.look(&key(9), start + KEPT * 2), Seen::New));
         assert_eq!(duplicates.answers.len(), 1);
+    }
+
+    #[test]
+    fn a_caller_may_be_silent_for_a_while() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        let (_kept, reader, since) = (Kept::new(&stream), Reader::new(100), Instant::now());
+        let mut connection = Connection { _kept, stream, reader, come: vec![], outgoing: vec![], over: false, since };
+        let late = since + LATE + Duration::from_millis(1);
+        assert!(!connection.is_late(late, false), "nothing has begun");
+        assert!(connection.is_late(late, true) && !connection.is_late(since + LATE, true), "others wait for its place");
+        assert!(matches!(connection.reader.take(&mut &[0x80][..]), Ok(None)));
+        assert!(connection.is_late(late, false) && !connection.is_late(since + LATE, false), "a call has begun");
     }
 }

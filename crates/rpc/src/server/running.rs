@@ -22,6 +22,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stopper.stop();
+        if self.stopper.is_parents() {
+            return std::mem::forget(self.thread.take()); // a child has no such thread
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

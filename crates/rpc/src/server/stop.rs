@@ -1,5 +1,6 @@
 //! Ending a server from any thread, and the bells by which its threads wake each other.
 
+use crate::forks;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ pub(super) struct Stop {
     pub(super) stopped: AtomicBool,
     /// An eventfd that stays readable.
     pub(super) bell: OwnedFd,
+    forks: u32,
 }
 
 pub(super) fn eventfd() -> io::Result<OwnedFd> {
@@ -33,11 +35,19 @@ pub(super) fn ring(bell: &OwnedFd) {
 
 impl Stopper {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(Stop { stopped: AtomicBool::new(false), bell: eventfd()? })))
+        Ok(Self(Arc::new(Stop { stopped: AtomicBool::new(false), bell: eventfd()?, forks: forks::watch() })))
+    }
+
+    /// Whether this process is a child of the server's.
+    pub(super) fn is_parents(&self) -> bool {
+        self.0.forks != forks::number()
     }
 
     /// Callers are told that the server is gone; [`Server::run`](crate::Server::run) returns.
     pub fn stop(&self) {
+        if self.is_parents() {
+            return; // the server is not here, and its bell is its own
+        }
         self.0.stopped.store(true, Ordering::SeqCst);
         ring(&self.0.bell);
     }

@@ -8,7 +8,8 @@ use super::serving::Serving;
 use super::stop::{eventfd, Stop};
 use super::Options;
 use crate::address::Address;
-use crate::clock::now;
+use crate::clock::{nanos, now};
+use crate::forks;
 use crate::service::{Interface, Service};
 use crate::trace::{Journal, Watchers};
 pub(super) use callers::Guest;
@@ -125,6 +126,11 @@ impl<'a, S: Service> Worker<'a, S> {
         self.control(libc::EPOLL_CTL_ADD, descriptor, token, events)
     }
 
+    /// A descriptor is watched no more: closing it is not enough where a child of this process has it, too.
+    fn forget(&self, socket: &impl AsRawFd) {
+        let _ = self.control(libc::EPOLL_CTL_DEL, socket.as_raw_fd(), 0, 0);
+    }
+
     pub(super) fn run(&mut self, mut hall: Option<Hall<'_>>) {
         if let Some(hall) = &hall {
             if self.watch(hall.listener.as_fd().as_raw_fd(), token::LISTENER, libc::EPOLLIN).is_err() {
@@ -132,7 +138,8 @@ impl<'a, S: Service> Worker<'a, S> {
             }
         }
         let mut glanced = 0;
-        while !self.stop.stopped.load(Ordering::Relaxed) {
+        let forks = forks::number();
+        while !self.stop.stopped.load(Ordering::Relaxed) && forks == forks::number() {
             if self.active.is_empty() {
                 self.journal.tell(now());
                 let pause = self.pause(hall.as_ref());
@@ -182,7 +189,7 @@ impl<'a, S: Service> Worker<'a, S> {
 
     /// Callers that had nothing for a while are slept on; those that ended are let go.
     fn put_to_sleep(&mut self, time: u64) {
-        let spin = self.options.spin.as_nanos() as u64;
+        let spin = nanos(self.options.spin);
         let mut at = 0;
         while at < self.active.len() {
             let caller = &mut self.active[at];
@@ -232,7 +239,8 @@ impl<'a, S: Service> Worker<'a, S> {
         let timers = self.sleeping.values().map(|caller| caller.wake_at).filter(|&at| at != u64::MAX);
         let greetings = hall.into_iter().flat_map(|hall| hall.greetings.values()).map(|greeting| greeting.since + GREETING);
         let tellings = hall.into_iter().flat_map(|hall| hall.tellings.values()).map(|telling| telling.since + GREETING);
-        let first = timers.chain(greetings).chain(tellings).chain(self.journal.due()).min()?;
+        let rests = hall.and_then(|hall| hall.rests_until);
+        let first = timers.chain(greetings).chain(tellings).chain(rests).chain(self.journal.due()).min()?;
         Some(Duration::from_nanos(first.saturating_sub(now())))
     }
 
@@ -254,13 +262,12 @@ impl<'a, S: Service> Worker<'a, S> {
                 _ => {}
             }
         }
-        let timed = |hall: &Hall<'_>| !hall.greetings.is_empty() || !hall.tellings.is_empty();
+        let timed = |hall: &Hall<'_>| !hall.greetings.is_empty() || !hall.tellings.is_empty() || hall.rests_until.is_some();
         let time = if pause != 0 || hall.as_ref().is_some_and(timed) { now() } else { return };
         let due: Vec<u64> = self.sleeping.values().filter(|one| one.wake_at <= time).map(|one| one.serial).collect();
         due.into_iter().for_each(|serial| self.wake(serial));
         if let Some(hall) = hall {
-            hall.greetings.retain(|_, greeting| greeting.since + GREETING > time);
-            hall.tellings.retain(|_, telling| telling.since + GREETING > time);
+            self.tidy(hall, time);
         }
     }
 

@@ -3,10 +3,9 @@
 use super::wait::{Stop, Waiting};
 use super::Binding;
 use crate::calls::{one_line, State, Words};
-use crate::clock::now;
+use crate::clock::{nanos, now};
 use crate::device::PEER;
 use crate::error::{Error, Kind, Ran, Side};
-use crate::forks;
 use crate::reference::How;
 use crate::wire::{flag, handler, Head, Name, Piece, LINE};
 use crate::xdr::{Encoder, Xdr};
@@ -30,7 +29,7 @@ impl Binding {
     ) -> Result<Name, Error> {
         let plain = A::MOST <= LINE && R::MOST <= self.medium && how.lent.is_empty();
         let timed = how.deadline.is_some() || self.deadline.is_some();
-        if plain && !timed && self.dead.is_none() && self.forks == forks::number() {
+        if plain && !timed && self.dead.is_none() && !self.is_parents() {
             let Some(name) = self.calls.take() else { return Err(self.full()) };
             let mut line = [0; LINE / 8];
             let mut encoder = Encoder::new(bytemuck::cast_slice_mut(&mut line));
@@ -71,8 +70,8 @@ impl Binding {
         how: &How<'_>,
         flags: u16,
     ) -> Result<Name, Error> {
-        if self.forks != forks::number() {
-            return Err(self.fail(Kind::Forked, Side::Caller, Ran::No, "bind anew in the child"));
+        if self.is_parents() {
+            return Err(self.forked());
         }
         if self.dead.is_some() {
             return Err(self.gone(Ran::No));
@@ -111,14 +110,21 @@ impl Binding {
     ) -> Result<(Words, usize, Option<u64>), Error> {
         let mut words = Words::new();
         let mut until = None;
-        if let Some(limit) = how.deadline.map(|limit| limit.as_nanos() as u64).or(self.deadline) {
+        if let Some(limit) = how.deadline.map(nanos).or(self.deadline) {
             let end = now().saturating_add(limit);
             until = Some(end);
             flags |= flag::DEADLINE;
             words.push(if self.calls.direct { end } else { limit });
         }
         for lent in how.lent {
-            self.calls.pieces.hold(lent.number);
+            if !self.calls.pieces.lend(lent.number, lent.piece) {
+                return Err(self.fail(
+                    Kind::Busy,
+                    Side::Caller,
+                    Ran::No,
+                    "a buffer that is lent already, or is none of this client's",
+                ));
+            }
             if !self.calls.hold(name.slot, lent.number, lent.from_server && !self.calls.direct) {
                 self.calls.pieces.release(lent.number);
                 return Err(self.fail(Kind::TooLong, Side::Caller, Ran::No, "too many parameters by reference"));

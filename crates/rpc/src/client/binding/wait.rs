@@ -118,7 +118,7 @@ impl Binding {
             }
         }
         if waiting.spin_until == 0 {
-            waiting.spin_until = time + self.spin;
+            waiting.spin_until = time.saturating_add(self.spin);
         } else if time >= waiting.spin_until {
             self.nap(until.map(|until| Duration::from_nanos(until - time)));
             self.seen = 0;
@@ -145,7 +145,7 @@ impl Binding {
 
     /// Takes a call back.
     pub(in crate::client) fn cancel(&mut self, name: Name) {
-        if !self.calls.abandon(name) || self.dead.is_some() {
+        if self.is_parents() || !self.calls.abandon(name) || self.dead.is_some() {
             return;
         }
         if self.calls.direct {

@@ -23,6 +23,7 @@ impl<S: Service> Worker<'_, S> {
     /// A caller is gone: its end and its window go, too.
     pub(super) fn part(&self, caller: Box<Caller>) {
         self.shared[self.number].callers.fetch_sub(1, Ordering::Relaxed);
+        self.forget(&caller.socket);
         drop(caller);
     }
 

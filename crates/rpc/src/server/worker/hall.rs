@@ -3,16 +3,16 @@
 
 use super::{token, Guest, Shared, Worker};
 use crate::clock::now;
-use crate::rendezvous::{Listener, Socket};
+use crate::rendezvous::{used_up, Listener, Socket, REST};
 use crate::server::stop::ring;
 use crate::service::{Listed, Service};
 use crate::wire::{Hello, Purpose, Welcome, PROTOCOL, RECORD_BYTES};
 use crate::xdr::{self, List};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SendError, Sender};
 
 /// How long a caller may take to say what it wants, and how many may take it.
 pub(super) const GREETING: u64 = 2_000_000_000;
@@ -33,11 +33,13 @@ pub(in crate::server) struct Hall<'a> {
     doors: Vec<Sender<Guest>>,
     pub(super) greetings: HashMap<u64, Greeting>,
     pub(super) tellings: HashMap<u64, Telling>,
+    /// Until when it takes nobody in, as descriptors were used up.
+    pub(super) rests_until: Option<u64>,
 }
 
 impl<'a> Hall<'a> {
     pub(in crate::server) fn new(listener: &'a Listener, doors: Vec<Sender<Guest>>) -> Self {
-        Self { listener, doors, greetings: HashMap::new(), tellings: HashMap::new() }
+        Self { listener, doors, greetings: HashMap::new(), tellings: HashMap::new(), rests_until: None }
     }
 }
 
@@ -53,7 +55,16 @@ impl<S: Service> Worker<'_, S> {
         let Some(hall) = hall else { return };
         // The rest has its turn at the next look: connecting all the time, also by users who may not call, holds nobody up.
         for _ in 0..GREETINGS {
-            let Ok(mut socket) = hall.listener.accept() else { return };
+            let mut socket = match hall.listener.accept() {
+                Ok(socket) => socket,
+                Err(error) if used_up(&error) => {
+                    // It would be readable all the time.
+                    hall.rests_until = Some(now() + REST.as_nanos() as u64);
+                    let _ = self.control(libc::EPOLL_CTL_MOD, hall.listener.as_fd().as_raw_fd(), token::LISTENER, 0);
+                    return;
+                }
+                Err(_) => return,
+            };
             if !self.may_call(&socket) {
                 let _ = socket.send(&Welcome::Denied.emit(), None);
                 continue;
@@ -68,6 +79,20 @@ impl<S: Service> Worker<'_, S> {
             }
             let greeting = Greeting { socket, record: [0; RECORD_BYTES], filled: 0, window: None, since: now() };
             hall.greetings.insert(self.serial, greeting);
+        }
+    }
+
+    /// Greetings and tellings that took too long go, and a listener that rested is looked at again.
+    pub(super) fn tidy(&self, hall: &mut Hall<'_>, time: u64) {
+        let late = |since: u64| since + GREETING <= time;
+        hall.greetings.values().filter(|one| late(one.since)).for_each(|one| self.forget(&one.socket));
+        hall.tellings.values().filter(|one| late(one.since)).for_each(|one| self.forget(&one.socket));
+        hall.greetings.retain(|_, one| !late(one.since));
+        hall.tellings.retain(|_, one| !late(one.since));
+        if hall.rests_until.is_some_and(|until| until <= time) {
+            hall.rests_until = None;
+            let listener = hall.listener.as_fd().as_raw_fd();
+            let _ = self.control(libc::EPOLL_CTL_MOD, listener, token::LISTENER, libc::EPOLLIN);
         }
     }
 
@@ -86,7 +111,9 @@ impl<S: Service> Worker<'_, S> {
             Ok(count) if count > 0 => greeting.filled += count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
             _ => {
-                hall.greetings.remove(&serial);
+                if let Some(greeting) = hall.greetings.remove(&serial) {
+                    self.forget(&greeting.socket);
+                }
                 return;
             }
         }
@@ -94,7 +121,7 @@ impl<S: Service> Worker<'_, S> {
             return;
         }
         let Some(mut greeting) = hall.greetings.remove(&serial) else { return };
-        let _ = self.control(libc::EPOLL_CTL_DEL, greeting.socket.as_raw_fd(), 0, 0);
+        self.forget(&greeting.socket);
         let Some(hello) = Hello::parse(&greeting.record) else {
             let _ = greeting.socket.send(&Welcome::Protocol { version: PROTOCOL }.emit(), None);
             return;
@@ -125,8 +152,16 @@ impl<S: Service> Worker<'_, S> {
         let guest = Guest { socket: greeting.socket, hello, window: greeting.window };
         if thread == self.number {
             self.take_in(guest);
-        } else if hall.doors[thread].send(guest).is_ok() {
-            ring(&self.shared[thread].bell);
+            return;
+        }
+        match hall.doors[thread].send(guest) {
+            Ok(()) => ring(&self.shared[thread].bell),
+            // That thread could not begin.
+            Err(SendError(guest)) => {
+                self.shared[thread].callers.fetch_sub(1, Ordering::Relaxed);
+                self.shared[self.number].callers.fetch_add(1, Ordering::Relaxed);
+                self.take_in(guest);
+            }
         }
     }
 
@@ -149,7 +184,9 @@ impl<S: Service> Worker<'_, S> {
             Err(_) => telling.bytes.clear(),
         }
         if telling.bytes.is_empty() {
-            hall.as_mut().map(|hall| hall.tellings.remove(&serial));
+            if let Some(telling) = hall.as_mut().and_then(|hall| hall.tellings.remove(&serial)) {
+                self.forget(&telling.socket);
+            }
         }
     }
 
@@ -167,5 +204,102 @@ impl<S: Service> Worker<'_, S> {
             // The other threads look when they wake.
             self.shared.iter().for_each(|shared| ring(&shared.bell));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::server::stop::Stopper;
+    use crate::server::Options;
+    use crate::service::{Answer, Context, Interface, Refusal};
+    use crate::trace::Watchers;
+    use crate::xdr::Decoder;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream};
+    use std::sync::mpsc::channel;
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn interfaces(&self) -> Vec<Interface> {
+            vec![]
+        }
+        fn call(&mut self, _: &Context<'_>, _: u16, _: Decoder<'_>, _: &mut Answer<'_>) -> Result<(), Refusal> {
+            Err(Refusal::NoProcedure)
+        }
+    }
+
+    /// A worker's parts, at a name of the test's.
+    fn with_worker(name: &str, users: Vec<u32>, test: impl FnOnce(&mut Worker<'_, Nothing>, &Listener, Hall<'_>, &SocketAddr)) {
+        let name = format!("hall-{name}-{}", std::process::id());
+        let address: Address = name.parse().unwrap();
+        let listener = Listener::bind(&address).unwrap();
+        let at = SocketAddr::from_abstract_name(format!("{}{name}", crate::rendezvous::PREFIX)).unwrap();
+        let options = Options { users, ..Options::default() };
+        let (stop, shared, watchers, (door, inlet)) =
+            (Stopper::new().unwrap(), [Shared::new().unwrap()], Watchers::default(), channel());
+        let mut worker = Worker::new(0, (&address, &options), &stop.0, (&shared, &watchers), inlet, Nothing).unwrap();
+        worker.watch(listener.as_fd().as_raw_fd(), token::LISTENER, libc::EPOLLIN).unwrap();
+        test(&mut worker, &listener, Hall::new(&listener, vec![door]), &at);
+    }
+
+    /// Those that connect all the time, whether they may call or not, have a part of a thread's time and not all of it.
+    #[test]
+    fn one_look_takes_so_many_connections_at_most() {
+        // SAFETY: it only asks.
+        let another = unsafe { libc::geteuid() } + 1;
+        for (name, users) in [("usual", vec![]), ("strangers", vec![another])] {
+            with_worker(name, users, |worker, listener, hall, at| {
+                let _callers: Vec<_> = (0..GREETINGS * 2).map(|_| UnixStream::connect_addr(at).unwrap()).collect();
+                worker.accept(&mut Some(hall));
+                let left = std::iter::from_fn(|| listener.accept().ok()).count();
+                assert_eq!(left, GREETINGS, "{name}");
+            });
+        }
+    }
+
+    /// Whether the set tells of something at once.
+    fn tells(worker: &Worker<'_, Nothing>) -> bool {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        unsafe { libc::epoll_wait(worker.epoll.as_raw_fd(), &mut event, 1, 0) > 0 }
+    }
+
+    /// In a child, whose limit is its own.
+    #[test]
+    fn a_listener_without_descriptors_is_left_alone_for_a_while() {
+        let act = || {
+            with_worker("none-left", vec![], |worker, _, hall, at| {
+                let _caller = UnixStream::connect_addr(at).unwrap();
+                // SAFETY: a limit.
+                let limit = |most| unsafe {
+                    let limit = libc::rlimit { rlim_cur: most, rlim_max: 1024 };
+                    assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+                };
+                let mut hall = Some(hall);
+                limit(1);
+                worker.accept(&mut hall);
+                let until = hall.as_ref().unwrap().rests_until.expect("it rests");
+                assert!(!tells(worker), "it would be looked at all the time");
+                limit(1024);
+                worker.tidy(hall.as_mut().unwrap(), until);
+                assert!(tells(worker));
+                worker.accept(&mut hall);
+                assert_eq!(hall.unwrap().greetings.len(), 1);
+            });
+        };
+        // SAFETY: the child runs `act` and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let result = std::panic::catch_unwind(act);
+            // SAFETY: it ends at once.
+            unsafe { libc::_exit(result.is_err().into()) };
+        }
+        let mut status = -1;
+        // SAFETY: room for a status.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
     }
 }
