@@ -71,6 +71,20 @@ impl Heap {
         true
     }
 
+    /// Another place for the object that begins there, of so many bytes: beside it, or where there is no room for both over it, so that the bytes of
+    /// both may overlap. None, and no change, if there is no room.
+    pub fn exchange(&mut self, offset: usize, bytes: usize) -> Option<usize> {
+        self.size(offset)?;
+        if let Some(at) = self.take(bytes, 1) {
+            self.give(offset);
+            return Some(at);
+        }
+        let mut without = self.clone();
+        let at = without.give(offset).then(|| without.take(bytes, 1))??;
+        *self = without;
+        Some(at)
+    }
+
     /// Bytes that are free, in however many parts.
     pub fn room(&self) -> usize {
         self.free.values().sum()
@@ -95,6 +109,16 @@ mod tests {
         assert!(!heap.give(64));
         assert_eq!(heap.take(0, 1), None);
         assert_eq!(heap.take(usize::MAX, 1), None);
+    }
+
+    #[test]
+    fn an_object_may_grow_over_itself() {
+        let mut heap = Heap::new(1024);
+        let (first, second) = (heap.take(64, 1).unwrap(), heap.take(64, 1).unwrap());
+        assert_eq!(heap.exchange(first, 960), None);
+        assert_eq!((heap.size(first), heap.exchange(first, 128)), (Some(64), Some(128)));
+        assert!(heap.give(second));
+        assert_eq!((heap.exchange(128, 1024), heap.exchange(128, 64), heap.room()), (Some(0), None, 0));
     }
 
     proptest! {

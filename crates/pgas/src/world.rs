@@ -489,6 +489,12 @@ impl World {
         locked(&self.heap).as_mut().is_some_and(|heap| heap.give(offset))
     }
 
+    /// As [`Heap::exchange`], by addresses. The bytes stay where they are.
+    pub fn exchange(&self, address: usize, bytes: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.own_heap);
+        locked(&self.heap).as_mut()?.exchange(offset, bytes).map(|offset| self.own_heap + offset)
+    }
+
     /// The size that was asked for, of the object that begins there.
     pub fn size_of(&self, address: usize) -> Option<usize> {
         locked(&self.heap).as_ref().and_then(|heap| heap.size(address.wrapping_sub(self.own_heap)))

@@ -1,6 +1,6 @@
 //! The symmetric heap. Every call is one of all ranks together.
 
-use crate::setup::{fail, or_fail};
+use crate::setup::{fail, or_fail, tell};
 use shunt_pgas::{Error, World};
 use std::ffi::c_void;
 
@@ -47,13 +47,16 @@ pub fn realloc(name: &'static str, old: *mut c_void, size: usize) -> *mut c_void
         return std::ptr::null_mut();
     }
     let world = started(name);
-    let Some(length) = world.size_of(old as usize) else { fail(name, not_allocated(world, old)) };
+    let Some(length) = world.size_of(old as usize) else {
+        // All ranks come to this alike, and the program is told by the result.
+        tell(name, not_allocated(world, old));
+        return std::ptr::null_mut();
+    };
     barrier(name, world);
-    let address = world.take(size, 1).unwrap_or(0);
+    let address = world.exchange(old as usize, size).unwrap_or(0);
     if address != 0 {
-        // SAFETY: both are objects of the heap of at least this length.
-        unsafe { std::ptr::copy_nonoverlapping(old as *const u8, address as *mut u8, length.min(size)) };
-        world.give(old as usize);
+        // SAFETY: both are, or were, objects of the heap of at least this length.
+        unsafe { std::ptr::copy(old as *const u8, address as *mut u8, length.min(size)) };
     }
     barrier(name, world);
     address as *mut c_void

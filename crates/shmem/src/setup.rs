@@ -1,7 +1,9 @@
 //! Start, end, questions about the job, and what is said when a call cannot be answered.
 
+use crate::teams;
 use shunt_pgas::{lock, pmix, Ended, Error, Result, World};
 use std::ffi::{c_char, c_int, c_void};
+use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -50,11 +52,7 @@ pub fn fail(name: &'static str, error: Error) -> ! {
             cause.status()
         }
         _ => {
-            let world = World::current();
-            match world.ranks() {
-                0 => eprintln!("shunt: {name}: {error}"),
-                _ => eprintln!("shunt: rank {}: {name}: {error}", world.me()),
-            }
+            tell(name, error);
             1
         }
     };
@@ -66,11 +64,25 @@ pub fn fail(name: &'static str, error: Error) -> ! {
     }
 }
 
+/// Says what is wrong.
+pub fn tell(name: &'static str, error: Error) {
+    let world = World::current();
+    match world.ranks() {
+        0 => say(format!("shunt: {name}: {error}\n")),
+        _ => say(format!("shunt: rank {}: {name}: {error}\n", world.me())),
+    }
+}
+
+/// In one piece, as other ranks may speak at the same time.
+fn say(sentence: String) {
+    let _ = std::io::stderr().write_all(sentence.as_bytes());
+}
+
 /// `mpirun` and its like name the rank that was the cause, and end the others; exits of those would hide it. One that does not is replaced.
 fn told_by_the_launcher(cause: &Ended) {
     std::thread::sleep(std::time::Duration::from_secs(3));
     if !matches!(cause, Ended::Asked { .. }) {
-        eprintln!("shunt: {cause}; the job is over");
+        say(format!("shunt: {cause}; the job is over\n"));
     }
 }
 
@@ -83,13 +95,13 @@ pub fn init(name: &'static str) {
         // SAFETY: the handler is a function of this library, and has the type that is asked for.
         unsafe { on_exit(at_exit, std::process::id() as usize as *mut c_void) };
         if world.me() == 0 {
-            tell(world);
+            introduce(world);
         }
     }
 }
 
 /// What SHMEM_VERSION and SHMEM_INFO ask for.
-fn tell(world: &World) {
+fn introduce(world: &World) {
     let asked = |name: &str| std::env::var(name).is_ok_and(|value| value != "0");
     if asked("SHMEM_VERSION") || asked("SHMEM_INFO") {
         println!("OpenSHMEM 1.5, {NAME} {}", env!("CARGO_PKG_VERSION"));
@@ -107,6 +119,7 @@ extern "C" {
 /// A program that returns from `main` has finalized. One that exits with another status than 0 ends the job, which is the launcher's.
 extern "C" fn at_exit(status: c_int, process: *mut c_void) {
     if status == 0 && process as usize == std::process::id() as usize && !LEAVING.load(Acquire) && World::current().is_live() {
+        teams::destroy_all();
         let _ = World::current().finalize();
     }
 }
@@ -141,6 +154,7 @@ pub fn write<T>(to: *mut T, value: T) {
 }
 
 pub fn finalize(name: &'static str) {
+    teams::destroy_all();
     or_fail(name, World::current().finalize());
 }
 

@@ -2,7 +2,9 @@
 
 use crate::setup::{or_fail, write};
 use shunt_pgas::{Error, Group, Result, World};
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard};
 
 /// What `shmem_team_t` points to, but for the predefined ones.
 pub struct TeamData {
@@ -31,6 +33,14 @@ pub fn group(team: Team) -> Option<&'static Group> {
         // SAFETY: a handle that a split gave and that was not destroyed.
         _ => Some(unsafe { &(*team).group }),
     }
+}
+
+/// Teams that were not destroyed. Finalization destroys them: their groups' state lies in the job's memory, which the next program of a script
+/// has, too.
+static TEAMS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn teams() -> MutexGuard<'static, BTreeSet<usize>> {
+    TEAMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn live(team: Team) -> Option<&'static Group> {
@@ -92,7 +102,9 @@ fn part(parent: &Group, (start, stride, size): (i64, i64, i64), mark: u32, conte
         return Ok(INVALID);
     }
     let group = Group::find(world, start, stride, size as usize, mark)?;
-    Ok(Box::into_raw(Box::new(TeamData { group, contexts })))
+    let team = Box::into_raw(Box::new(TeamData { group, contexts }));
+    teams().insert(team.expose_provenance());
+    Ok(team)
 }
 
 pub fn split_strided(
@@ -146,11 +158,17 @@ pub fn split_2d(name: &'static str, parent: Team, xrange: c_int, x: Axis, y: Axi
 }
 
 pub fn destroy(team: Team) {
-    if team.addr() > 2 {
-        // SAFETY: a handle as above, which the program does not use any more.
+    if teams().remove(&team.addr()) {
+        // SAFETY: a handle that a split gave, which the program does not use any more.
         let data = unsafe { Box::from_raw(team) };
         data.group.leave(World::current());
     }
+}
+
+/// Destroys those that the program has left.
+pub fn destroy_all() {
+    let left: Vec<usize> = teams().iter().copied().collect();
+    left.into_iter().for_each(|team| destroy(std::ptr::with_exposed_provenance_mut(team)));
 }
 
 pub fn sync(name: &'static str, team: Team) -> c_int {

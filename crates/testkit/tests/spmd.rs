@@ -63,7 +63,7 @@ fn is_fine(ranks: usize, program: &Path) {
 
 #[test]
 fn programs_compute_what_they_should() {
-    for name in ["types", "generics", "teams", "forks", "profile", "threads"] {
+    for name in ["types", "generics", "teams", "reuse", "forks", "profile", "threads"] {
         let program = compiled(name);
         for ranks in [1, 2, 3, 5, 8] {
             is_fine(ranks, &program);
@@ -211,6 +211,17 @@ fn programs_may_follow_each_other() {
     }
 }
 
+/// Programs that destroy none of their teams: each has as many as ever, though a job has room for 256 at a time.
+#[test]
+fn teams_end_with_their_program() {
+    let program = compiled("reuse");
+    let script = format!("for i in 1 2 3 4 5 6 7; do {0} leave || exit 1; done; exec {0}", program.display());
+    for ranks in [2, 3] {
+        let output = run(ranks, Path::new("/bin/sh"), &["-c", &script]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(8)), "{output:?}");
+    }
+}
+
 #[test]
 fn a_program_that_cannot_start_is_named() {
     let output = run(2, Path::new("/nonexistent/program"), &[]);
@@ -241,7 +252,11 @@ fn lines_are_labelled() {
 
 /// A job that has started, and its ranks' processes.
 fn storm(program: &Path, ranks: usize) -> (Child, Vec<i32>) {
-    let mut child = job(ranks, program, &["storm"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    started(&mut job(ranks, program, &["storm"]), ranks)
+}
+
+fn started(job: &mut Command, ranks: usize) -> (Child, Vec<i32>) {
+    let mut child = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");
@@ -256,14 +271,63 @@ fn is_gone(process: i32) -> bool {
     unsafe { libc::kill(process, 0) != 0 }
 }
 
-fn leftovers() -> BTreeSet<String> {
-    let shared = std::fs::read_dir("/dev/shm").map(|all| all.map(|entry| entry.unwrap().path().display().to_string()).collect());
-    let mut found: BTreeSet<String> = shared.unwrap_or_default();
-    let names = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    found.extend(
-        names.lines().filter_map(|line| line.split_whitespace().nth(7)).filter(|name| name.contains("job")).map(str::to_owned),
-    );
-    found
+/// Where jobs run with a `/dev/shm`, abstract names and a directory for temporary files that no other program of this machine uses, so that
+/// whatever is there was left by them. It lasts as long as its process's standard input.
+struct Clean {
+    holder: Child,
+    temporary: PathBuf,
+}
+
+impl Clean {
+    fn new() -> Clean {
+        let script = "mount -t tmpfs shm /dev/shm && echo up && exec cat";
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "--net", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "up\n");
+        let temporary = scratch().join(format!("temporary-{}", holder.id()));
+        std::fs::create_dir_all(&temporary).unwrap();
+        Clean { holder, temporary }
+    }
+
+    /// The command, there. It stays this process's child.
+    fn inside(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside.args(["--target", &self.holder.id().to_string(), "--user", "--preserve-credentials", "--mount", "--net"]);
+        inside.arg(command.get_program()).args(command.get_args()).env("TMPDIR", &self.temporary);
+        inside
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        let process = self.holder.id();
+        let files = [PathBuf::from(format!("/proc/{process}/root/dev/shm")), self.temporary.clone()];
+        let files = files.iter().flat_map(|place| std::fs::read_dir(place).unwrap());
+        let mut found: Vec<String> = files.map(|entry| entry.unwrap().path().display().to_string()).collect();
+        let names = std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap();
+        found.extend(names.lines().skip(1).map(str::to_owned));
+        found
+    }
+}
+
+impl Drop for Clean {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+        let _ = std::fs::remove_dir_all(&self.temporary);
+    }
+}
+
+/// What is left there is seen, whatever its name.
+#[test]
+fn leftovers_are_found() {
+    let place = Clean::new();
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+    let script = "touch /dev/shm/a; mktemp";
+    let output = place.inside(Command::new("sh").args(["-c", script])).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(place.leftovers().len(), 2, "{:?}", place.leftovers());
 }
 
 /// `kill -9` of any rank, at any moment: the job ends, names the rank, and leaves nothing. SHUNT_TEST_KILLS=1000 for more; how long jobs took to
@@ -272,14 +336,14 @@ fn leftovers() -> BTreeSet<String> {
 fn a_killed_rank_ends_the_job() {
     let kills: u32 = std::env::var("SHUNT_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
     let program = compiled("ends");
-    let before = leftovers();
+    let place = Clean::new();
     let mut random = u64::from(std::process::id()) | 1;
     let mut times = Vec::new();
     for turn in 0..kills {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let ranks = 2 + (random >> 33) as usize % 4;
         let victim = (random >> 40) as usize % ranks;
-        let (child, processes) = storm(&program, ranks);
+        let (child, processes) = started(&mut place.inside(&job(ranks, &program, &["storm"])), ranks);
         std::thread::sleep(std::time::Duration::from_micros((random >> 20) % 3000));
         // The launcher starts ranks in their order.
         // SAFETY: a process that this test has started.
@@ -292,9 +356,7 @@ fn a_killed_rank_ends_the_job() {
         assert!(said.contains(&format!("rank {victim} was killed by signal 9")), "turn {turn}: {said}");
         assert!(processes.iter().all(|process| is_gone(*process)), "turn {turn}");
     }
-    let after = leftovers();
-    let new: Vec<_> = after.difference(&before).collect();
-    assert!(new.is_empty(), "{new:?}");
+    assert_eq!(place.leftovers(), Vec::<String>::new());
     times.sort_by(f64::total_cmp);
     let part = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1))).unwrap_or(&0.0);
     println!(

@@ -42,7 +42,7 @@ fn text(bytes: &[u8]) -> String {
 /// Hosts, as the command that reaches them knows them.
 struct Apart {
     hosts: Vec<Host>,
-    _switch: Option<Host>,
+    switch: Option<Host>,
     files: Vec<File>,
     device: &'static str,
 }
@@ -51,7 +51,7 @@ impl Apart {
     fn of(made: Result<(Vec<Host>, Option<Host>), String>) -> Option<Apart> {
         let (hosts, switch) = made.map_err(|why| eprintln!("SKIPPED: {why}")).ok()?;
         let files = hosts.iter().map(|host| host.enter(|| File::open("/proc/thread-self/ns/net").unwrap())).collect();
-        Some(Apart { hosts, _switch: switch, files, device: "udp" })
+        Some(Apart { hosts, switch, files, device: "udp" })
     }
 
     fn two() -> Option<Apart> {
@@ -60,6 +60,20 @@ impl Apart {
 
     fn three() -> Option<Apart> {
         Apart::of(hosts::segment(3, Default::default()).map(|segment| (segment.hosts, Some(segment.switch))))
+    }
+
+    /// Two hosts on a switch that loses so many of a hundred datagrams, by chance.
+    fn losing(percent: u64) -> Option<Apart> {
+        let apart = Apart::of(hosts::segment(2, Default::default()).map(|segment| (segment.hosts, Some(segment.switch))))?;
+        let chain = |port| {
+            let hook = format!("type filter hook ingress device \"{port}\" priority 0;");
+            let rules = format!("ip protocol udp counter; ip protocol udp numgen random mod 100 < {percent} counter drop;");
+            format!("chain {port} {{ {hook} {rules} }};")
+        };
+        let table = format!("table netdev loss {{ {} {} }}", chain("port1"), chain("port2"));
+        let made = apart.switch.as_ref()?.command("nft").arg(table).status().expect("nft runs");
+        assert!(made.success());
+        Some(apart)
     }
 
     fn name(&self, at: usize) -> String {
@@ -85,7 +99,7 @@ impl Apart {
 #[test]
 fn programs_compute_what_they_should() {
     let Some(apart) = Apart::two() else { return };
-    for name in ["types", "generics", "teams", "forks", "threads", "stopped"] {
+    for name in ["types", "generics", "teams", "reuse", "forks", "threads", "stopped"] {
         let program = program(name);
         for shares in [[1, 1], [2, 3]] {
             apart.is_fine(&shares, &program);
@@ -96,7 +110,7 @@ fn programs_compute_what_they_should() {
 #[test]
 fn three_hosts_are_one_job() {
     let Some(apart) = Apart::three() else { return };
-    for name in ["types", "teams", "stopped"] {
+    for name in ["types", "teams", "reuse", "stopped"] {
         apart.is_fine(&[1, 2, 1], &program(name));
     }
 }
@@ -151,6 +165,55 @@ fn frames_that_are_lost_are_sent_again() {
     let shown = apart.hosts[0].command("tc").args(["-s", "qdisc", "show", "dev", &apart.hosts[0].interface]).output().unwrap();
     let shown = text(&shown.stdout);
     assert!(shown.contains("dropped") && !shown.contains("dropped 0,"), "no frame was lost: {shown}");
+}
+
+/// How many frames a filter of [`Apart::losing`] has dropped, and how many it saw.
+fn lost(apart: &Apart) -> (u64, u64) {
+    let switch = apart.switch.as_ref().unwrap();
+    let shown = text(&switch.command("nft").args(["list", "ruleset"]).output().unwrap().stdout);
+    let counts: Vec<u64> = shown
+        .split("packets ")
+        .skip(1)
+        .map(|rest| rest.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number of packets"))
+        .collect();
+    assert_eq!(counts.len(), 4, "{shown}");
+    (counts[1] + counts[3], counts[0] + counts[2])
+}
+
+/// Each frame is lost with the same probability, whatever it carries: every operation is right all the same, and a death is told.
+#[test]
+fn frames_that_are_lost_at_random_are_sent_again() {
+    // At 20 % the long programs would take minutes.
+    for (percent, names) in [(2, &["types", "teams", "threads", "stopped"][..]), (6, &["threads", "stopped"])] {
+        let Some(apart) = Apart::losing(percent) else { return };
+        for name in names {
+            apart.is_fine(&[2, 1], &program(name));
+        }
+        for (name, arguments) in [("sample-sort", ["small", "500"]), ("radix-sort", ["bulk", "20000"]), ("gradient", ["20", "5"])]
+        {
+            let output = apart.job(&[1, 1], &compiled(&format!("examples/split-c/{name}.c")), &arguments).output().unwrap();
+            assert!(output.status.success() && text(&output.stdout).ends_with("right\n"), "{name} {percent} %: {output:?}");
+        }
+        let output = apart.job(&[2, 2], &program("ends"), &["kill"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(137), "{percent} %: {output:?}");
+        let (lost, all) = lost(&apart);
+        assert!(all > 1000 && lost * 200 > all * percent && lost * 50 < all * percent, "{percent} %: {lost} of {all}");
+    }
+}
+
+/// The same past the kernel's stack.
+#[test]
+fn frames_past_the_kernel_are_lost_at_random() {
+    let Some(mut apart) = Apart::losing(5) else { return };
+    let start = |host| shunt_testkit::agent::Agent::start(host, built("shunt"), &[]).unwrap();
+    let agents: Vec<_> = apart.hosts.iter().map(start).collect();
+    apart.device = "xdp";
+    for name in ["threads", "stopped"] {
+        apart.is_fine(&[2, 1], &program(name));
+    }
+    agents.into_iter().for_each(|agent| agent.stop());
+    let (lost, all) = lost(&apart);
+    assert!(all > 1000 && lost * 200 > all * 5 && lost * 50 < all * 5, "{lost} of {all}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 /* A library that takes a name, and calls what is behind it. */
 #include "check.h"
+#include <pshmem.h>
 
 static int counted;
 

@@ -136,6 +136,7 @@ static void heap(void) {
     for (int i = 0; i < 100; i++) CHECK(grown[i] == 1);
     for (int i = 3; i < 50; i += 2) shmem_free(all[i]);
     shmem_free(grown), shmem_free(NULL);
+    CHECK(shmem_realloc(grown, 5) == NULL); /* and rank after rank says so */
     int local;
     CHECK(shmem_ptr(&local, 0) == NULL && !shmem_addr_accessible(&local, 0) && !shmem_pe_accessible(n) && !shmem_pe_accessible(-1));
     /* The next one of those that share memory. */
