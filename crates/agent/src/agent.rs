@@ -6,6 +6,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{fence, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_endpoint::Drop as Reason;
@@ -13,7 +14,7 @@ use shunt_xdp::multiplexed::AgentPage;
 
 use crate::client::Client;
 use crate::configuration::Configuration;
-use crate::connections::{Connections, Guard};
+use crate::connections::Shared;
 use crate::ebpf::kernel::{Attachment, Link};
 use crate::ebpf::program::Maps;
 use crate::hosts::Hosts;
@@ -30,7 +31,7 @@ pub struct Agent {
     pub(crate) longest: u32,
     pub(crate) listener: OwnedFd,
     pub(crate) datagrams: Vec<UdpSocket>,
-    pub(crate) maps: Maps,
+    pub(crate) maps: Arc<Maps>,
     /// The program, from the first endpoint on that needs it. It is detached when this is dropped, before the sockets go.
     pub(crate) sorter: Option<Sorter>,
     pub(crate) trunks: Vec<Trunk>,
@@ -58,10 +59,8 @@ pub struct Agent {
     /// Datagrams that came the kernel's way.
     pub(crate) astray: u64,
     pub(crate) began: Instant,
-    /// What was taken from the kernel.
-    pub(crate) connections: Connections,
-    /// The process that gives that back if this one cannot; where no queue is lent there is none.
-    pub(crate) guard: Option<Guard>,
+    /// What was taken from the kernel, if this agent takes connections.
+    pub(crate) connections: Option<Arc<Shared>>,
     /// What a client said last.
     pub(crate) heard: Vec<u8>,
 }
@@ -271,9 +270,6 @@ impl Agent {
                 self.beacon = self.beacon.take().or_else(crate::start::beacon);
             }
             self.refresh_neighbours(all);
-            if all {
-                self.refresh_connections();
-            }
             // A program may have channels to thousands that do not answer: the others get most of the time.
             let asked = Instant::now();
             self.next_question = asked + (asked - now) * SHARE;
@@ -343,12 +339,12 @@ impl Agent {
                 .for_each(|endpoint| endpoint.set_mac(now.mac));
         }
         (self.interface.mac, self.interface.mtu) = (now.mac, now.mtu);
-        self.refresh_connections();
         let frame = now.frame().min(self.longest);
         if frame != self.frame {
             self.frame = frame;
             self.measure_ways();
         }
+        self.tell_hands();
     }
 }
 

@@ -1,6 +1,6 @@
 //! One endpoint, or one that asks: everything that goes away with its connection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::time::Instant;
 
 use crate::aside::Aside;
+use crate::connections::Hands;
 use shunt_endpoint::shared::{Memory, SendDescriptor};
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Drop as Reason, Gather, Segment, INLINE, SCATTER};
 use shunt_sys::{calls, Errno};
@@ -18,7 +19,6 @@ use shunt_xdp::protocol::Kind;
 use shunt_xdp::route::{Mac, Route};
 use shunt_xdp::socket::{Mode, Socket};
 use shunt_xdp::state::{mac_to_word, UNREACHABLE};
-use shunt_xdp::tcp::Tuple;
 
 /// The process at the other end of a connection (SO_PEERCRED, unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,17 +30,15 @@ pub struct Who {
 }
 
 /// A connection.
-pub struct Client {
+pub(crate) struct Client {
     /// The connection itself.
     pub connection: OwnedFd,
     /// The process that made it.
     pub who: Who,
     /// What was made for it.
     pub endpoint: Option<Attached>,
-    /// Connections that were taken for it, also those that were given back, the last first: frames of these are its to hand on.
-    pub had: VecDeque<Tuple>,
-    /// Whether programs of the process's cgroup see its packets, as it was a second ago at most.
-    pub accounted: Option<bool>,
+    /// Its thread for connections that are taken from the kernel.
+    pub hands: Option<Hands>,
 }
 
 /// An endpoint, as the agent has it.
@@ -242,57 +240,55 @@ impl Attached {
     }
 }
 
-impl Client {
-    /// Reads what the client says next, and descriptors that come along, if any are `wanted`; `None`: nothing that can be read.
-    ///
-    /// # Errors
-    /// What recvmsg(2) says: EAGAIN.
-    pub fn hear(&self, bytes: &mut [u8], wanted: bool) -> Result<(usize, Vec<OwnedFd>), Errno> {
-        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        let mut control = [0u64; 2 + shunt_xdp::protocol::DESCRIPTORS];
-        // SAFETY: integers and pointers, for which zero is valid.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
-        if wanted {
-            (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
-        }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        let count = calls::recvmsg(self.connection.as_raw_fd(), &mut message, flags)?;
-        let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
-        let carried =
-            if message.msg_controllen >= 16 && control[1] == rights { (control[0] as usize).saturating_sub(16) / 4 } else { 0 };
-        let descriptor = |index: usize| {
-            let fd = (control[2 + index / 2] >> (32 * (index % 2))) as i32;
-            // SAFETY: the kernel has made it for this message.
-            unsafe { OwnedFd::from_raw_fd(fd) }
-        };
-        Ok((count, (0..carried).map(descriptor).collect()))
+/// Reads what a client says next, and descriptors that come along, if any are `wanted`; none of them is taken otherwise.
+///
+/// # Errors
+/// What recvmsg(2) says: EAGAIN.
+pub fn hear(connection: &OwnedFd, bytes: &mut [u8], wanted: bool) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut control = [0u64; 2 + shunt_xdp::protocol::DESCRIPTORS];
+    // SAFETY: integers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+    if wanted {
+        (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
     }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let count = calls::recvmsg(connection.as_raw_fd(), &mut message, flags)?;
+    let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+    let carried =
+        if message.msg_controllen >= 16 && control[1] == rights { (control[0] as usize).saturating_sub(16) / 4 } else { 0 };
+    let descriptor = |index: usize| {
+        let fd = (control[2 + index / 2] >> (32 * (index % 2))) as i32;
+        // SAFETY: the kernel has made it for this message.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    };
+    Ok((count, (0..carried).map(descriptor).collect()))
+}
 
-    /// Answers with `bytes` and descriptors.
-    ///
-    /// # Errors
-    /// What sendmsg(2) says: EAGAIN from a client that does not read, EPIPE from one that is gone.
-    pub fn answer(&self, bytes: &[u8], descriptors: &[i32]) -> io::Result<()> {
-        let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let mut control = [0u64; 2 + shunt_xdp::protocol::DESCRIPTORS];
-        // SAFETY: integers and pointers, for which zero is valid.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
-        if !descriptors.is_empty() {
-            // `struct cmsghdr`: length, level and type; then the descriptors.
-            control[0] = 16 + 4 * descriptors.len() as u64;
-            control[1] = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
-            for (index, descriptor) in descriptors.iter().enumerate() {
-                control[2 + index / 2] |= u64::from(*descriptor as u32) << (32 * (index % 2));
-            }
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = control[0] as usize;
+/// Answers with `bytes` and descriptors.
+///
+/// # Errors
+/// What sendmsg(2) says: EAGAIN from a client that does not read, EPIPE from one that is gone.
+pub fn answer(connection: &OwnedFd, bytes: &[u8], descriptors: &[i32]) -> io::Result<()> {
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = [0u64; 2 + shunt_xdp::protocol::DESCRIPTORS];
+    // SAFETY: integers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+    if !descriptors.is_empty() {
+        // `struct cmsghdr`: length, level and type; then the descriptors.
+        control[0] = 16 + 4 * descriptors.len() as u64;
+        control[1] = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+        for (index, descriptor) in descriptors.iter().enumerate() {
+            control[2 + index / 2] |= u64::from(*descriptor as u32) << (32 * (index % 2));
         }
-        calls::sendmsg(self.connection.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
-            .map(|_| ())
-            .map_err(|errno| io::Error::from_raw_os_error(errno.0))
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = control[0] as usize;
     }
+    calls::sendmsg(connection.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+        .map(|_| ())
+        .map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
 /// A new eventfd.

@@ -71,6 +71,13 @@ pub struct Connections {
     pub guard: Option<i32>,
 }
 
+impl Connections {
+    /// Of an agent that takes none.
+    fn none() -> Connections {
+        Connections { taken: 0, given_back: 0, lost: 0, refused: None, guard: None }
+    }
+}
+
 /// A queue of the agent's.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Queue {
@@ -182,7 +189,7 @@ impl Agent {
                 .collect(),
             dropped: reasons(|reason| self.dropped[reason as usize]),
             astray: self.astray,
-            connections: self.connections.report(self.guard.as_ref()),
+            connections: self.connections.as_ref().map_or_else(Connections::none, |shared| shared.report()),
             users: users
                 .into_iter()
                 .filter(|other| user == 0 || *other == user)

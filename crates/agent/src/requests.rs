@@ -1,6 +1,6 @@
 //! What endpoints ask for, and who may have it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use shunt_xdp::state::{memory_shape, News, State, ASTRAY, DEVICE};
 
 use crate::agent::{Agent, Token};
 use crate::aside::Aside;
-use crate::client::{event, Attached, Channel, Client, NextHop, Who};
+use crate::client::{answer, event, hear, Attached, Channel, Client, NextHop, Who};
 use crate::ebpf::program::Role;
 use crate::hosts::{is_askable, Asker, Told};
 use crate::paths;
@@ -38,9 +38,9 @@ impl Agent {
             let who = Who { pid: credentials.pid, user: credentials.uid };
             let limit = self.configuration.limits.endpoints as usize + BESIDES;
             let has = self.clients.values().filter(|client| client.who.user == who.user).count();
-            let client = Client { connection, who, endpoint: None, had: VecDeque::new(), accounted: None };
+            let client = Client { connection, who, endpoint: None, hands: None };
             if asked.is_err() || has >= limit {
-                let _ = client.answer(Reply::refused(libc::EDQUOT).bytes(), &[]);
+                let _ = answer(&client.connection, Reply::refused(libc::EDQUOT).bytes(), &[]);
                 continue;
             }
             let number = self.next_client;
@@ -55,16 +55,15 @@ impl Agent {
     pub(crate) fn hear(&mut self, number: u32) {
         let Some(client) = self.clients.get(&number) else { return };
         let mut bytes = std::mem::take(&mut self.heard);
-        let heard = client.hear(&mut bytes, self.configuration.take);
+        let heard = hear(&client.connection, &mut bytes, false);
         if !matches!(heard, Err(Errno(libc::EAGAIN))) {
-            self.answer(number, heard.ok().and_then(|(count, given)| Some((Request::of(&bytes[..count])?, given))));
+            self.answer(number, heard.ok().and_then(|(count, _)| Some(Request::of(&bytes[..count])?.0)));
         }
         self.heard = bytes;
     }
 
-    fn answer(&mut self, number: u32, heard: Option<((Request, &[u8]), Vec<OwnedFd>)>) {
-        let Some(((request, rest), given)) = heard else { return self.forget(number) };
-        let takes = self.configuration.take;
+    fn answer(&mut self, number: u32, heard: Option<Request>) {
+        let Some(request) = heard else { return self.forget(number) };
         let answered = match request.operation {
             operation if operation == Operation::Host as u32 => match self.host(number, &request) {
                 Some(answer) => answer,
@@ -80,9 +79,7 @@ impl Agent {
                 Ok((Reply::done(), Vec::new()))
             }
             operation if operation == Operation::Status as u32 => self.status(number),
-            operation if takes && operation == Operation::Take as u32 => self.take(number, given),
-            operation if takes && operation == Operation::Give as u32 => self.give(number, &request),
-            operation if takes && operation == Operation::Pass as u32 => self.pass(number, rest),
+            operation if operation == Operation::Hands as u32 => self.hands(number),
             _ => Err(libc::EOPNOTSUPP),
         };
         let (mut reply, descriptors) = match answered {
@@ -91,7 +88,7 @@ impl Agent {
         };
         reply.number = request.number;
         let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
-        let sent = self.clients.get(&number).map(|client| client.answer(reply.bytes(), &numbers));
+        let sent = self.clients.get(&number).map(|client| answer(&client.connection, reply.bytes(), &numbers));
         if !matches!(sent, Some(Ok(()))) {
             self.forget(number);
         }
@@ -118,7 +115,7 @@ impl Agent {
         for (number, request, errno) in all {
             let mut reply = Reply::refused(errno);
             reply.number = request;
-            if self.clients.get(&number).is_some_and(|client| client.answer(reply.bytes(), &[]).is_err()) {
+            if self.clients.get(&number).is_some_and(|client| answer(&client.connection, reply.bytes(), &[]).is_err()) {
                 self.forget(number);
             }
         }
@@ -126,7 +123,6 @@ impl Agent {
 
     /// Takes back everything that a client had.
     fn forget(&mut self, number: u32) {
-        self.give_back_all(number);
         let Some(client) = self.clients.remove(&number) else { return };
         self.hosts.forget(number);
         let Some(endpoint) = client.endpoint else { return };
@@ -134,8 +130,10 @@ impl Agent {
             self.by_tag.remove(tag);
             let _ = self.maps.remove_tag(*tag);
         }
-        if endpoint.kind == Kind::Own {
-            self.maps.remove_socket(endpoint.queue);
+        match client.hands {
+            Some(hands) => Agent::end_hands(&hands, Some(endpoint)),
+            None if endpoint.kind == Kind::Own => self.maps.remove_socket(endpoint.queue),
+            None => {}
         }
     }
 

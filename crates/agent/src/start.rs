@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_sys::{calls, libc as system, mapping};
@@ -13,7 +14,7 @@ use shunt_xdp::protocol;
 
 use crate::agent::{Agent, Sorter, Token};
 use crate::configuration::Configuration;
-use crate::connections::{Connections, Guard};
+use crate::connections::{Guard, Shared};
 use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
 use crate::hosts::Hosts;
@@ -60,7 +61,7 @@ impl Agent {
             return Err(occupied(name, number));
         }
         let datagrams = bind_port(&configuration, name)?;
-        let maps = Maps::new(TAGS, interface.queues).map_err(not_allowed)?;
+        let maps = Arc::new(Maps::new(TAGS, interface.queues).map_err(not_allowed)?);
         let loaded = load(&configuration, &interface, &maps).map_err(not_allowed)?;
         // It costs each packet something, TCP's too; streams of sockets without queues need none.
         let is_wanted = !lend.is_empty() || configuration.attachment.is_some();
@@ -100,6 +101,8 @@ impl Agent {
         let epoll = unsafe { OwnedFd::from_raw_fd(descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         let signals = catch_signals()?;
         let links = watch_links()?;
+        let named = (interface.index, interface.name.as_str());
+        let connections = guard.map(|guard| Shared::new(guard, &maps, named, interface.mac, frame));
         let mut agent = Agent {
             frame,
             longest: frame,
@@ -127,8 +130,7 @@ impl Agent {
             dropped: Default::default(),
             astray: 0,
             began: Instant::now(),
-            connections: Connections::default(),
-            guard,
+            connections,
             heard: vec![0; protocol::LONGEST_REQUEST],
         };
         agent.watch_all().map_err(|error| format!("epoll: {error}"))?;
@@ -234,6 +236,10 @@ pub(crate) fn listen(interface: &str) -> Result<OwnedFd, String> {
                 error => format!("the agent's name cannot be taken: {error}"),
             });
         }
+        // No client has a descriptor to give by this way, and the last close(2) of one can wait (Linux 6.16).
+        let no = 0i32;
+        const SO_PASSRIGHTS: i32 = 83;
+        libc::setsockopt(listener.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), 4);
         if libc::listen(listener.as_raw_fd(), 64) != 0 {
             return Err(last_error().to_string());
         }

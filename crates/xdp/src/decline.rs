@@ -26,7 +26,7 @@ pub enum Decline {
     Congestion,
     /// Time stamps in microseconds.
     Microseconds,
-    /// Options of IP, a mark, or an interface of its own.
+    /// Options of IP, a mark, an interface of its own, a least number of hops, a pace, time stamps, SO_PEEK_OFF, or repair.
     Options,
     /// The way to the peer is not by the agent's interface.
     Route,
@@ -48,12 +48,14 @@ pub enum Decline {
     Guard,
     /// The kernel refused a step.
     Kernel,
+    /// There are policies of IPsec, or routes depend on more than the destination.
+    Policy,
 }
 
 use Decline::*;
 
 /// Each reason with its word, in the order of their numbers.
-const WORDS: [(Decline, &str); 22] = [
+const WORDS: [(Decline, &str); 23] = [
     (Kind, "kind"),
     (Ended, "ended"),
     (Unacknowledged, "unacknowledged"),
@@ -76,6 +78,7 @@ const WORDS: [(Decline, &str); 22] = [
     (Limit, "limit"),
     (Guard, "guard"),
     (Kernel, "kernel"),
+    (Policy, "policy"),
 ];
 
 impl Decline {
@@ -99,6 +102,6 @@ mod tests {
         for (number, (decline, word)) in (1..).zip(WORDS) {
             assert_eq!((Decline::of(number), decline.word()), (Some(decline), word));
         }
-        assert_eq!((Decline::of(0), Decline::of(23)), (None, None));
+        assert_eq!((Decline::of(0), Decline::of(24)), (None, None));
     }
 }

@@ -26,6 +26,8 @@ const PAGE: usize = 4096;
 const CLOSED: u64 = 1 << 63;
 /// Bit of the word, beside that: the socket is of use again.
 const RESTORED: u64 = 1 << 62;
+/// Bit of the word, beside the first: the socket is being changed, so that what it holds is no longer what it was.
+const BEGUN: u64 = 1 << 61;
 /// The word behind the first statement: nothing else makes it other than 0.
 const FIRST: u64 = 2;
 /// Words of a statement.
@@ -151,6 +153,8 @@ pub struct Manner {
     pub hops: u8,
     /// A packet that is not full waits while others are not acknowledged: the socket is without TCP_NODELAY.
     pub nagle: bool,
+    /// Bytes that the peer may send ahead at most (TCP_WINDOW_CLAMP).
+    pub window: u32,
 }
 
 /// One of them, mapped in this process.
@@ -254,6 +258,7 @@ impl Escrow {
             service: manner as u8,
             hops: (manner >> 8) as u8,
             nagle: manner & 1 << 16 != 0,
+            window: (manner >> 32) as u32,
         }
     }
 
@@ -262,7 +267,8 @@ impl Escrow {
         let head = self.head();
         head.from.store(mac_to_word(manner.from, 0), Ordering::Relaxed);
         head.to.store(mac_to_word(manner.to, 0), Ordering::Relaxed);
-        let word = u64::from(manner.service) | u64::from(manner.hops) << 8 | u64::from(manner.nagle) << 16;
+        let bits = u64::from(manner.service) | u64::from(manner.hops) << 8 | u64::from(manner.nagle) << 16;
+        let word = bits | u64::from(manner.window) << 32;
         head.manner.store(word, Ordering::Relaxed);
     }
 
@@ -274,7 +280,7 @@ impl Escrow {
 
     /// Whether there was a first statement.
     pub fn is_open(&self) -> bool {
-        self.head().word.0.load(Ordering::Acquire) & !(CLOSED | RESTORED) != 0
+        self.head().word.0.load(Ordering::Acquire) & !(CLOSED | RESTORED | BEGUN) != 0
     }
 
     /// The statement that counts, for its driver.
@@ -312,6 +318,16 @@ impl Escrow {
     /// Whether nothing counts any more.
     pub fn is_closed(&self) -> bool {
         self.head().word.0.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    /// Its socket is being changed, by a process that may not come to the end of that.
+    pub fn mark_begun(&self) {
+        self.head().word.0.fetch_or(CLOSED | BEGUN, Ordering::Release);
+    }
+
+    /// Whether [`Escrow::mark_begun`] was called.
+    pub fn is_begun(&self) -> bool {
+        self.head().word.0.load(Ordering::Acquire) & BEGUN != 0
     }
 
     /// The connection is in its socket again, or is closed there.

@@ -7,6 +7,8 @@
 //!   Attach {kind, sizes}                                 ───►  makes the memory, perhaps a socket on a queue
 //!        ◄─── {address, sizes} + memory, bell, socket or doorbell and page
 //!   NewTag, Open {channel, peer, tags}, Close {channel}  ───►  tag ─► queue, route, neighbour
+//!   Hands                                                ───►  a thread for this client's connections with others
+//!        ◄─── a connection to that thread, by which:
 //!   Take + socket, escrow; Give {number}; Pass + frame   ───►  4-tuple ─► queue; the socket into repair and out of it
 //! ```
 //!
@@ -24,7 +26,7 @@ pub use shunt_wire::endpoint::AGENT_PORT as PORT;
 /// First word of both structures.
 const MAGIC: u32 = u32::from_ne_bytes(*b"shag");
 /// Version of everything here, and of the memory that is shared.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;
@@ -61,6 +63,9 @@ pub enum Operation {
     Status = 5,
     /// Does the host at `address`, a neighbour, run shunt? EHOSTUNREACH: not that the agent knew.
     Host = 6,
+    /// A connection to ask the next three by, for an endpoint with a queue of its own. It ends with the endpoint; where it ends before, all is given
+    /// back.
+    Hands = 10,
     /// Take this connected socket (first descriptor) from the kernel, and hold this escrow (second) for it.
     Take = 7,
     /// Give the connection `channel` back.
@@ -427,6 +432,18 @@ impl Connection {
             }
             return Ok((reply, core::array::from_fn(|index| descriptors.get(index))));
         }
+    }
+
+    /// The connection by which sockets are handed over: [`Connection::take`], [`Connection::give`] and [`Connection::pass`] are for it. What waits there
+    /// holds up no other.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP: the agent takes none. ENOTCONN: there is no endpoint with a queue of its own. EALREADY: it was asked for before.
+    pub fn hands(&self) -> Result<Connection, Errno> {
+        let (_, [fd]) = self.ask::<1>(&Request::new(Operation::Hands))?;
+        let hands = Connection::of(fd);
+        hands.set_patience(PATIENCE)?;
+        Ok(hands)
     }
 
     /// Hands a connected socket over: the connection is the escrow's driver's from now on, under the number that is returned, or stays the

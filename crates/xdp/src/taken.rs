@@ -48,6 +48,8 @@ pub struct Taken {
     unread: Seq,
     /// Something has changed since the last publication.
     changed: bool,
+    /// So much room is promised at most.
+    window: u32,
     manner: Manner,
     frame: [u8; LONGEST],
 }
@@ -71,9 +73,11 @@ impl Taken {
         let Statement { mut state, written, unread } = escrow.statement();
         state.segment = state.segment.min((LONGEST - tcp::LONGEST) as u32);
         let manner = escrow.manner();
-        let settings = Settings { nagle: manner.nagle, ring: WINDOW, ..Settings::default() };
+        let window = manner.window.min(WINDOW);
+        let settings = Settings { nagle: manner.nagle, ring: window, ..Settings::default() };
         let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
-        let mut taken = Taken { number, tuple, engine, escrow, written, unread, changed: false, manner, frame: [0; LONGEST] };
+        let frame = [0; LONGEST];
+        let mut taken = Taken { number, tuple, engine, escrow, written, unread, changed: false, window, manner, frame };
         taken.make_room(now);
         taken
     }
@@ -81,6 +85,11 @@ impl Taken {
     /// The connection.
     pub fn tuple(&self) -> &Tuple {
         &self.tuple
+    }
+
+    /// Bytes that the peer may send ahead at most.
+    pub fn window(&self) -> u32 {
+        self.window
     }
 
     fn statement(&self, now: u64) -> Statement {
@@ -98,7 +107,7 @@ impl Taken {
 
     fn make_room(&mut self, now: u64) {
         let unread = self.statement(now).bytes().2;
-        self.engine.set_room((self.escrow.sizes().1 - unread).min(WINDOW.saturating_sub(unread)));
+        self.engine.set_room((self.escrow.sizes().1 - unread).min(self.window.saturating_sub(unread)));
     }
 
     /// Judges a frame that the envelope says is this connection's.

@@ -2,18 +2,18 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use shunt_sys::calls;
 use shunt_xdp::protocol::Decline;
 use shunt_xdp::route::{neighbour, route, Mac, Route};
 use shunt_xdp::tcp::Tuple;
 
-use super::diagnosis;
-use crate::ebpf::kernel::cgroup_sees_packets;
+use super::diagnosis::Identity;
+use super::environment::{namespace_of, Environment, Group};
 
 /// An address of a socket, as the kernel told it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Name {
     /// `struct sockaddr` of the socket's family: one of IPv6 may have addresses of IPv4 in it.
@@ -59,6 +59,8 @@ pub struct Candidate {
     pub tuple: Tuple,
     /// As its socket has them: ours, the peer's.
     pub names: [Name; 2],
+    /// Which socket.
+    pub identity: Identity,
     /// The way to the peer.
     pub route: Route,
     /// Whose frames they are.
@@ -121,8 +123,9 @@ impl Info {
     }
 }
 
-/// Looks at a socket whose connection is to leave by the interface with index `interface`, which has this queueing discipline.
-pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str, namespace: &Namespace) -> Result<Candidate, Decline> {
+/// Looks at a socket of process `pid`, whose connection is to leave by the interface with index `interface`.
+pub fn look(socket: BorrowedFd<'_>, pid: i32, interface: u32, environment: &mut Environment) -> Result<Candidate, Decline> {
+    environment.allows()?;
     let fd = socket.as_raw_fd();
     let is = |level, name, value| option(fd, level, name) == Ok(value);
     let domain = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).map_err(|_| Decline::Kind)?;
@@ -134,7 +137,7 @@ pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str, namespace:
         Ok(libc::IPPROTO_MPTCP) => return Err(Decline::Multipath),
         _ => return Err(Decline::Kind),
     }
-    if namespace_of(fd) != *namespace {
+    if namespace_of(fd) != environment.namespace {
         return Err(Decline::Kind);
     }
     let info = Info::of(fd).map_err(|_| Decline::Kind)?;
@@ -152,28 +155,29 @@ pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str, namespace:
     }
     urgent(fd)?;
     layers(fd)?;
-    if !is(libc::SOL_SOCKET, libc::SO_MARK, 0) || !is(libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, 0) || has_options(fd, domain) {
+    if is_particular(fd, domain) || has_options(fd, domain) {
         return Err(Decline::Options);
     }
     let names = [Name::of(fd, libc::getsockname), Name::of(fd, libc::getpeername)];
     let [Ok(ours), Ok(theirs)] = names else { return Err(Decline::Ended) };
     let (Some((here, _)), Some((there, scope))) = (ours.decoded(), theirs.decoded()) else { return Err(Decline::Kind) };
     let tuple = Tuple { ours: here, theirs: there };
-    match diagnosis::look(fd, &tuple, interface) {
+    let identity = Identity::of(fd).map_err(|_| Decline::Kind)?;
+    let group = match identity.look(&tuple, interface) {
         Ok(found) if found.signed => return Err(Decline::Signed),
         Ok(found) if found.layered => return Err(Decline::Layered),
-        Ok(_) => {}
+        Ok(found) if found.ended => return Err(Decline::Ended),
+        Ok(found) => found.group,
         Err(_) => return Err(Decline::Kernel),
+    };
+    if environment.is_accounted(group.map_or(Group::OfProcess(pid), Group::Number)) {
+        return Err(Decline::Accounted);
     }
     let route = route(&there.ip(), scope).map_err(|_| Decline::Route)?;
     if route.interface != interface {
         return Err(Decline::Route);
     }
     let next_hop = neighbour(interface, &route.next_hop).map_err(|_| Decline::Neighbour)?;
-    // Whatever else there is may hold up, mark or drop what leaves.
-    if !["noqueue", "mq", "pfifo_fast", "fq", "fq_codel"].contains(&discipline) {
-        return Err(Decline::Discipline);
-    }
     let [service, hops] = if there.is_ipv4() {
         [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IP, libc::IP_TTL)]
     } else {
@@ -184,6 +188,7 @@ pub fn look(socket: BorrowedFd<'_>, interface: u32, discipline: &str, namespace:
     Ok(Candidate {
         tuple,
         names: [ours, theirs],
+        identity,
         route,
         next_hop,
         service: service.unwrap_or(0) & !3,
@@ -203,25 +208,6 @@ pub fn standing(fd: RawFd, info: &Info) -> Result<(), Decline> {
         Ok(0) if info.unacknowledged == 0 && info.recovery == 0 => Ok(()),
         _ => Err(Decline::Unacknowledged),
     }
-}
-
-/// A network namespace, by the numbers of its file.
-pub type Namespace = (u64, u64);
-
-fn identity(fd: RawFd) -> Namespace {
-    calls::status_of(fd).map_or((0, 0), |status| (status.st_dev, status.st_ino))
-}
-
-/// The one of this thread.
-pub fn own_namespace() -> Namespace {
-    std::fs::File::open("/proc/thread-self/ns/net").map_or((0, 1), |file| identity(file.as_raw_fd()))
-}
-
-fn namespace_of(socket: RawFd) -> Namespace {
-    const SIOCGSKNS: u64 = 0x894c;
-    // SAFETY: made by the kernel for us just now.
-    let file = calls::ioctl(socket, SIOCGSKNS, 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    file.map_or((0, 0), |file| identity(file.as_raw_fd()))
 }
 
 /// A look for an urgent byte answers EINVAL where there is none.
@@ -253,6 +239,30 @@ fn layers(fd: RawFd) -> Result<(), Decline> {
     }
 }
 
+/// Options by which a socket is not like others, that user level does not know of, or that a new connection would not have.
+fn is_particular(fd: RawFd, domain: i32) -> bool {
+    const SO_TIMESTAMPING: i32 = 37;
+    const SO_PEEK_OFF: i32 = 42;
+    const TCP_TX_DELAY: i32 = 37;
+    let (socket, tcp) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
+    let is_set = |level, name| option(fd, level, name).is_ok_and(|value| value != 0);
+    // Packets that have come too far are not the peer's.
+    let has_least_hops = is_set(libc::IPPROTO_IP, libc::IP_MINTTL)
+        || (domain == libc::AF_INET6 && is_set(libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT));
+    let mut pace = u64::MAX;
+    let mut length = 8;
+    let asked = calls::getsockopt(fd, socket, libc::SO_MAX_PACING_RATE, (&raw mut pace).cast(), &mut length);
+    let is_paced = asked.is_ok() && !matches!((length, pace), (8, u64::MAX)) && !(length == 4 && pace as u32 == u32::MAX);
+    has_least_hops
+        || is_paced
+        || option(fd, socket, SO_PEEK_OFF).is_ok_and(|place| place >= 0)
+        || [libc::SO_MARK, libc::SO_BINDTOIFINDEX, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, SO_TIMESTAMPING]
+            .into_iter()
+            .any(|name| is_set(socket, name))
+        // In repair already: another process that may do so is at it.
+        || [TCP_TX_DELAY, libc::TCP_REPAIR].into_iter().any(|name| is_set(tcp, name))
+}
+
 /// Options of IP, or headers of IPv6 that go along with each packet.
 fn has_options(fd: RawFd, domain: i32) -> bool {
     let some = |level, name| {
@@ -263,14 +273,4 @@ fn has_options(fd: RawFd, domain: i32) -> bool {
     let headers = [libc::IPV6_HOPOPTS, libc::IPV6_RTHDR, libc::IPV6_DSTOPTS, libc::IPV6_RTHDRDSTOPTS];
     (domain == libc::AF_INET && some(libc::IPPROTO_IP, libc::IP_OPTIONS))
         || (domain == libc::AF_INET6 && headers.into_iter().any(|name| some(libc::IPPROTO_IPV6, name)))
-}
-
-/// Whether programs of the cgroup of process `pid` see its packets. Where there are no cgroups of version 2, or it has another root than
-/// this process, nothing is known of any.
-pub fn is_accounted(pid: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else { return false };
-    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-    let open = |root: &str| std::fs::File::open(format!("{root}{path}")).ok();
-    roots.into_iter().filter_map(open).any(|cgroup| cgroup_sees_packets(cgroup.as_raw_fd()).unwrap_or(false))
 }

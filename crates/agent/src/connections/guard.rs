@@ -13,12 +13,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use shunt_sys::calls;
 use shunt_xdp::escrow::Escrow;
 
-use super::repair::{Held, Kept};
+use super::kept::Kept;
+use super::restore::Held;
+use super::{lock, standby};
 
 /// What the guard is told.
 #[derive(Clone, Copy)]
@@ -30,20 +34,26 @@ struct Word {
     kept: Kept,
 }
 
-/// So often a connection is tried whose peer cannot be reached, and so long the guard rests between: a minute.
-const ATTEMPTS: u32 = 600;
-const REST: Duration = Duration::from_millis(100);
-
 /// So long the guard does not look, in ns: what it is told meanwhile has room in its queue, or the agent waits.
 const LULL: i64 = 10_000_000;
+/// So often, in ns, it looks whether the agent is gone, if a signal that says so came in the moment before it slept.
+const LOOK: i64 = 1_000_000_000;
+
+/// So many sockets whose close(2) waits are closed together.
+const MANY: usize = 64;
 
 const HOLD: u32 = 1;
 const LET: u32 = 2;
+
+/// So long the agent waits for room in the guard's queue.
+const ROOM: Duration = Duration::from_millis(100);
 
 /// The agent's end.
 pub struct Guard {
     pair: Option<OwnedFd>,
     process: i32,
+    /// What there was no room for: it need not hold these any longer.
+    late: Mutex<Vec<Word>>,
 }
 
 impl Guard {
@@ -66,7 +76,12 @@ impl Guard {
                 // SAFETY: ends the child; nothing of its parent's is run.
                 unsafe { libc::_exit(0) }
             }
-            process => Ok(Guard { pair: Some(ours), process }),
+            process => {
+                let room = libc::timeval { tv_sec: 0, tv_usec: ROOM.as_micros() as i64 };
+                let (value, size) = ((&raw const room).cast(), size_of_val(&room) as u32);
+                let _ = calls::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, value, size);
+                Ok(Guard { pair: Some(ours), process, late: Mutex::default() })
+            }
         }
     }
 
@@ -89,7 +104,7 @@ impl Guard {
         if !descriptors.is_empty() {
             (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), control[0] as usize);
         }
-        // Waits where the guard has not read what it was told before: it does nothing else.
+        // Waits a little where the guard has not read what it was told before.
         calls::sendmsg(pair.as_raw_fd(), &message, libc::MSG_NOSIGNAL)
             .map(|_| ())
             .map_err(|errno| io::Error::from_raw_os_error(errno.0))
@@ -98,14 +113,24 @@ impl Guard {
     /// It holds these from now on.
     ///
     /// # Errors
-    /// EPIPE: it is gone.
+    /// EPIPE: it is gone. EAGAIN: it is held up.
     pub fn hold(&self, number: u32, socket: RawFd, escrow: RawFd, kept: &Kept) -> io::Result<()> {
         self.tell(&Word { what: HOLD, number, kept: *kept }, &[socket, escrow])
     }
 
     /// It need not any longer.
     pub fn let_go(&self, number: u32, kept: &Kept) {
-        let _ = self.tell(&Word { what: LET, number, kept: *kept }, &[]);
+        let word = Word { what: LET, number, kept: *kept };
+        if self.tell(&word, &[]).is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN)) {
+            // Held for longer it does no harm: the guard sees that it was given back.
+            lock(&self.late).push(word);
+        }
+    }
+
+    /// Tells it what there was no room for.
+    pub fn settle(&self) {
+        let late = std::mem::take(&mut *lock(&self.late));
+        late.into_iter().for_each(|word| self.let_go(word.number, &word.kept));
     }
 }
 
@@ -123,12 +148,25 @@ impl Drop for Guard {
     }
 }
 
+static DEAD: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_death(_: i32) {
+    DEAD.store(true, SeqCst);
+}
+
 /// A session of its own, no signal that ends groups of processes, and nothing open but `pair`.
 fn stand_apart(pair: RawFd) {
     // SAFETY: numbers, a name that ends with a zero byte, and descriptors that nothing here uses any more.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"shunt-guard".as_ptr());
+        // The agent's end of the pair hangs up with the last of its threads, and one may wait in the kernel for as long as a client likes.
+        let mut told: libc::sigaction = std::mem::zeroed();
+        told.sa_sigaction = note_death as *const () as usize;
+        libc::sigaction(libc::SIGUSR1, &told, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1);
+        // Its own children are not waited for.
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
@@ -150,30 +188,61 @@ fn stand_apart(pair: RawFd) {
 /// Keeps what it is told to until the agent is gone, and then gives it back.
 fn keep(pair: RawFd) {
     let mut held: HashMap<u32, Held> = HashMap::new();
+    let mut slow = Vec::new();
     loop {
         let Some((word, descriptors)) = hear(pair) else { break };
         match (word.what, descriptors) {
             (HOLD, [Some(socket), Some(escrow)]) => {
                 if let Ok(escrow) = Escrow::adopt(escrow.into_raw_fd()) {
-                    held.insert(word.number, Held { socket, escrow, kept: word.kept });
+                    held.insert(word.number, Held::new(socket, escrow, word.kept));
                 }
             }
-            _ => drop(held.remove(&word.number)),
+            _ => slow.extend(held.remove(&word.number).and_then(close_at_once)),
         }
         // What is told waits as well in the queue, and wakes no process there: the processor is the agent's and its clients'.
         let waits = calls::poll_one(pair, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
-        if !waits {
+        if !waits || slow.len() >= MANY {
+            close_by_another(std::mem::take(&mut slow));
             let _ = calls::poll_one(pair, 0, LULL);
         }
     }
-    // What the kernel refuses for good ends as a reset does; no process is left to be told. Where there is no way to the peer there may be one soon.
-    for attempt in 0..=ATTEMPTS {
-        held.retain(|_, held| held.restore(attempt == ATTEMPTS).is_err_and(|refused| refused.is_passing()) && attempt < ATTEMPTS);
-        if held.is_empty() {
-            return;
-        }
-        std::thread::sleep(REST);
+    close_by_another(slow);
+    held.values_mut().for_each(Held::take_over);
+    standby::give_back(held.into_values().collect());
+}
+
+/// Closes a socket, but for one whose last close(2) waits (SO_LINGER).
+fn close_at_once(held: Held) -> Option<Held> {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut size = size_of_val(&linger) as u32;
+    let value = (&raw mut linger).cast();
+    let asked = calls::getsockopt(held.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, &mut size);
+    (asked.is_ok() && linger.l_onoff != 0 && linger.l_linger > 0).then_some(held)
+}
+
+/// Closes sockets by a process that ends with them, which waits for nothing.
+fn close_by_another(all: Vec<Held>) {
+    if all.is_empty() {
+        return;
     }
+    let mut ends = [-1; 2];
+    if calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()).is_err() {
+        return;
+    }
+    // SAFETY: made above, ours.
+    let [ours, theirs] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    // SAFETY: the child makes two calls, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(ours);
+        // Until the others are closed, so that these are the last.
+        let _ = calls::read(theirs.as_raw_fd(), [0u8; 1].as_mut_ptr().cast(), 1);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    drop(theirs);
+    drop(all);
+    drop(ours);
 }
 
 fn hear(pair: RawFd) -> Option<(Word, [Option<OwnedFd>; 2])> {
@@ -185,8 +254,13 @@ fn hear(pair: RawFd) -> Option<(Word, [Option<OwnedFd>; 2])> {
     (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
     (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
     let count = loop {
-        match calls::recvmsg(pair, &mut message, libc::MSG_CMSG_CLOEXEC) {
+        let is_over = DEAD.load(SeqCst);
+        match calls::recvmsg(pair, &mut message, libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) {
             Err(shunt_sys::Errno(libc::EINTR)) => {}
+            Err(shunt_sys::Errno(libc::EAGAIN)) if !is_over => {
+                let _ = calls::poll_one(pair, libc::POLLIN, LOOK);
+            }
+            // Nothing that it was told before is overlooked.
             other => break other.ok()?,
         }
     };

@@ -35,27 +35,63 @@ impl Message {
     ///
     /// # Errors
     /// What the kernel answered; EPROTO for an answer that is none.
-    pub fn ask<T>(mut self, family: i32, read: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+    pub fn ask<T>(self, family: i32, read: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+        let socket = self.send(family)?;
+        let mut buffer = [0u8; 8192];
+        let bytes = receive(&socket, &mut buffer)?;
+        let length = word(bytes, 0) as usize;
+        let body = bytes.get(HEADER..length).ok_or(Errno(libc::EPROTO))?;
+        if i32::from(half(bytes, 4)) == libc::NLMSG_ERROR {
+            return refusal(body).map(|()| read(&[]));
+        }
+        Ok(read(body))
+    }
+
+    /// Sends the message, which asks for a whole table, and gives each entry to `read`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn dump(self, family: i32, mut read: impl FnMut(&[u8])) -> Result<(), Errno> {
+        let socket = self.send(family)?;
+        let mut buffer = vec![0u8; 32 << 10];
+        loop {
+            let mut rest = receive(&socket, &mut buffer)?;
+            while !rest.is_empty() {
+                let length = word(rest, 0) as usize;
+                let body = rest.get(HEADER..length).ok_or(Errno(libc::EPROTO))?;
+                match i32::from(half(rest, 4)) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => return refusal(body),
+                    _ => read(body),
+                }
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn send(mut self, family: i32) -> Result<OwnedFd, Errno> {
         let length = self.0.len() as u32;
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
         let fd = calls::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, family)?;
         // SAFETY: made above, ours.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         calls::sendto(socket.as_raw_fd(), self.0.as_ptr().cast(), self.0.len(), 0, std::ptr::null(), 0)?;
-        let mut buffer = [0u8; 8192];
-        let no = std::ptr::null_mut();
-        // The kernel answers before sendto returns.
-        let count = calls::recvfrom(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT, no, std::ptr::null_mut())?;
-        let bytes = &buffer[..count.min(buffer.len())];
-        let length = word(bytes, 0) as usize;
-        let body = bytes.get(HEADER..length).ok_or(Errno(libc::EPROTO))?;
-        if i32::from(half(bytes, 4)) == libc::NLMSG_ERROR {
-            return match (word(body, 0) as i32).wrapping_neg() {
-                0 => Ok(read(&[])),
-                errno => Err(Errno(errno)),
-            };
-        }
-        Ok(read(body))
+        Ok(socket)
+    }
+}
+
+/// The kernel answers before sendto returns, and goes on with a table before recvfrom does.
+fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let no = std::ptr::null_mut();
+    let (data, length) = (buffer.as_mut_ptr().cast(), buffer.len());
+    let count = calls::recvfrom(socket.as_raw_fd(), data, length, libc::MSG_DONTWAIT, no, std::ptr::null_mut())?;
+    Ok(&buffer[..count.min(length)])
+}
+
+fn refusal(body: &[u8]) -> Result<(), Errno> {
+    match (word(body, 0) as i32).wrapping_neg() {
+        0 => Ok(()),
+        errno => Err(Errno(errno)),
     }
 }
 

@@ -9,7 +9,9 @@ use shunt_sys::clock::monotonic_ns;
 use shunt_xdp::escrow::Escrow;
 
 use super::eligible::Name;
-use super::repair::{self, Kept};
+use super::kept::Kept;
+use super::repair;
+use super::restore::Held;
 use crate::ebpf::kernel::Program;
 
 /// What failed, and how.
@@ -49,9 +51,10 @@ fn hand_over() -> Result<(), Failure> {
     let escrow = Escrow::create(1 << 12, 1 << 12).map_err(|errno| ("make memory", io::Error::from_raw_os_error(errno.0)))?;
     let kept = Kept::of(ours.as_fd(), [here, there]);
     repair::shut(ours.as_fd()).map_err(|errno| ("attach a filter", io::Error::from_raw_os_error(errno)))?;
-    repair::read_out(ours.as_fd(), &escrow, 1514, monotonic_ns())
+    repair::read_out(ours.as_fd(), &kept, &escrow, 1514, monotonic_ns())
         .map_err(|decline| ("put a socket into repair", io::Error::other(decline.word())))?;
-    let restored = repair::restore(ours.as_fd(), &kept, &escrow, monotonic_ns(), true);
+    let copy = ours.try_clone().map_err(io("copy a descriptor"))?;
+    let restored = Held::new(copy.into(), escrow, kept).restore(true);
     restored.map_err(|refused| (refused.step, io::Error::from_raw_os_error(refused.errno)))?;
     let mut bytes = [0u8; 6];
     ours.read_exact(&mut bytes).map_err(io("read what was unread"))?;
@@ -65,7 +68,7 @@ fn hand_over() -> Result<(), Failure> {
 }
 
 /// Up, with its address.
-fn raise_loopback() -> io::Result<()> {
+pub(super) fn raise_loopback() -> io::Result<()> {
     // SAFETY: `ifreq` is plain data for which zero is valid; the ioctls read the name and access the flags of one that outlives them.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();

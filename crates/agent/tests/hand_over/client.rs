@@ -9,7 +9,7 @@ use shunt_sys::clock::monotonic_ns;
 use shunt_sys::Errno;
 use shunt_testkit::hosts::Host;
 use shunt_xdp::escrow::Escrow;
-use shunt_xdp::protocol::{Decline, Kind, Sizes};
+use shunt_xdp::protocol::{Connection, Decline, Kind, Sizes};
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple, LONGEST_FRAME};
 use shunt_xdp::Xdp;
@@ -20,6 +20,8 @@ pub const RINGS: (u32, u32) = (64 << 10, 256 << 10);
 /// The queue of the process.
 pub struct Queue {
     pub device: Xdp,
+    /// By which connections are handed over.
+    pub hands: Connection,
     buffer: Vec<u8>,
 }
 
@@ -34,6 +36,13 @@ pub struct Line {
 
 impl Queue {
     pub fn new(host: &Host) -> Queue {
+        let device = Queue::attach(host);
+        let hands = device.agent().hands().expect("the agent takes connections");
+        Queue { device, hands, buffer: vec![0; LONGEST_FRAME] }
+    }
+
+    /// A queue alone.
+    pub fn attach(host: &Host) -> Xdp {
         // The kernel frees a queue a little after its last owner has gone.
         let until = Instant::now() + Duration::from_secs(20);
         let mut device = loop {
@@ -43,7 +52,7 @@ impl Queue {
             }
         };
         device.post_all();
-        Queue { device, buffer: vec![0; LONGEST_FRAME] }
+        device
     }
 
     /// Takes a connection.
@@ -54,15 +63,14 @@ impl Queue {
     /// With rings of these sizes.
     pub fn take_with(&mut self, line: &mut Line, rings: (u32, u32)) -> Result<(), Decline> {
         let escrow = Escrow::create(rings.0, rings.1).expect("memory");
-        let agent = self.device.agent();
-        let taken = Taken::take(agent, line.stream.as_raw_fd(), line.tuple, escrow, monotonic_ns()).expect("an answer");
+        let taken = Taken::take(&self.hands, line.stream.as_raw_fd(), line.tuple, escrow, monotonic_ns()).expect("an answer");
         taken.map(|taken| line.taken = Some(taken))
     }
 
     /// Gives it back.
     pub fn give(&mut self, line: &mut Line) {
         if let Some(mut taken) = line.taken.take() {
-            taken.give(self.device.agent()).expect("an answer");
+            taken.give(&self.hands).expect("an answer");
             assert!(taken.is_given());
         }
     }
@@ -82,7 +90,7 @@ impl Queue {
                 }
             }
             let length = envelope.at + envelope.length;
-            let _ = self.device.agent().pass(&self.buffer[..length]);
+            let _ = self.hands.pass(&self.buffer[..length]);
         }
         for line in lines {
             let Some(taken) = &mut line.taken else { continue };

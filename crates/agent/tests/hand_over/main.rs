@@ -1,5 +1,6 @@
 //! Connections to a plain peer, taken from the kernel and given back: by no program under shunt, but by what such a one will use.
 mod agent;
+mod beside;
 mod client;
 mod deaths;
 mod hostile;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::Host;
 use shunt_xdp::escrow::Escrow;
-use shunt_xdp::protocol::{Kind, Sizes};
+use shunt_xdp::protocol::{Connection, Kind, Sizes};
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::{Envelope, Tuple, LONGEST_FRAME};
 use shunt_xdp::Xdp;
@@ -51,6 +51,7 @@ struct Line {
     stream: TcpStream,
     tuple: Tuple,
     device: Xdp,
+    hands: Connection,
     buffer: Vec<u8>,
 }
 
@@ -60,10 +61,11 @@ impl Line {
         let mut device =
             Xdp::attach(&host.interface, Kind::Own, false, Sizes::default()).map_err(|errno| format!("{errno:?}"))?;
         device.post_all();
+        let hands = device.agent().hands().map_err(|errno| format!("{errno:?}"))?;
         let stream = TcpStream::connect(server).map_err(wrong)?;
         stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(wrong)?;
         let tuple = Tuple { ours: stream.local_addr().map_err(wrong)?, theirs: server };
-        Ok(Line { stream, tuple, device, buffer: vec![0; LONGEST_FRAME] })
+        Ok(Line { stream, tuple, device, hands, buffer: vec![0; LONGEST_FRAME] })
     }
 
     /// Eight bytes there and back by the kernel, or only back.
@@ -88,7 +90,7 @@ impl Line {
     fn take(&self) -> Result<Taken, String> {
         loop {
             let escrow = Escrow::create(1 << 16, 1 << 18).map_err(|errno| format!("{errno:?}"))?;
-            let taken = Taken::take(self.device.agent(), self.stream.as_raw_fd(), self.tuple, escrow, now());
+            let taken = Taken::take(&self.hands, self.stream.as_raw_fd(), self.tuple, escrow, now());
             match taken.map_err(|errno| format!("the agent: {errno:?}"))? {
                 Ok(taken) => return Ok(taken),
                 Err(shunt_xdp::protocol::Decline::Unacknowledged) => {}
@@ -122,7 +124,7 @@ impl Line {
     /// Hands on what lies in the queue still.
     fn pass(&mut self) {
         while let Some(length) = self.device.frames().and_then(|mut frames| Some(frames.next(&mut self.buffer)?.len())) {
-            let _ = self.device.agent().pass(&self.buffer[..length]);
+            let _ = self.hands.pass(&self.buffer[..length]);
         }
     }
 }
@@ -172,7 +174,7 @@ fn measure(line: &mut Line, plan: &Plan<'_>) -> Result<(Sheet, Sheet), String> {
         kernel.push(time_round_trips(plan.time, || line.by_kernel(true))?);
         let mut taken = line.take()?;
         engine.push(time_round_trips(plan.time, || line.by_engine(&mut taken))?);
-        taken.give(line.device.agent()).map_err(|errno| format!("{errno:?}"))?;
+        taken.give(&line.hands).map_err(|errno| format!("{errno:?}"))?;
         line.pass();
         ratios.push(kernel[kernel.len() - 1] / engine[engine.len() - 1]);
     }
@@ -186,7 +188,7 @@ fn measure(line: &mut Line, plan: &Plan<'_>) -> Result<(Sheet, Sheet), String> {
             // Only what is taken counts, not what waits for an acknowledgement.
             let began = Instant::now();
             let escrow = Escrow::create(1 << 16, 1 << 18).map_err(|errno| format!("{errno:?}"))?;
-            let answer = Taken::take(line.device.agent(), line.stream.as_raw_fd(), line.tuple, escrow, now());
+            let answer = Taken::take(&line.hands, line.stream.as_raw_fd(), line.tuple, escrow, now());
             if let Ok(taken) = answer.map_err(|errno| format!("the agent: {errno:?}"))? {
                 takes.push(us(began));
                 break taken;
@@ -198,7 +200,7 @@ fn measure(line: &mut Line, plan: &Plan<'_>) -> Result<(Sheet, Sheet), String> {
         let mut frames = line.device.frames().ok_or("no queue")?;
         taken.turn(&mut frames, now()).map_err(|ended| format!("{ended:?}"))?;
         let began = Instant::now();
-        taken.give(line.device.agent()).map_err(|errno| format!("{errno:?}"))?;
+        taken.give(&line.hands).map_err(|errno| format!("{errno:?}"))?;
         gives.push(us(began));
         line.pass();
         line.by_kernel(false)?;

@@ -1,0 +1,394 @@
+//! A client's thread: it takes that client's connections and gives them back.
+//!
+//! What a client hands over is its own descriptors, and a call on one can wait: for a lock that a thread of the client's holds, for a file system that the
+//! client serves, for bytes that linger. So the thread waits for nobody else, holds no lock of the agent's meanwhile, and is left to itself when the
+//! agent ends: what it has then is the guard's.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shunt_sys::{calls, Errno};
+use shunt_xdp::escrow::{Escrow, Manner};
+use shunt_xdp::packet::ETHERNET;
+use shunt_xdp::protocol::{self, Decline, Operation, Reply, Request};
+use shunt_xdp::route::{neighbour, Mac, Route};
+use shunt_xdp::tcp::{Envelope, Tuple};
+
+use super::diagnosis::Identity;
+use super::eligible;
+use super::environment::Environment;
+use super::kept::Kept;
+use super::live::Live;
+use super::restore::Held;
+use super::{lock, repair, tracking, Order, Shared};
+use crate::client::{answer, hear, Attached, Who};
+
+/// So long a connection whose peer cannot be reached waits to be given back, before it is closed.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// So long frames of a connection that was given back may lie in the queue.
+const REMEMBERED: Duration = Duration::from_secs(1);
+/// As many of those are remembered.
+const AT_MOST: usize = 4096;
+/// So often everything is looked at again.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Tokens of the epoll beside numbers of connections.
+const CONNECTION: u64 = 1 << 32;
+const BELL: u64 = 1 << 33;
+
+/// One that is taken.
+struct Taken {
+    held: Held,
+    tuple: Tuple,
+    identity: Identity,
+    route: Route,
+    manner: Manner,
+    /// Since when it is to be given back, if it is.
+    since: Option<Instant>,
+}
+
+/// One that was taken, whose frames are the client's to hand on for as long as its socket is the same.
+struct Had {
+    tuple: Tuple,
+    identity: Identity,
+    since: Instant,
+}
+
+/// The thread's own.
+pub struct Work {
+    shared: Arc<Shared>,
+    connection: OwnedFd,
+    bell: OwnedFd,
+    orders: Receiver<Order>,
+    who: Who,
+    queue: u32,
+    frame: u32,
+    /// Frames can be steered to the queue.
+    steers: bool,
+    epoll: OwnedFd,
+    taken: HashMap<u32, Taken>,
+    had: VecDeque<Had>,
+    live: Live,
+    environment: Option<Environment>,
+    /// It was asked for since it was looked at last.
+    is_used: bool,
+}
+
+impl Work {
+    /// Of a client with a queue, frames of at most so many bytes, and whether they can be steered there.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        connection: OwnedFd,
+        bell: OwnedFd,
+        orders: Receiver<Order>,
+        who: Who,
+        (queue, frame, steers): (u32, u32, bool),
+    ) -> io::Result<Work> {
+        // SAFETY: one flag and no address; the descriptor is owned at once.
+        let epoll = unsafe {
+            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
+        };
+        let (taken, had, live) = (HashMap::new(), VecDeque::new(), Live::default());
+        let work = Work {
+            shared,
+            connection,
+            bell,
+            orders,
+            who,
+            queue,
+            frame,
+            steers,
+            epoll,
+            taken,
+            had,
+            live,
+            environment: None,
+            is_used: false,
+        };
+        work.watch(work.connection.as_raw_fd(), libc::EPOLLIN, CONNECTION)?;
+        work.watch(work.bell.as_raw_fd(), libc::EPOLLIN, BELL)?;
+        Ok(work)
+    }
+
+    fn watch(&self, fd: RawFd, events: i32, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: token };
+        // SAFETY: both descriptors are open, the event is read.
+        match unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Others have the same file, so that its end does not follow from the descriptor's.
+    fn unwatch(&self, fd: RawFd) {
+        // SAFETY: as above; no event is read.
+        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
+    /// Works until the client or the agent ends.
+    pub(super) fn run(mut self) {
+        let mut bytes = vec![0; protocol::LONGEST_REQUEST];
+        let mut next = Instant::now() + TICK;
+        let endpoint = 'work: loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+            let wait = next.saturating_duration_since(Instant::now()).as_millis() as i32 + 1;
+            // SAFETY: as many events as said.
+            let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, wait) };
+            for event in &events[..count.max(0) as usize] {
+                match event.u64 {
+                    CONNECTION => {
+                        if !self.hear(&mut bytes) {
+                            // Nobody asks any more; the agent may have an order still.
+                            self.unwatch(self.connection.as_raw_fd());
+                            self.give_back_all();
+                        }
+                    }
+                    BELL => {
+                        let mut rung = 0u64;
+                        let _ = calls::read(self.bell.as_raw_fd(), (&raw mut rung).cast(), 8);
+                        while let Ok(order) = self.orders.try_recv() {
+                            match order {
+                                Order::Look => self.refresh(),
+                                Order::End(endpoint) => break 'work endpoint,
+                            }
+                        }
+                    }
+                    // Something has come past the filter, or another holder has ended or dissolved it.
+                    number => self.give_back(number as u32),
+                }
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + TICK;
+                self.refresh();
+            }
+        };
+        self.give_back_all();
+        if let Some(mut endpoint) = endpoint {
+            self.hand_on(&mut endpoint);
+            // Before the queue is free for another.
+            self.shared.maps.remove_socket(endpoint.queue);
+        }
+    }
+
+    /// Reads a request and answers it; false: there will be none any more.
+    fn hear(&mut self, bytes: &mut [u8]) -> bool {
+        let (count, given) = match hear(&self.connection, bytes, true) {
+            Ok(heard) => heard,
+            Err(Errno(libc::EAGAIN)) => return true,
+            Err(_) => return false,
+        };
+        let Some((request, rest)) = Request::of(&bytes[..count]) else { return false };
+        let answered = match request.operation {
+            operation if operation == Operation::Take as u32 => self.take(given),
+            operation if operation == Operation::Give as u32 => self.give(request.channel),
+            operation if operation == Operation::Pass as u32 => self.pass(rest),
+            _ => Err(libc::EOPNOTSUPP),
+        };
+        let mut reply = answered.unwrap_or_else(Reply::refused);
+        reply.number = request.number;
+        answer(&self.connection, reply.bytes(), &[]).is_ok()
+    }
+
+    /// Takes the connection of the first descriptor, with the second one as its escrow.
+    fn take(&mut self, descriptors: Vec<OwnedFd>) -> Result<Reply, i32> {
+        let Ok([socket, escrow]) = <[OwnedFd; 2]>::try_from(descriptors) else { return Err(libc::EBADMSG) };
+        let escrow = Escrow::adopt(escrow.into_raw_fd()).map_err(|errno| errno.0)?;
+        // Of huge pages its owner could leave none behind those that are mapped here.
+        // SAFETY: integers, for which zero is valid; the kernel fills them.
+        let is_plain = unsafe {
+            let mut kind: libc::statfs = std::mem::zeroed();
+            libc::fstatfs(escrow.fd(), &mut kind) == 0 && kind.f_type == libc::TMPFS_MAGIC
+        };
+        if escrow.is_open() || !is_plain {
+            return Err(libc::EINVAL);
+        }
+        Ok(Reply::taken(self.try_take(socket, escrow)))
+    }
+
+    fn try_take(&mut self, socket: OwnedFd, escrow: Escrow) -> Result<u32, Decline> {
+        if !self.steers {
+            return Err(Decline::Steering);
+        }
+        let shared = self.shared.clone();
+        let environment =
+            self.environment.get_or_insert_with(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
+        self.is_used = true;
+        let candidate = eligible::look(socket.as_fd(), self.who.pid, shared.interface, environment)?;
+        let tuple = candidate.tuple;
+        shared.claim(&tuple, self.who.user)?;
+        let taken = self.claimed(socket, escrow, candidate);
+        if taken.is_err() && !self.taken.values().any(|taken| taken.tuple == tuple) {
+            shared.release(&tuple);
+        }
+        taken
+    }
+
+    fn claimed(&mut self, socket: OwnedFd, escrow: Escrow, candidate: eligible::Candidate) -> Result<u32, Decline> {
+        let (shared, tuple) = (self.shared.clone(), candidate.tuple);
+        tracking::make_liberal(&tuple)?;
+        let kept = Kept::of(socket.as_fd(), candidate.names);
+        let manner = Manner {
+            from: shared.mac(),
+            to: candidate.next_hop,
+            service: candidate.service,
+            hops: candidate.hops,
+            nagle: candidate.nagle,
+            window: kept.clamp(),
+        };
+        escrow.set_manner(&manner);
+        let number = shared.last.fetch_add(1, Relaxed);
+        shared.guard.hold(number, socket.as_raw_fd(), escrow.fd(), &kept).map_err(|_| Decline::Guard)?;
+        let held = Held::new(socket, escrow, kept);
+        let read = shared.maps.set_tuple(&tuple, self.queue).map_err(|_| Decline::Limit).and_then(|()| {
+            repair::shut(held.socket.as_fd()).map_err(|_| Decline::Kernel)?;
+            let frame = self.frame.min(shared.frame.load(Relaxed));
+            let frame = candidate.route.mtu.map_or(frame, |mtu| frame.min(mtu + ETHERNET as u32));
+            repair::read_out(held.socket.as_fd(), &kept, &held.escrow, frame, shunt_sys::clock::monotonic_ns())?;
+            self.watch(held.socket.as_raw_fd(), libc::EPOLLIN | libc::EPOLLRDHUP, number.into()).map_err(|_| Decline::Limit)
+        });
+        let (identity, route) = (candidate.identity, candidate.route);
+        let taken = Taken { held, tuple, identity, route, manner, since: None };
+        self.taken.insert(number, taken);
+        if let Err(decline) = read {
+            // As it was, or as soon as it can be.
+            self.give_back(number);
+            return Err(decline);
+        }
+        Ok(number)
+    }
+
+    /// Gives a connection back, for the client's word.
+    fn give(&mut self, number: u32) -> Result<Reply, i32> {
+        if !self.taken.contains_key(&number) {
+            return Err(libc::ENOENT);
+        }
+        self.give_back(number);
+        Ok(Reply::done())
+    }
+
+    fn give_back(&mut self, number: u32) {
+        let Some(taken) = self.taken.get_mut(&number) else { return };
+        let is_first = taken.since.is_none();
+        let is_last = *taken.since.get_or_insert_with(Instant::now) + PATIENCE <= Instant::now();
+        if is_first {
+            let fd = taken.held.socket.as_raw_fd();
+            self.unwatch(fd);
+        }
+        let Some(taken) = self.taken.get_mut(&number) else { return };
+        let restored = taken.held.restore(is_last);
+        if restored.is_err_and(|refused| refused.is_passing()) && !is_last {
+            // There is no way to the peer now. It is tried again each second; its program waits for that, as on Linux for a way.
+            return;
+        }
+        let Some(taken) = self.taken.remove(&number) else { return };
+        let shared = self.shared.clone();
+        {
+            let mut table = lock(&shared.table);
+            table.given[usize::from(restored.is_err())] += 1;
+            if let Err(refused) = restored {
+                table.refused = Some(format!("{}: {}", refused.step, io::Error::from_raw_os_error(refused.errno)));
+            }
+        }
+        // Behind the state: until now frames went to the queue, so that no socket was asked that had none.
+        shared.maps.remove_tuple(&taken.tuple);
+        shared.release(&taken.tuple);
+        shared.guard.let_go(number, &taken.held.kept);
+        if restored.is_ok() {
+            self.had.retain(|had| had.tuple != taken.tuple);
+            self.had.truncate(AT_MOST - 1);
+            self.had.push_front(Had { tuple: taken.tuple, identity: taken.identity, since: Instant::now() });
+        }
+    }
+
+    fn give_back_all(&mut self) {
+        let all: Vec<u32> = self.taken.keys().copied().collect();
+        all.into_iter().for_each(|number| self.give_back(number));
+    }
+
+    /// Whether a frame of this connection is the client's to hand on: it had it a moment ago, and the socket is the same still.
+    fn may_pass(&mut self, tuple: &Tuple) -> Result<(), i32> {
+        if self.shared.is_taken(tuple) {
+            // It would be steered to a queue again.
+            let own = self.taken.values().any(|taken| taken.tuple == *tuple);
+            return Err(if own { libc::EBUSY } else { libc::EPERM });
+        }
+        self.had.retain(|had| had.since.elapsed() < REMEMBERED);
+        let had = self.had.iter().find(|had| had.tuple == *tuple).ok_or(libc::EPERM)?;
+        had.identity.look(tuple, self.shared.interface).map(|_| ()).map_err(|_| libc::EPERM)
+    }
+
+    /// Hands a frame on to the kernel.
+    fn pass(&mut self, frame: &[u8]) -> Result<Reply, i32> {
+        let envelope = Envelope::parse(frame).ok_or(libc::EINVAL)?;
+        self.may_pass(&envelope.tuple)?;
+        let passed = self.live.pass(self.shared.interface, &envelope, frame);
+        passed.map(|()| Reply::done()).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    /// Hands on what lies in the queue of a client that is gone.
+    fn hand_on(&mut self, endpoint: &mut Attached) {
+        let Some(socket) = endpoint.socket.as_mut() else { return };
+        let mut frame = Vec::new();
+        let mut bad = 0;
+        // No more than the ring has, whatever another process does to it.
+        for _ in 0..socket.shape().receive {
+            let Some(descriptor) = socket.take(&mut bad) else { return };
+            let bytes = socket.umem().at(descriptor.offset, descriptor.length as usize);
+            if let Some(bytes) = bytes {
+                let start = frame.len();
+                frame.resize(start + descriptor.length as usize, 0);
+                // SAFETY: inside the memory, as many bytes as said; another process may write there, and bytes are bytes.
+                unsafe { std::ptr::copy_nonoverlapping(bytes, frame[start..].as_mut_ptr(), descriptor.length as usize) };
+            }
+            if !descriptor.goes_on() {
+                if let Some(envelope) = Envelope::parse(&frame) {
+                    if self.may_pass(&envelope.tuple).is_ok() {
+                        let _ = self.live.pass(self.shared.interface, &envelope, &frame);
+                    }
+                }
+                frame.clear();
+            }
+        }
+    }
+
+    /// Neighbours and the interface may have other Ethernet addresses by now, peers that could not be reached may be there, and other holders
+    /// may have written.
+    fn refresh(&mut self) {
+        // Looked at now, so that no connection waits for it, where some are taken all the time.
+        let shared = self.shared.clone();
+        let is_used = std::mem::take(&mut self.is_used);
+        self.environment = is_used.then(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
+        shared.guard.settle();
+        let is_due = |taken: &Taken| taken.since.is_some() || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
+        let due: Vec<u32> = self.taken.iter().filter(|(_, taken)| is_due(taken)).map(|(number, _)| *number).collect();
+        due.into_iter().for_each(|number| self.give_back(number));
+        let mut known: HashMap<(u32, IpAddr), Option<Mac>> = HashMap::new();
+        let from = self.shared.mac();
+        for taken in self.taken.values_mut() {
+            let way = (taken.route.interface, taken.route.next_hop);
+            let to = known.entry(way).or_insert_with(|| neighbour(way.0, &way.1).ok()).unwrap_or(taken.manner.to);
+            let manner = Manner { from, to, ..taken.manner };
+            if manner != taken.manner {
+                taken.manner = manner;
+                taken.held.escrow.set_manner(&manner);
+            }
+        }
+    }
+}
+
+impl Drop for Work {
+    /// Also of a thread that panicked: nothing of its client's stays.
+    fn drop(&mut self) {
+        self.give_back_all();
+    }
+}
