@@ -8,6 +8,9 @@
 //! reader   copies the unit; if its redirect says meanwhile that it was saved, copies the saved one
 //! ```
 //!
+//! Each unit that gets writing back alone may be one or two mappings more, of which a process has a bounded number. Where that is used up
+//! all units are saved, and writing is given back for the whole region: one protection, and no mapping more.
+//!
 //! There is no lock: a handler of a fault runs this. A thread that gives rights back counts that it began (`started`) and, at the
 //! end, that it is done (`ended`). Arming begins by taking a reference and ends by looking at both counts: either the giver sees the
 //! reference, and saves, or the one that arms sees the giver, and copies instead. Each writes, and then looks at what the other
@@ -41,6 +44,8 @@ pub struct Marks {
     /// How often a unit has got writing back alone; and how often it had when writing was last taken away from all.
     opened: AtomicU32,
     closed: AtomicU32,
+    /// Units that were given room for a protection of their own since the region last got one as a whole.
+    parts: AtomicU32,
     /// What `started` was when no change was under way and no redirect said anything.
     settled: AtomicU32,
 }
@@ -58,6 +63,7 @@ impl Marks {
             protection: AtomicU32::new(Access::Write as u32),
             opened: AtomicU32::new(0),
             closed: AtomicU32::new(0),
+            parts: AtomicU32::new(0),
             settled: AtomicU32::new(0),
         }
     }
@@ -114,8 +120,8 @@ pub trait Hands {
     /// # Errors
     /// [`Limit::Mappings`].
     fn part(&self) -> Result<(), Limit>;
-    /// One less.
-    fn join(&self);
+    /// So many less.
+    fn join(&self, parts: u32);
     /// Lets another thread run.
     fn rest(&self);
 }
@@ -147,7 +153,12 @@ impl<H: Hands> Guard<'_, H> {
                 return Err(limit);
             }
         }
+        let parts = marks.parts.swap(0, Ordering::Relaxed);
         let done = self.hands.protect(access);
+        match done {
+            Ok(()) => self.hands.join(parts),
+            Err(_) => _ = marks.parts.fetch_add(parts, Ordering::Relaxed),
+        }
         if taken && done.is_err() {
             // In part, perhaps: as if a unit had been written since, so the next output does it again.
             marks.protection.store(Access::Read as u32, Ordering::SeqCst);
@@ -156,7 +167,7 @@ impl<H: Hands> Guard<'_, H> {
         if !taken && done.is_ok() {
             // Two that give it back at once are one less.
             if marks.protection.swap(Access::Write as u32, Ordering::SeqCst) != Access::Write as u32 {
-                self.hands.join();
+                self.hands.join(1);
             }
         }
         done
@@ -253,6 +264,23 @@ impl<H: Hands> Guard<'_, H> {
         self.marks.opened.load(Ordering::SeqCst) != self.marks.closed.load(Ordering::SeqCst)
     }
 
+    /// Of a region that is let go: no room is kept for protections of its units.
+    pub fn release(&self) {
+        self.hands.join(self.marks.parts.swap(0, Ordering::Relaxed));
+    }
+
+    /// Gives writing back for the region whatever reads it: all that may still be read is saved first.
+    ///
+    /// # Errors
+    /// [`Limit::Protection`].
+    pub fn give_up(&self) -> Result<(), Limit> {
+        self.marks.started.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let done = self.save_all_and_open();
+        self.marks.ended.fetch_add(1, Ordering::SeqCst);
+        done
+    }
+
     /// A write to `unit` faulted, or the kernel is about to write there. True: the write can be tried again.
     pub fn mend(&self, unit: usize) -> bool {
         match self.marks.protection() {
@@ -269,28 +297,63 @@ impl<H: Hands> Guard<'_, H> {
         self.marks.started.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let value = self.word.load();
-        let done = if !value.state().is_usable() {
+        let usable = value.state().is_usable();
+        let alone = usable && value.outputs() != 0 && {
+            self.save(unit);
+            self.marks.opened.fetch_add(1, Ordering::SeqCst);
+            self.open(unit).is_ok()
+        };
+        // Not kept any longer: what follows may wait for the claims of other units, one at a time.
+        claim.store(0, Ordering::SeqCst);
+        let done = if alone {
+            true
+        } else if !usable {
             // The application has given it away.
             false
         } else if value.outputs() == 0 {
             // All of it: a fault costs as much as giving back some hundred pages.
             self.protect(Access::Write).is_ok()
         } else {
-            let redirect = self.hands.redirect(unit);
-            if redirect.load(Ordering::SeqCst) == 0 {
-                self.hands.save(unit);
-                redirect.store(1, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
-                if self.word.load().outputs() == 0 {
-                    redirect.store(0, Ordering::SeqCst);
-                }
-            }
-            self.marks.opened.fetch_add(1, Ordering::SeqCst);
-            self.hands.open(unit).is_ok()
+            self.save_all_and_open().is_ok()
         };
         self.marks.ended.fetch_add(1, Ordering::SeqCst);
-        claim.store(0, Ordering::SeqCst);
         done
+    }
+
+    /// Keeps what a reader of a unit is owed. The caller has the unit's claim, and has counted that it began.
+    fn save(&self, unit: usize) {
+        let redirect = self.hands.redirect(unit);
+        if redirect.load(Ordering::SeqCst) == 0 {
+            self.hands.save(unit);
+            redirect.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.word.load().outputs() == 0 {
+                redirect.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn open(&self, unit: usize) -> Result<(), Limit> {
+        self.hands.part()?;
+        self.marks.parts.fetch_add(1, Ordering::Relaxed);
+        self.hands.open(unit)
+    }
+
+    /// The caller has counted that it began, and has no claim.
+    #[cold]
+    fn save_all_and_open(&self) -> Result<(), Limit> {
+        for unit in 0..self.count {
+            if self.marks.protection() == Access::Write {
+                return Ok(());
+            }
+            let claim = &self.hands.claim(unit).0;
+            while claim.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                self.hands.rest();
+            }
+            self.save(unit);
+            claim.store(0, Ordering::SeqCst);
+        }
+        self.protect(Access::Write)
     }
 }
 

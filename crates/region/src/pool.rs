@@ -39,7 +39,7 @@ pub struct Control {
     /// 0, or the peer that sees it.
     peer: AtomicU64,
     cursor: AtomicU32,
-    /// Runs of units that have a protection of their own.
+    /// Runs of units, and units, that have a protection of their own.
     apart: AtomicU32,
 }
 
@@ -54,7 +54,8 @@ pub(crate) struct Unit {
     marks: Marks,
 }
 
-/// The mappings that protections may add to this process, an eighth of what it may have by default (vm.max_map_count).
+/// The mappings that protections may add to this process, an eighth of what it may have by default (vm.max_map_count). A run of units that
+/// differs from what is around it is two.
 const MAPPINGS: u32 = 65_530 / 8;
 static APART: AtomicU32 = AtomicU32::new(0);
 
@@ -113,7 +114,51 @@ impl Control {
     /// The run of `count` units from `first` on, as TCOW sees it.
     fn guard(&self, first: usize, count: usize) -> Guard<'_, Run<'_>> {
         let entry = self.unit(first);
-        Guard { word: &entry.word, marks: &entry.marks, count, hands: Run { control: self, first, count } }
+        Guard { word: &entry.word, marks: &entry.marks, count, hands: Run { control: self, first, count, last: false } }
+    }
+
+    /// The region that `unit` belongs to, if writing was taken away from it.
+    fn armed(&self, unit: usize) -> Option<Range<usize>> {
+        let first = self.fifo().first(unit)?;
+        let units = first..first + self.unit(first).count.load(Ordering::Acquire) as usize;
+        (units.contains(&unit) && self.unit(first).marks.protection() == Access::Read).then_some(units)
+    }
+
+    /// Gives writing back where that would be a mapping too many: the region lies in the middle of others that are protected as it is. Those in
+    /// front of it, from the first on, are given up: each joins what lies in front of it, which is no mapping more, and so does the region
+    /// then. Or those behind it, from the last on. (Regions that are hidden at both ends are more than this can help.)
+    #[cold]
+    fn open_among_others(&self, units: Range<usize>) -> Result<(), Errno> {
+        let open = || self.change(units.clone(), libc::PROT_READ | libc::PROT_WRITE);
+        let give_up = |region: &Range<usize>| {
+            let mut guard = self.guard(region.start, region.len());
+            guard.hands.last = true;
+            let _ = guard.give_up();
+        };
+        let mut low = units.start;
+        while let Some(region) = low.checked_sub(1).and_then(|unit| self.armed(unit)) {
+            low = region.start;
+        }
+        while let Some(region) = self.armed(low).filter(|region| region.start < units.start) {
+            give_up(&region);
+            low = region.end;
+        }
+        if open().is_ok() {
+            return Ok(());
+        }
+        let mut high = units.end;
+        while let Some(region) = (high < self.shape.units).then(|| self.armed(high)).flatten() {
+            high = region.end;
+        }
+        while let Some(region) = self.armed(high - 1).filter(|region| region.start >= units.end) {
+            give_up(&region);
+            high = region.start;
+        }
+        open()
+    }
+
+    fn change(&self, units: Range<usize>, protection: i32) -> Result<(), Errno> {
+        calls::mprotect(self.pointer(units.start), units.len() * self.shape.unit, protection)
     }
 
     /// The region's last reference has gone: its units can be another's.
@@ -127,6 +172,7 @@ impl Control {
             }
         }
         guard.settle();
+        guard.release();
         self.told(first, 1).store(self.word(first).load().generation(), Ordering::Release);
         self.fifo().give(first, count);
     }
@@ -161,6 +207,8 @@ struct Run<'a> {
     control: &'a Control,
     first: usize,
     count: usize,
+    /// Others are not given up for this one.
+    last: bool,
 }
 
 impl Hands for Run<'_> {
@@ -170,14 +218,17 @@ impl Hands for Run<'_> {
             Access::Read => libc::PROT_READ,
             Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
-        let size = self.count * self.control.shape.unit;
-        calls::mprotect(self.control.pointer(self.first), size, protection).map_err(|_| Limit::Protection)
+        let units = self.first..self.first + self.count;
+        let done = match self.control.change(units.clone(), protection) {
+            Err(_) if access == Access::Write && !self.last => self.control.open_among_others(units),
+            other => other,
+        };
+        done.map_err(|_| Limit::Protection)
     }
 
     fn open(&self, unit: usize) -> Result<(), Limit> {
-        let writable = libc::PROT_READ | libc::PROT_WRITE;
-        let size = self.control.shape.unit;
-        calls::mprotect(self.control.pointer(self.first + unit), size, writable).map_err(|_| Limit::Protection)
+        let unit = self.first + unit;
+        self.control.change(unit..unit + 1, libc::PROT_READ | libc::PROT_WRITE).map_err(|_| Limit::Protection)
     }
 
     fn save(&self, unit: usize) {
@@ -206,9 +257,9 @@ impl Hands for Run<'_> {
         Ok(())
     }
 
-    fn join(&self) {
-        APART.fetch_sub(2, Ordering::Relaxed);
-        self.control.apart.fetch_sub(1, Ordering::Relaxed);
+    fn join(&self, parts: u32) {
+        APART.fetch_sub(2 * parts, Ordering::Relaxed);
+        self.control.apart.fetch_sub(parts, Ordering::Relaxed);
     }
 
     fn rest(&self) {

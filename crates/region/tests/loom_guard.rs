@@ -27,6 +27,8 @@ struct Model {
     marks: Marks,
     units: Vec<Unit>,
     mappings: AtomicU32,
+    /// As many as there may be.
+    most: u32,
     /// No fault is mended by saving: the test must notice.
     broken: bool,
 }
@@ -60,11 +62,14 @@ impl Hands for &Model {
         &self.units[unit].claim
     }
     fn part(&self) -> Result<(), Limit> {
-        self.mappings.fetch_add(1, Ordering::Relaxed);
+        if self.mappings.fetch_add(1, Ordering::Relaxed) >= self.most {
+            self.mappings.fetch_sub(1, Ordering::Relaxed);
+            return Err(Limit::Mappings);
+        }
         Ok(())
     }
-    fn join(&self) {
-        assert_ne!(self.mappings.fetch_sub(1, Ordering::Relaxed), 0, "given back twice");
+    fn join(&self, parts: u32) {
+        assert!(self.mappings.fetch_sub(parts, Ordering::Relaxed) >= parts, "given back twice");
     }
     fn rest(&self) {
         thread::yield_now();
@@ -80,7 +85,7 @@ impl Model {
             claim: Claim::new(),
         };
         let units = (0..units).map(unit).collect();
-        let model = Model { word: Word::new(), marks: Marks::new(), units, mappings: AtomicU32::new(0), broken: false };
+        let model = Model { word: Word::new(), marks: Marks::new(), units, mappings: AtomicU32::new(0), most: 8, broken: false };
         let generation = model.word.begin(Event::Allocate).unwrap().0.generation();
         (Arc::new(model), generation)
     }
@@ -241,6 +246,30 @@ fn rights_that_two_give_back_are_counted_once() {
         model.write(0, 2);
         other.join().unwrap();
         assert_eq!(model.mappings.load(Ordering::Relaxed), 0);
+        assert_eq!((model.read(0), model.read(1)), (2, 2));
+    });
+}
+
+/// No unit can have a protection of its own: all are saved, whichever two threads write, and the region has writing back.
+#[test]
+fn without_room_for_mappings_all_is_saved() {
+    model(|| {
+        let (model, generation) = Model::new(2);
+        let mut model = Arc::try_unwrap(model).ok().unwrap();
+        model.most = 1;
+        let model = Arc::new(model);
+        assert!(model.output(generation));
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.write(1, 2))
+        };
+        model.write(0, 2);
+        assert_eq!((model.read(0), model.read(1)), (1, 1));
+        other.join().unwrap();
+        assert_eq!((model.read(0), model.read(1)), (1, 1));
+        model.complete(generation);
+        assert_eq!(model.mappings.load(Ordering::Relaxed), 0);
+        assert!(model.output(generation));
         assert_eq!((model.read(0), model.read(1)), (2, 2));
     });
 }
