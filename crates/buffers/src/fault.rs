@@ -37,6 +37,8 @@ type Entry = unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext
 const ENTRIES: [Entry; LEVELS] = [entry::<0>, entry::<1>, entry::<2>, entry::<3>];
 
 const SA_RESTORER: u64 = 0x0400_0000;
+/// What is blocked while a fault is looked at.
+const OURS: u64 = !action::BY_INSTRUCTIONS;
 
 core::arch::global_asm!(
     ".pushsection .text",
@@ -96,7 +98,8 @@ fn install(now: Action) -> Result<(), Limit> {
             handler: ENTRIES[level] as *const () as usize,
             flags,
             restorer: shunt_buffers_return as *const () as usize,
-            mask: 0,
+            // A handler that came in the middle of mending, and wrote to the same unit, would wait for what it had interrupted.
+            mask: OURS,
         };
         action::exchange(libc::SIGSEGV, &ours);
         Ok(())
@@ -112,6 +115,15 @@ fn install(now: Action) -> Result<(), Limit> {
 /// # Safety
 /// `information` and `context` are what the kernel gave to a handler.
 pub unsafe fn is_mended(information: *const libc::siginfo_t, context: *const libc::ucontext_t) -> bool {
+    // SAFETY: promised by the caller.
+    action::undisturbed(|| unsafe { is_ours_and_mended(information, context) })
+}
+
+/// The same, where no handler comes in between.
+///
+/// # Safety
+/// As for [`is_mended`].
+unsafe fn is_ours_and_mended(information: *const libc::siginfo_t, context: *const libc::ucontext_t) -> bool {
     const SEGV_ACCERR: i32 = 2;
     const WRITE: i64 = 2;
     // SAFETY: promised by the caller.
@@ -129,10 +141,27 @@ pub unsafe fn is_mended(information: *const libc::siginfo_t, context: *const lib
 unsafe extern "C" fn entry<const LEVEL: usize>(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel's, or those of a handler that goes on to this one.
     unsafe {
-        if !is_mended(information, context) {
+        let mended = match was_entered(context) {
+            true => is_ours_and_mended(information, context),
+            false => is_mended(information, context),
+        };
+        if !mended {
             go_on(&BEFORE[LEVEL], signal, information, context);
         }
     }
+}
+
+/// Whether the kernel came to a level of ours, with its mask; else a program's handler has gone on to this one, with a mask of its own.
+///
+/// # Safety
+/// As for [`is_mended`].
+unsafe fn was_entered(context: *const libc::ucontext_t) -> bool {
+    let mut now = 0;
+    let _ = calls::sigprocmask(libc::SIG_BLOCK, core::ptr::null(), &mut now, calls::KERNEL_SIGSET);
+    // SAFETY: in front of the context lies what the handler returns to: the kernel's struct rt_sigframe.
+    let returns_to_us = || unsafe { *context.cast::<usize>().sub(1) == shunt_buffers_return as *const () as usize };
+    let unblockable = action::bit(libc::SIGKILL) | action::bit(libc::SIGSTOP);
+    now | unblockable | action::BY_INSTRUCTIONS == u64::MAX && returns_to_us()
 }
 
 /// # Safety
@@ -158,9 +187,13 @@ unsafe fn go_on(before: &Before, signal: i32, information: *mut libc::siginfo_t,
             before.handler.store(libc::SIG_DFL, Ordering::Relaxed);
         }
         let own = if flags & libc::SA_NODEFER as u64 != 0 { 0 } else { action::bit(signal) };
-        let blocked = mask | own;
-        // What returns from here gets its mask back with the context.
-        let _ = calls::sigprocmask(libc::SIG_BLOCK, &blocked, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+        // What is blocked when the kernel calls that handler: what was before the fault, and what it asks for. What returns from here gets its
+        // mask back with the context.
+        let (how, blocked) = match was_entered(context) {
+            true => (libc::SIG_SETMASK, (&raw const (*context).uc_sigmask).cast::<u64>().read() | mask | own),
+            false => (libc::SIG_BLOCK, mask | own),
+        };
+        let _ = calls::sigprocmask(how, &blocked, core::ptr::null_mut(), calls::KERNEL_SIGSET);
         if flags & libc::SA_SIGINFO as u64 != 0 {
             let handler: unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) = core::mem::transmute(handler);
             handler(signal, information, context);

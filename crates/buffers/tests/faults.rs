@@ -22,6 +22,8 @@ extern "C" fn own(_: i32, information: *mut libc::siginfo_t, _: *mut libc::c_voi
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
+        let usual = libc::sigismember(&mask, libc::SIGUSR2) == 0 && libc::sigismember(&mask, libc::SIGTERM) == 0;
+        assert!(usual, "what the program asked to be blocked, and no more");
         MASKED.store((libc::sigismember(&mask, libc::SIGUSR1) * 2 + libc::sigismember(&mask, libc::SIGSEGV)) as usize, SeqCst);
         let page = ((*information).si_addr() as usize & !4095) as *mut u8;
         assert_eq!(libc::mprotect(page.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE), 0);
@@ -210,5 +212,68 @@ fn a_region_that_was_given_away_is_not_given_back_by_a_fault() {
         one_fault();
         touch(place);
         assert_eq!(CALLS.load(SeqCst), 1, "the program's mistake is the program's");
+    });
+}
+
+static PLACE: AtomicUsize = AtomicUsize::new(0);
+const LARGE: usize = 2 << 20;
+
+/// Units that take their time to be saved, and a new region for each round.
+fn large(rounds: usize, mut round: impl FnMut(&mut shunt_buffers::port::Port, &shunt_region::Region)) {
+    let (mut here, mut there) = shunt_buffers::port::Port::pair().unwrap();
+    let shape = shunt_region::Shape { unit: LARGE, units: 4 };
+    let pool = shunt_region::Pool::create(shape, shunt_region::Pages::Small, shunt_region::Audience::Anyone).unwrap();
+    here.set_costs(shunt_buffers::costs::Costs::USUAL);
+    here.offer(&pool).unwrap();
+    here.policy().tcow_from = LARGE;
+    let mut bytes = vec![0; LARGE];
+    for _ in 0..rounds {
+        let mut region = pool.allocate(LARGE).unwrap();
+        region.bytes_mut().fill(1);
+        here.send(region.bytes(), true).unwrap();
+        assert_eq!(here.lent().1, 1);
+        round(&mut here, &region);
+        there.receive(&mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 1));
+        PLACE.store(0, SeqCst);
+        here.progress().unwrap();
+    }
+}
+
+/// A profiler's counter, or a time stamp.
+extern "C" fn tick(_: i32) {
+    CALLS.fetch_add(1, SeqCst);
+    if let Some(place) = std::ptr::NonNull::new(PLACE.load(SeqCst) as *mut u8) {
+        // SAFETY: a region that its test has.
+        unsafe { place.as_ptr().add(8).write_volatile(7) };
+    }
+}
+
+#[test]
+fn a_signals_handler_may_write_to_the_unit_that_is_being_mended() {
+    alone("a_signals_handler_may_write_to_the_unit_that_is_being_mended", || {
+        // SAFETY: plain structures; a handler that writes memory.
+        unsafe {
+            // What hangs is ended.
+            let limit = libc::rlimit { rlim_cur: 30, rlim_max: 30 };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_CPU, &limit), 0);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = tick as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            assert_eq!(libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()), 0);
+        }
+        large(50, |_, region| {
+            PLACE.store(region.pointer() as usize, SeqCst);
+            let each = libc::timeval { tv_sec: 0, tv_usec: 50 };
+            let timer = libc::itimerval { it_interval: each, it_value: each };
+            // SAFETY: a structure of ours; a page of the region's.
+            unsafe {
+                libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+                region.pointer().add(100).write_volatile(9);
+                let none = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, ..std::mem::zeroed() };
+                libc::setitimer(libc::ITIMER_REAL, &none, std::ptr::null_mut());
+            }
+        });
+        assert!(CALLS.load(SeqCst) > 0);
     });
 }

@@ -9,7 +9,7 @@ use crate::word::{Use, Value, Word};
 use crate::{cgroup, huge, registry, seals, told};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use shunt_sys::{calls, libc, mapping, Errno};
+use shunt_sys::{action, calls, libc, mapping, Errno};
 
 /// First word of a pool: "shuntpol".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntpol");
@@ -638,8 +638,9 @@ impl Pool {
 
 /// A write to `address` faulted, or the kernel is about to write there. True: it can be done now, as far as its unit goes.
 ///
-/// It takes no lock and calls nothing but the kernel, so it runs in a handler of SIGSEGV. A unit of an output that is under way is
-/// saved in its spare first, and peers are told; see [`crate::Span::copy_to`].
+/// It takes no lock and calls nothing but the kernel, so it runs in a handler of SIGSEGV; other handlers do not run in this thread
+/// meanwhile (`shunt_sys::action::undisturbed`, or the handler's mask). A unit of an output that is under way is saved in its spare first,
+/// and peers are told; see [`crate::Span::copy_to`].
 pub fn mend(address: usize) -> bool {
     let Some(control) = registry::find(address) else { return false };
     let Some(unit) = control.unit_at(address) else { return false };
@@ -658,12 +659,14 @@ pub fn before_kernel_writes(address: usize, length: usize) {
     if length == 0 || !registry::touches(address, length) {
         return;
     }
-    let mut at = address;
-    while at < address.saturating_add(length) {
-        let unit = registry::find(at).map_or(PAGE, |control| control.shape.unit);
-        mend(at);
-        at = at - at % unit + unit;
-    }
+    action::undisturbed(|| {
+        let mut at = address;
+        while at < address.saturating_add(length) {
+            let unit = registry::find(at).map_or(PAGE, |control| control.shape.unit);
+            mend(at);
+            at = at - at % unit + unit;
+        }
+    });
 }
 
 /// Makes memory of all pages of a file that are mapped here.

@@ -30,6 +30,21 @@ pub const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
+/// Signals that instructions raise: blocked, they would kill.
+pub const BY_INSTRUCTIONS: u64 =
+    bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | bit(libc::SIGTRAP) | bit(libc::SIGSYS);
+
+/// Runs `work` in a thread that no handler interrupts meanwhile, but those of [`BY_INSTRUCTIONS`]: two system calls.
+pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let (others, mut before) = (!BY_INSTRUCTIONS, 0);
+    let blocked = calls::sigprocmask(libc::SIG_BLOCK, &others, &mut before, calls::KERNEL_SIGSET).is_ok();
+    let done = work();
+    if blocked {
+        let _ = calls::sigprocmask(libc::SIG_SETMASK, &before, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    }
+    done
+}
+
 /// What `signal` does. `None`: there is no such signal.
 pub fn current(signal: c_int) -> Option<Action> {
     let mut action = Action::of(libc::SIG_DFL);
@@ -49,6 +64,19 @@ pub fn exchange(signal: c_int, new: &Action) -> Action {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_disturbs_but_what_instructions_raise() {
+        let mask = || {
+            let mut mask = 0;
+            calls::sigprocmask(libc::SIG_BLOCK, core::ptr::null(), &mut mask, calls::KERNEL_SIGSET).unwrap();
+            mask
+        };
+        let before = mask();
+        let unblockable = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
+        assert_eq!(undisturbed(mask), before | !(BY_INSTRUCTIONS | unblockable));
+        assert_eq!(mask(), before);
+    }
 
     #[test]
     fn an_action_is_exchanged_for_another() {

@@ -9,7 +9,7 @@
 //!
 //! Signals that a fault of the program raises are never deferred. Sections never sleep.
 
-use crate::action::bit;
+use crate::action::{bit, BY_INSTRUCTIONS};
 use crate::{calls, syscall, thread};
 use core::arch::asm;
 use core::mem::{offset_of, size_of};
@@ -17,10 +17,6 @@ use libc::{c_int, siginfo_t, ucontext_t};
 
 /// Bit of the count of sections: a signal waits for the end.
 pub const DUE: u32 = 1 << 31;
-
-/// Signals that instructions raise: blocked, they would kill.
-const BY_INSTRUCTIONS: u64 =
-    bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | bit(libc::SIGTRAP) | bit(libc::SIGSYS);
 
 /// Proof of being in a section; it ends on drop.
 pub struct Section(());
