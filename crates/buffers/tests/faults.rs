@@ -277,3 +277,39 @@ fn a_signals_handler_may_write_to_the_unit_that_is_being_mended() {
         assert!(CALLS.load(SeqCst) > 0);
     });
 }
+
+#[test]
+fn the_kernel_writes_to_a_unit_that_another_thread_mends() {
+    let (go, end) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            while end.load(SeqCst) == 0 {
+                let now = go.load(SeqCst);
+                if now != seen {
+                    // SAFETY: the region of this round.
+                    unsafe { (now as *mut u8).add(100).write_volatile(9) };
+                    seen = now;
+                }
+            }
+        });
+        let zero = std::fs::File::open("/dev/zero").unwrap();
+        let mut failed = 0;
+        let mut turn = 0usize;
+        large(40, |_, region| {
+            turn += 1;
+            // Another address each time, inside the unit.
+            let place = region.pointer() as usize;
+            go.store(place + turn, SeqCst);
+            for _ in 0..turn * 500 {
+                std::hint::spin_loop();
+            }
+            shunt_region::before_kernel_writes(place, 64);
+            // SAFETY: into the region.
+            let count = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&zero), place as *mut libc::c_void, 64) };
+            failed += usize::from(count != 64);
+        });
+        end.store(1, SeqCst);
+        assert_eq!(failed, 0);
+    });
+}

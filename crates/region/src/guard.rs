@@ -281,18 +281,36 @@ impl<H: Hands> Guard<'_, H> {
         done
     }
 
-    /// A write to `unit` faulted, or the kernel is about to write there. True: the write can be tried again.
+    /// A write to `unit` faulted. True: the write can be tried again. Signals' handlers do not run in this thread meanwhile: one that writes to
+    /// the same unit would wait for what it has interrupted.
     pub fn mend(&self, unit: usize) -> bool {
+        self.mended(unit).unwrap_or_else(|| {
+            // This one tries its write again.
+            self.hands.rest();
+            true
+        })
+    }
+
+    /// The kernel is about to write to `unit`. True: it can. Else as [`Guard::mend`].
+    pub fn mend_for_good(&self, unit: usize) -> bool {
+        loop {
+            if let Some(done) = self.mended(unit) {
+                return done;
+            }
+            self.hands.rest();
+        }
+    }
+
+    /// Whether the unit can be written now. `None`: another thread is at it.
+    fn mended(&self, unit: usize) -> Option<bool> {
         match self.marks.protection() {
-            Access::Write => return true,
-            Access::None => return false,
+            Access::Write => return Some(true),
+            Access::None => return Some(false),
             Access::Read => {}
         }
         let claim = &self.hands.claim(unit).0;
         if claim.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-            // Another thread is at it; this one tries its write again.
-            self.hands.rest();
-            return true;
+            return None;
         }
         self.marks.started.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -317,7 +335,7 @@ impl<H: Hands> Guard<'_, H> {
             self.save_all_and_open().is_ok()
         };
         self.marks.ended.fetch_add(1, Ordering::SeqCst);
-        done
+        Some(done)
     }
 
     /// Keeps what a reader of a unit is owed. The caller has the unit's claim, and has counted that it began.

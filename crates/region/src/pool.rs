@@ -636,18 +636,22 @@ impl Pool {
     }
 }
 
-/// A write to `address` faulted, or the kernel is about to write there. True: it can be done now, as far as its unit goes.
+/// A write to `address` faulted. True: it can be tried again, as far as its unit goes.
 ///
 /// It takes no lock and calls nothing but the kernel, so it runs in a handler of SIGSEGV; other handlers do not run in this thread
 /// meanwhile (`shunt_sys::action::undisturbed`, or the handler's mask). A unit of an output that is under way is saved in its spare first,
 /// and peers are told; see [`crate::Span::copy_to`].
 pub fn mend(address: usize) -> bool {
+    in_region(address, |guard, unit| guard.mend(unit))
+}
+
+fn in_region(address: usize, mend: impl FnOnce(Guard<'_, Run<'_>>, usize) -> bool) -> bool {
     let Some(control) = registry::find(address) else { return false };
     let Some(unit) = control.unit_at(address) else { return false };
     let Some(first) = control.fifo().first(unit) else { return false };
     let count = control.unit(first).count.load(Ordering::Acquire) as usize;
     match unit < first + count {
-        true => control.guard(first, count).mend(unit - first),
+        true => mend(control.guard(first, count), unit - first),
         // The run is being taken, or let go.
         false => false,
     }
@@ -663,7 +667,7 @@ pub fn before_kernel_writes(address: usize, length: usize) {
         let mut at = address;
         while at < address.saturating_add(length) {
             let unit = registry::find(at).map_or(PAGE, |control| control.shape.unit);
-            mend(at);
+            in_region(at, |guard, unit| guard.mend_for_good(unit));
             at = at - at % unit + unit;
         }
     });
