@@ -42,6 +42,22 @@ fn tickets_that_were_never_lent_are_refused() {
     }
 }
 
+/// Loans of a slot are counted; no count makes a ticket one of another kind.
+#[test]
+fn tickets_are_taken_back_however_many_there_were() {
+    let (mut honest, mut sender, pool) = offered();
+    sender.lent_so_often((1 << 31) - 2);
+    let region = pool.allocate(4096).unwrap();
+    // Each slot twice.
+    for _ in 0..2 * shunt_region::LOANS + 2 {
+        sender.send_shared(&region, 4096, Semantics::EMULATED_SHARE).unwrap();
+        assert_eq!(sender.lent().1, 1);
+        assert_eq!(honest.receive(&mut [0; 4096]), Ok(4096));
+        sender.progress().unwrap();
+        assert_eq!(sender.lent().1, 0);
+    }
+}
+
 #[test]
 fn a_pool_that_can_shrink_is_not_mapped() {
     let (mut honest, mut hostile) = Port::pair().unwrap();

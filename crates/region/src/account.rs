@@ -10,6 +10,9 @@ use shunt_sys::{calls, mapping};
 /// Regions that a peer can hold at a time.
 pub const LOANS: usize = 1024;
 
+/// A loan's serial has so many bits: the highest of a ticket is not an account's (`shunt-buffers` marks what is passed on by it).
+const SERIALS: u32 = u32::MAX >> 1;
+
 struct Loan {
     pool: Option<Pool>,
     at: Located,
@@ -121,7 +124,7 @@ impl Account {
         self.next = (slot + 1) % LOANS;
         let (pool, at) = (pool.clone(), *at);
         let loan = self.loan(slot);
-        let serial = loan.serial.wrapping_add(1);
+        let serial = loan.serial.wrapping_add(1) & SERIALS;
         *loan = Loan { pool: Some(pool), at, bytes: length, serial };
         self.held += 1;
         self.lent += length;
@@ -167,6 +170,12 @@ impl Account {
                 }
             }
         }
+    }
+
+    /// For tests: each slot as it is after so many loans.
+    #[doc(hidden)]
+    pub fn as_after(&mut self, loans: u32) {
+        (0..LOANS).for_each(|slot| self.loan(slot).serial = loans & SERIALS);
     }
 
     /// Bytes that the peer holds.
