@@ -61,10 +61,10 @@ impl Link {
         }
     }
 
-    /// One look in vain.
-    pub(super) fn idle(&self, looks: &mut u32) -> Result<(), Error> {
+    /// One look in vain for what an honest peer does at once.
+    pub(super) fn idle_longer(&self, looks: &mut u32) -> Result<(), Error> {
         match self {
-            Link::Shared(shared) => shared.idle(looks),
+            Link::Shared(shared) => shared.idle_longer(looks),
             Link::Stream(_) => Ok(()),
         }
     }

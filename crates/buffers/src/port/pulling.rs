@@ -131,7 +131,7 @@ impl Port {
         }
         let mut looks = 0;
         while ready.load(Ordering::Acquire) != record.serial as u32 {
-            self.link.idle(&mut looks)?;
+            self.link.idle_longer(&mut looks)?;
         }
         // A word that says nothing: the system's buffer has all.
         let border = word.border(record.serial).map_or(0, |border| (border as usize * CHUNK).min(length));

@@ -108,6 +108,17 @@ fn look(looks: &mut u32) {
     }
 }
 
+/// Looks by [`look`] before each look is a nap.
+const PATIENT: u32 = 16 * LOOKS;
+/// Nanoseconds of the longest nap.
+const LONGEST: i64 = 10_000_000;
+
+/// How many nanoseconds a side sleeps that has looked in vain so often, in a wait that need not end.
+fn nap(looks: u32) -> Option<i64> {
+    let naps = looks.checked_sub(PATIENT)?;
+    Some((50_000 * (1 + i64::from(naps))).min(LONGEST))
+}
+
 /// In the place of a descriptor: one was sent, and this process has no number left for it.
 const NO_NUMBER: i32 = -2;
 
@@ -410,6 +421,20 @@ impl Shared {
         }
     }
 
+    /// One look in vain for what an honest peer does at once: a peer that does not do it costs this one no processor.
+    pub(super) fn idle_longer(&self, looks: &mut u32) -> Result<(), Error> {
+        match nap(*looks) {
+            None => self.idle(looks),
+            Some(nanoseconds) => {
+                *looks = looks.saturating_add(1);
+                match self.hung_up(nanoseconds) {
+                    true => Err(Error::Gone),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
     /// Whether the peer has ended, or does within so many nanoseconds.
     fn hung_up(&self, nanoseconds: i64) -> bool {
         calls::poll_one(self.fd, 0, nanoseconds).unwrap_or(0) & (libc::POLLHUP | libc::POLLERR) != 0
@@ -524,5 +549,18 @@ impl Drop for Shared {
         }
         let _ = calls::munmap(self.base, SIZE);
         let _ = calls::close(self.fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_goes_on_becomes_sleep() {
+        assert_eq!((nap(0), nap(PATIENT - 1)), (None, None));
+        let naps: Vec<i64> = (PATIENT..PATIENT + 1000).map(|looks| nap(looks).unwrap()).collect();
+        assert!(naps.is_sorted() && naps[0] == 50_000 && naps[999] == LONGEST);
+        assert_eq!(nap(u32::MAX), Some(LONGEST));
     }
 }
