@@ -9,6 +9,9 @@
 //!
 //! Or there is no link, and records and bytes go by a connection that both have, of which all is copied ([`Port::over`]).
 //!
+//! A child of fork(3) has a copy of its parent's ports that can do nothing but be dropped ([`Limit::Forked`]), unless its parent leaves one to
+//! it ([`Port::inherit`]).
+//!
 //! One thread uses a port at a time. `send` waits for room in the ring, `receive` for a message.
 
 mod forward;
@@ -104,6 +107,8 @@ pub struct Port {
     beside: Option<stream::Stream>,
     account: Account,
     id: u64,
+    /// Of the process that made it.
+    forks: u32,
     hosts: Vec<Host>,
     /// The numbers that their pools have at the peer's.
     numbers: Vec<u32>,
@@ -194,6 +199,12 @@ impl Port {
         }
     }
 
+    /// In a child of fork(3): the port is this process's from now on. Its parent has lent nothing by it, uses it no more, and drops its own
+    /// copy.
+    pub fn inherit(&mut self) {
+        self.forks = self.forks_now();
+    }
+
     /// The most bytes of a message that [`Port::receive_reference`] copies ([`LARGEST`]).
     pub fn set_largest(&mut self, bytes: usize) {
         self.largest = bytes;
@@ -210,6 +221,7 @@ impl Port {
     /// [`Limit::OtherPeer`]: it sees it alone, and that is another. [`Limit::Untrusted`]: the pool is for trusted peers,
     /// and the program has not said that this one is ([`Port::trust`]).
     pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
+        self.own()?;
         if self.link.is_shared() {
             self.account.room(pool, 0)?;
         }
@@ -413,6 +425,7 @@ impl Port {
     /// [`Error::Violation`]; [`Error::Gone`]: the peer has ended, and what it has not given back comes no more ([`Port::abandon`]). That is
     /// looked for once in a number of calls in vain.
     pub fn progress(&mut self) -> Result<(), Error> {
+        self.own()?;
         while let Some(ticket) = self.link.ticket(self.account.held() > 0 || !self.forwards.is_empty())? {
             if forward::is_one(ticket) {
                 self.finish(ticket)?;
@@ -450,6 +463,7 @@ impl Port {
 
     /// The next message's record. One that cannot be read now, as its pool cannot be mapped, stays the next one.
     fn record(&mut self) -> Result<Record, Error> {
+        self.own()?;
         let record = match self.next {
             Some(record) => record,
             None => {
@@ -480,7 +494,7 @@ impl Port {
     /// Whether part of a message is there, at least: then what waits for one will not wait long. A process that passes messages on asks,
     /// and settles, as long as there is none ([`Port::settle`]): its peer may be waiting for what came back.
     pub fn has_message(&self) -> bool {
-        self.next.is_some() || self.link.waits()
+        self.own().is_ok() && (self.next.is_some() || self.link.waits())
     }
 
     /// How long the next message is; waits for it.
@@ -554,6 +568,7 @@ impl Port {
     /// # Errors
     /// [`Error::Gone`].
     pub fn give_back(&mut self, message: Message) -> Result<(), Error> {
+        self.own()?;
         match message.at {
             Some(_) => self.link.put(1, &message.record.reference.ticket.to_le_bytes()),
             None => Ok(()),

@@ -58,6 +58,46 @@ fn tickets_are_taken_back_however_many_there_were() {
     }
 }
 
+/// What a child takes out of the rings would be missing in its parent.
+#[test]
+fn a_child_of_fork_takes_nothing_of_its_parents() {
+    let (mut honest, mut sender, pool) = offered();
+    let (mut kept, mut left) = Port::pair().unwrap();
+    kept.send(b"well", false).unwrap();
+    let mut region = pool.allocate(4096).unwrap();
+    region.bytes_mut().fill(5);
+    sender.send_shared(&region, 4096, Semantics::EMULATED_SHARE).unwrap();
+    // SAFETY: the child calls what needs no lock of another thread's, and ends.
+    let child = unsafe { ::libc::fork() };
+    if child == 0 {
+        let forked = Error::Limit(Limit::Forked);
+        let mut bytes = [0; 4096];
+        let refused = honest.receive(&mut bytes) == Err(forked)
+            && honest.next_length() == Err(forked)
+            && honest.progress() == Err(forked)
+            && !honest.has_message()
+            && sender.send(b"from the child", false) == Err(forked)
+            && sender.progress() == Err(forked);
+        drop((honest, sender));
+        let refused = refused && left.receive(&mut bytes) == Err(forked);
+        left.inherit();
+        let refused = refused && left.receive(&mut bytes) == Ok(4) && left.send(b"yes", false).is_ok();
+        core::mem::forget(left);
+        // SAFETY: ends the child.
+        unsafe { ::libc::_exit(i32::from(!refused)) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this test's.
+    assert_eq!(unsafe { ::libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "it was let");
+    assert_eq!(kept.receive(&mut [0; 4]), Ok(3), "by the port that was left to it");
+    let mut bytes = [0; 4096];
+    assert_eq!(honest.receive(&mut bytes), Ok(4096));
+    assert_eq!(bytes, [5; 4096]);
+    sender.progress().unwrap();
+    assert_eq!(sender.lent().1, 0);
+}
+
 #[test]
 fn a_pool_that_can_shrink_is_not_mapped() {
     let (mut honest, mut hostile) = Port::pair().unwrap();

@@ -267,6 +267,7 @@ fn measure(cores: (usize, usize), size: usize, cold: bool, read: bool) -> io::Re
     // SAFETY: the child uses its port, and ends.
     if let ForkResult::Child = unsafe { fork()? } {
         pin(cores.1);
+        there.inherit();
         let _ = receive(&mut there, read);
         std::process::exit(0);
     }

@@ -211,6 +211,7 @@ impl Port {
             beside: None,
             account: Account::new(QUOTA)?,
             id: PORTS.fetch_add(1, Ordering::Relaxed),
+            forks: FORKS.load(Ordering::Relaxed),
             hosts: Vec::new(),
             numbers: Vec::new(),
             passed: 0,
@@ -239,6 +240,26 @@ impl Port {
 /// Ports of this process, counted.
 static PORTS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
+/// Forks that led to this process, since it or a process before it had a port.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+impl Port {
+    pub(super) fn forks_now(&self) -> u32 {
+        FORKS.load(Ordering::Relaxed)
+    }
+
+    /// A child's copy of a port is its parent's: positions in the rings are moved by one of them.
+    ///
+    /// # Errors
+    /// [`Limit::Forked`].
+    pub(super) fn own(&self) -> Result<(), Limit> {
+        match self.forks == self.forks_now() {
+            true => Ok(()),
+            false => Err(Limit::Forked),
+        }
+    }
+}
+
 /// Children of fork(3) get private copies of pools before they go on. Those of the bare system call do not: their writes fault as
 /// this process's do, where writing is taken away, and are seen where it is not.
 fn hear_of_forks() {
@@ -250,6 +271,7 @@ fn hear_of_forks() {
         ) -> i32;
     }
     extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
         shunt_region::registry::forked();
     }
     static ONCE: std::sync::Once = std::sync::Once::new();

@@ -98,7 +98,10 @@ pub fn stream(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
             let pool = pool(size).map_err(either)?;
             here.offer(&pool).map_err(either)?;
             here.policy().share_from = 1;
-            let consume = move || consume(&mut there, by, size, count).map_err(either);
+            let consume = move || {
+                there.inherit();
+                consume(&mut there, by, size, count).map_err(either)
+            };
             apart(cores.1, consume, || {
                 pin(cores.0);
                 produce(&mut here, &pool, by, size, count).map_err(either)
@@ -151,6 +154,8 @@ pub fn stages(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
     first.offer(&pool).map_err(either)?;
     first.policy().share_from = 1;
     let mut pass = move || -> Result<(), Error> {
+        inward.inherit();
+        outward.inherit();
         let mut own = vec![0u8; size];
         for _ in 0..count {
             if by == By::Ring {
@@ -174,6 +179,7 @@ pub fn stages(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
         inward.send(b"k", false).map(drop)
     };
     let mut end = move || -> Result<(), Error> {
+        last.inherit();
         let mut own = vec![0u8; size];
         for _ in 0..count {
             if by == By::Ring {
