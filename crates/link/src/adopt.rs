@@ -6,8 +6,7 @@ use crate::make::{introduce, map_segment, SEALS};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::LINK_SIZE;
 use shunt_segment::{link, CHANNELS};
-use shunt_sys::libc::{self, F_GET_SEALS};
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::{calls, libc, memory_file, Errno, Result};
 use shunt_table::private;
 use shunt_table::process::user;
 
@@ -34,16 +33,13 @@ pub fn named(nonce: u64, sequence: u32, client: (u32, u32)) -> i32 {
         .unwrap_or(-1)
 }
 
-/// Whether `fd` is a segment that cannot fault us: sealed against shrinking, of the right size, writable.
+/// Whether `fd` is a segment that cannot fault us: of ordinary pages, sealed against shrinking, of the right size, writable.
 fn check_segment(fd: i32) -> Result<()> {
-    let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
-    let status = calls::status_of(fd)?;
-    // A write seal would turn our own stores into faults.
-    let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
-    if seals & SEALS != SEALS || status.st_size < LINK_SIZE as i64 || write_sealed {
-        return Err(Errno(libc::EPROTO));
+    let (size, seals) = memory_file::sealed(fd, SEALS)?;
+    match size >= LINK_SIZE && seals & memory_file::WRITE_SEALS == 0 {
+        true => Ok(()),
+        false => Err(Errno(libc::EPROTO)),
     }
-    Ok(())
 }
 
 /// Takes up the segment that an earlier image of this process left open as `fd`, or that came in a message. Its client is

@@ -1,5 +1,6 @@
 //! Memory that a job's processes map: one memfd, or an anonymous mapping for a job of one.
 
+use shunt_sys::{memory_file, Errno};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -23,13 +24,12 @@ fn check(result: i32) -> io::Result<i32> {
     Ok(result)
 }
 
-/// Memory that could shrink would be no memory to rely on.
+/// Memory that could shrink, or whose pages could be taken away, would be no memory to rely on.
 fn is_sealed(descriptor: i32) -> io::Result<()> {
-    // SAFETY: takes numbers only.
-    let seals = check(unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) })?;
-    match seals & libc::F_SEAL_SHRINK {
-        0 => Err(io::ErrorKind::InvalidData.into()),
-        _ => Ok(()),
+    match memory_file::sealed(descriptor, libc::F_SEAL_SHRINK) {
+        Ok(_) => Ok(()),
+        Err(Errno(libc::EPROTO)) => Err(io::ErrorKind::InvalidData.into()),
+        Err(Errno(error)) => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Files whose pages a reader can rely on.
 
 use crate::limit::Limit;
+use shunt_sys::memory_file::{self, SIZE_SEALS, WRITE_SEALS};
 use shunt_sys::{calls, libc};
 
-/// What memory that is handed to others cannot do any more: change its size, or its seals.
-const SIZE_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// F_SEAL_FUTURE_WRITE: a process that maps it from now on can read it, whatever its descriptor says.
 const READ_ONLY: i32 = 0x10;
 
@@ -20,16 +19,11 @@ pub(crate) fn seal(fd: i32, read_only: bool) -> Result<(), Limit> {
 /// # Errors
 /// [`Limit::Unsealed`].
 pub(crate) fn size(fd: i32, trusted: bool) -> Result<usize, Limit> {
-    // SAFETY: plain integers.
-    let (mut status, mut system): (libc::stat, libc::statfs) = unsafe { core::mem::zeroed() };
-    let memory = calls::fstat(fd, &mut status).is_ok()
-        && calls::fstatfs(fd, &mut system).is_ok()
-        && system.f_type == libc::TMPFS_MAGIC
-        && status.st_mode & libc::S_IFMT == libc::S_IFREG;
-    let whole = |seals: i32| seals & SIZE_SEALS == SIZE_SEALS && seals & (READ_ONLY | libc::F_SEAL_WRITE) != 0;
-    let sealed = || calls::fcntl(fd, libc::F_GET_SEALS, 0).is_ok_and(whole);
-    match memory && (trusted || sealed()) {
-        true => usize::try_from(status.st_size).map_err(|_| Limit::Unsealed),
-        false => Err(Limit::Unsealed),
+    if trusted {
+        return memory_file::size(fd).map_err(|_| Limit::Unsealed);
+    }
+    match memory_file::sealed(fd, SIZE_SEALS) {
+        Ok((size, seals)) if seals & WRITE_SEALS != 0 => Ok(size),
+        _ => Err(Limit::Unsealed),
     }
 }

@@ -20,6 +20,7 @@ mod errno;
 pub mod filter;
 pub mod interrupt_sleep;
 pub mod mapping;
+pub mod memory_file;
 pub mod process;
 pub mod processor;
 pub mod raw;

@@ -12,7 +12,7 @@ use shunt_region::{Account, Attached, Audience, Limit, Pool, Violation};
 use shunt_ring::{bell, Pipe, Window};
 use shunt_segment::area::{window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE};
 use shunt_segment::channel::{arm, ChannelPage};
-use shunt_sys::{calls, libc, mapping, Errno};
+use shunt_sys::{calls, libc, mapping, memory_file, Errno};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const POOLS: usize = 16;
 const BELLS: u32 = 64;
 /// Messages of one side that can be pulled at a time, a line each.
 pub(super) const PULLS: usize = 8;
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: i32 = memory_file::SIZE_SEALS;
 
 /// A peer's pool, with what it takes to pass it on.
 pub(super) struct Foreign {
@@ -177,10 +177,7 @@ impl Port {
             let _ = calls::close(memory);
             return Err(Violation::Record.into());
         }
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        let sealed = calls::fcntl(memory, libc::F_GET_SEALS, 0).is_ok_and(|seals| seals & SEALS == SEALS);
-        let sound = sealed && calls::fstat(memory, &mut status).is_ok() && status.st_size == SIZE as i64;
+        let sound = memory_file::sealed(memory, SEALS).is_ok_and(|(size, _)| size == SIZE);
         let base = if sound { mapping::shared(memory, SIZE).map_err(Limit::of) } else { Err(Limit::Unsealed) };
         let _ = calls::close(memory);
         let base = base?;

@@ -1,26 +1,18 @@
 //! Memory from others that can be mapped without fear.
 
-use shunt_sys::{calls, libc};
+use shunt_sys::memory_file;
 
-/// What memory that is handed to others cannot do any more: change its size, or its seals.
-pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+pub use memory_file::SIZE_SEALS as SEALS;
 
-/// Whether an access to a mapping of `size` bytes of `fd` can never fault: it is all of a memfd that cannot shrink, and of
-/// ordinary pages. Huge ones (MFD_HUGETLB) can be sealed too, but taking one away by a punched hole leaves a fault where
-/// the system has no other.
+/// Whether an access to a mapping of `size` bytes of `fd` can never fault: it is all of a memfd that cannot shrink, of ordinary pages.
 pub fn is_safe_to_map(fd: i32, size: usize) -> bool {
-    // SAFETY: plain integers.
-    let (mut status, mut system): (libc::stat, libc::statfs) = unsafe { core::mem::zeroed() };
-    calls::fcntl(fd, libc::F_GET_SEALS, 0).is_ok_and(|seals| seals & SEALS == SEALS)
-        && calls::fstat(fd, &mut status).is_ok()
-        && status.st_size as u64 == size as u64
-        && calls::fstatfs(fd, &mut system).is_ok()
-        && system.f_type == libc::TMPFS_MAGIC
+    memory_file::sealed(fd, SEALS).is_ok_and(|(whole, _)| whole == size)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_sys::{calls, libc};
 
     #[test]
     fn only_sealed_memory_of_the_right_size_and_kind() {

@@ -10,10 +10,8 @@ use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::{self, gate, InboxHeader, RING, RING_LEAST, RING_MOST};
 use shunt_segment::name;
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{
-    self, AF_UNIX, F_ADD_SEALS, F_GET_SEALS, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM,
-};
-use shunt_sys::{calls, mapping, Errno, Result};
+use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, mapping, memory_file, Errno, Result};
 use shunt_table::global::{LockedCell, SETUP};
 use shunt_table::process::identity;
 use shunt_table::{diag, fd_passing, private, sockaddr};
@@ -447,12 +445,11 @@ fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
 
 /// Whether `fd` is an inbox that cannot fault us; gives the size of its ring.
 pub(crate) fn check(fd: i32) -> Result<usize> {
-    let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
-    let status = calls::status_of(fd)?;
-    let size = (status.st_size as usize).wrapping_sub(RING);
-    let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
+    let (size, seals) = memory_file::sealed(fd, SEALS)?;
+    let size = size.wrapping_sub(RING);
+    let write_sealed = seals & memory_file::WRITE_SEALS != 0;
     let shaped = size.is_power_of_two() && (RING_LEAST..=RING_MOST).contains(&size);
-    if seals & SEALS != SEALS || write_sealed || !shaped {
+    if write_sealed || !shaped {
         return Err(Errno(libc::EPROTO));
     }
     Ok(size)

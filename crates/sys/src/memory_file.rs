@@ -1,0 +1,82 @@
+//! Memory that another process made, and that is to be mapped: files of a tmpfs, as those of memfd_create(2) are.
+//!
+//! Seals keep such a file's size, and so an access to a mapping of it from a fault, where its pages are ordinary ones. Huge ones (MFD_HUGETLB)
+//! take the same seals, and their maker can punch a hole all the same, whose page is missing where the system has no other. So it is asked
+//! for the file system, too.
+
+use crate::{calls, Errno, Result};
+use libc::c_int;
+
+/// What memory that is handed to others cannot do any more: change its size, or its seals.
+pub const SIZE_SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+/// Either turns a store to a mapping that is made from now on into a fault. The second is F_SEAL_FUTURE_WRITE.
+pub const WRITE_SEALS: c_int = libc::F_SEAL_WRITE | 0x10;
+
+/// Bytes of a file of ordinary pages of memory.
+///
+/// Errors: EPROTO where `fd` is another file; those of fstat(2).
+pub fn size(fd: c_int) -> Result<usize> {
+    let status = calls::status_of(fd)?;
+    // SAFETY: plain integers.
+    let mut system: libc::statfs = unsafe { core::mem::zeroed() };
+    calls::fstatfs(fd, &mut system)?;
+    match system.f_type == libc::TMPFS_MAGIC && status.st_mode & libc::S_IFMT == libc::S_IFREG {
+        true => usize::try_from(status.st_size).map_err(|_| Errno(libc::EPROTO)),
+        false => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// Bytes of such a file that has all of the seals `all`, and its seals.
+///
+/// Errors: EPROTO where it has not; those of [`size`]; those of fcntl(2), F_GET_SEALS.
+pub fn sealed(fd: c_int, all: c_int) -> Result<(usize, c_int)> {
+    let seals = calls::fcntl(fd, libc::F_GET_SEALS, 0)?;
+    match seals & all == all {
+        true => Ok((size(fd)?, seals)),
+        false => Err(Errno(libc::EPROTO)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(flags: u32, seals: c_int) -> Result<c_int> {
+        let fd = calls::memfd_create(b"test\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags)?;
+        calls::ftruncate(fd, 2 << 20)?;
+        calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize)?;
+        Ok(fd)
+    }
+
+    #[test]
+    fn only_sealed_memory_of_ordinary_pages() {
+        let all = SIZE_SEALS | libc::F_SEAL_WRITE;
+        for (seals, needed, answer) in [
+            (SIZE_SEALS, SIZE_SEALS, Ok((2 << 20, SIZE_SEALS))),
+            (all, SIZE_SEALS, Ok((2 << 20, all))),
+            (libc::F_SEAL_GROW | libc::F_SEAL_SEAL, SIZE_SEALS, Err(Errno(libc::EPROTO))),
+            (libc::F_SEAL_SHRINK, libc::F_SEAL_SHRINK, Ok((2 << 20, libc::F_SEAL_SHRINK))),
+        ] {
+            let fd = made(0, seals).unwrap();
+            assert_eq!((sealed(fd, needed), size(fd)), (answer, Ok(2 << 20)));
+            let _ = calls::close(fd);
+        }
+        assert_eq!((size(-1), sealed(-1, 0)), (Err(Errno(libc::EBADF)), Err(Errno(libc::EBADF))));
+        let null = calls::openat(libc::AT_FDCWD, c"/dev/null".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0).unwrap();
+        assert_eq!(size(null), Err(Errno(libc::EPROTO)));
+        let _ = calls::close(null);
+    }
+
+    /// It needs no free huge page before it is touched. A kernel without them makes no such file.
+    #[test]
+    fn huge_pages_are_refused_whatever_their_seals() {
+        match made(libc::MFD_HUGETLB, SIZE_SEALS) {
+            Ok(fd) => {
+                assert_eq!(calls::fcntl(fd, libc::F_GET_SEALS, 0).map(|seals| seals & SIZE_SEALS), Ok(SIZE_SEALS));
+                assert_eq!((sealed(fd, SIZE_SEALS), size(fd)), (Err(Errno(libc::EPROTO)), Err(Errno(libc::EPROTO))));
+                let _ = calls::close(fd);
+            }
+            Err(error) => assert!(matches!(error.0, libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::EPERM), "{error:?}"),
+        }
+    }
+}
