@@ -1,11 +1,11 @@
 //! SunRPC programs of libtirpc with their layers collapsed: `libshunt_tirpc.so` (SHRIMP's vRPC, "Client-Server Computing on SHRIMP",
 //! section 4.2).
 //!
-//! libtirpc's handles are tables of functions. The library stands before the two functions by which connections come into being,
-//! clnt_vc_create(3) and xprt_register(3), and replaces in their handles the functions that move calls and answers: one send and one
+//! libtirpc's handles are tables of functions. The library stands before the functions by which they come into being,
+//! clnt_vc_create(3), clnt_dg_create(3) and xprt_register(3), and replaces in their handles the functions that move calls and answers: one send and one
 //! receive for each, headers in one piece, long arguments from and to the program's own memory. It speaks ordinary ONC RPC, so the other
 //! end may be anything. What it owns: records, buffers, whose turn it is. What it refuses to know: names, rpcbind, authentication,
-//! datagrams, listening; those stay libtirpc's, and what it cannot serve it leaves as it was.
+//! listening; those stay libtirpc's, and what it cannot serve it leaves as it was.
 //!
 //! ```
 //! use shunt_tirpc::record::{Ended, Output, Sink};
