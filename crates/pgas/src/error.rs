@@ -32,6 +32,11 @@ pub enum Ended {
         /// The status that it asked for.
         status: i32,
     },
+    /// A rank finalized, and others wait for it in a barrier.
+    Early {
+        /// The rank.
+        rank: usize,
+    },
     /// The launcher was told to end by this signal.
     Launcher {
         /// The signal's number.
@@ -47,6 +52,7 @@ impl Ended {
             cause::STATUS => Ended::Status { rank, status: code },
             cause::ASKED => Ended::Asked { rank, status: code },
             cause::LAUNCHER => Ended::Launcher { signal: code },
+            cause::EARLY => Ended::Early { rank },
             _ => Ended::Left { rank },
         }
     }
@@ -58,6 +64,7 @@ impl Ended {
             Ended::Left { rank } => (cause::LEFT, rank as u32, 0),
             Ended::Asked { rank, status } => (cause::ASKED, rank as u32, status),
             Ended::Launcher { signal } => (cause::LAUNCHER, 0, signal),
+            Ended::Early { rank } => (cause::EARLY, rank as u32, 0),
         }
     }
 
@@ -66,7 +73,7 @@ impl Ended {
         match self {
             Ended::Signal { signal, .. } | Ended::Launcher { signal } => 128 + signal,
             Ended::Status { status, .. } | Ended::Asked { status, .. } => status,
-            Ended::Left { .. } => 1,
+            Ended::Left { .. } | Ended::Early { .. } => 1,
         }
     }
 }
@@ -100,6 +107,7 @@ impl fmt::Display for Ended {
             Ended::Signal { rank, signal } => write!(f, "rank {rank} was killed by signal {signal}{}", signal_name(signal)),
             Ended::Status { rank, status } => write!(f, "rank {rank} exited with status {status}"),
             Ended::Left { rank } => write!(f, "rank {rank} ended without having finalized"),
+            Ended::Early { rank } => write!(f, "rank {rank} finalized while others wait for it in a barrier"),
             Ended::Asked { rank, status } => write!(f, "rank {rank} ended the job with status {status}"),
             Ended::Launcher { signal } => write!(f, "the launcher got signal {signal}{}", signal_name(signal)),
         }

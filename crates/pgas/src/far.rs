@@ -155,3 +155,23 @@ fn reach(size: usize, count: usize, step: usize) -> usize {
         _ => (count - 1).saturating_mul(step).saturating_add(size),
     }
 }
+
+/// How long the thread of [`progress_by_thread`] sleeps between two looks.
+const NAP: std::time::Duration = std::time::Duration::from_micros(200);
+
+/// What a program has put and not waited for may stay here: what is more than the way takes at once, and what was lost. A program that computes for
+/// long before its next call asks for this thread, which looks after it meanwhile.
+pub(crate) fn progress_by_thread(world: &'static World) -> std::io::Result<()> {
+    // SAFETY: plain data of ours. The thread inherits the mask, so that the program's signals stay with its own threads.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let started = std::thread::Builder::new().name("shunt-progress".into()).stack_size(256 << 10).spawn(move || loop {
+            std::thread::sleep(NAP);
+            world.progress();
+        });
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        started.map(drop)
+    }
+}

@@ -13,6 +13,16 @@ use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+/// Marks of groups of a job's own, which [`Group::mark`] does not come to.
+pub(crate) mod mark {
+    /// Ranks of a host.
+    pub const NEAR: u32 = 0x3fff_ffff;
+    /// All ranks as an active set.
+    pub const SET: u32 = 0x3fff_fffe;
+    /// All ranks at their end.
+    pub const END: u32 = 0x3fff_fffd;
+}
+
 /// A member's view of a group. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Group {
@@ -107,9 +117,7 @@ impl Group {
 
     fn member(&self, world: &World, slot: usize, index: usize) -> &'static Member {
         debug_assert!(index < self.size);
-        let at = world.base() + world.layout().group(slot) + size_of::<GroupHead>() + index * size_of::<Member>();
-        // SAFETY: a slot has room for as many members as there are ranks; the mapping lives as long as the process; all is atomic.
-        unsafe { &*(at as *const Member) }
+        member(world, slot, index)
     }
 
     /// Every member has arrived, and what each stored before is seen by all.
@@ -139,7 +147,7 @@ impl Group {
         world.complete()?;
         let (Some(slot), Some(index)) = (self.slot, self.index) else { return Ok(()) };
         if !self.hosts.is_empty() {
-            self.count(world, slot)
+            self.count(world, slot, index)
         } else if world.crowded() {
             self.gather(world, slot, index)
         } else {
@@ -148,7 +156,9 @@ impl Group {
     }
 
     /// Of a group of several hosts: arrivals of this one are counted; the last one tells the other hosts, and wakes the others here.
-    fn count(&self, world: &World, slot: usize) -> Result<()> {
+    fn count(&self, world: &World, slot: usize, index: usize) -> Result<()> {
+        let own = self.member(world, slot, index);
+        own.number.store(own.number.load(Relaxed).wrapping_add(1), Release);
         let head = self.head(world, slot);
         let turn = head.turn.load(Acquire);
         if head.count.fetch_add(1, AcqRel) + 1 == self.local as u32 {
@@ -189,7 +199,7 @@ impl Group {
         let own = self.member(world, slot, index);
         // In the job's memory, since a program may be followed by another one under the same rank.
         let number = own.number.load(Relaxed).wrapping_add(1);
-        own.number.store(number, Relaxed);
+        own.number.store(number, Release);
         for round in 0..ROUNDS {
             let distance = 1 << round;
             if distance >= self.size {
@@ -204,6 +214,16 @@ impl Group {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether the host before this one in a round has told it one more arrival at this group than this host has begun; those are the group's hosts,
+    /// and the key is of another group.
+    pub(crate) fn has_told(&self, world: &World, key: u64, hosts: &[usize], round: usize) -> bool {
+        let told = |slot: usize| {
+            let head = self.head(world, slot);
+            head.arrived[round].load(Acquire).wrapping_sub(head.crossings.load(Relaxed)) as i32 > 0
+        };
+        key != self.key && self.hosts == hosts && self.slot.is_some_and(told)
     }
 
     /// Leaves words for the others to see after the next barrier; they stay until the one after that.
@@ -241,6 +261,19 @@ impl Group {
     }
 }
 
+/// A member on this host that has come to its end, and so will not come to the barrier of the group at this slot that this rank is in. Both is
+/// told by numbers, which go on from one program to the next: a rank that has ended once more than this one, and arrived once less.
+pub(crate) fn absentee(world: &World, slot: usize) -> Option<usize> {
+    let end = world.end().and_then(|end| end.slot).filter(|end| *end != slot)?;
+    let members = members(head(world, slot).key.load(Acquire), world.ranks());
+    let number = |slot: usize, index: usize| member(world, slot, index).number.load(Acquire);
+    let (ends, arrivals) = (number(end, world.me()), number(slot, members.iter().position(|rank| *rank == world.me())?));
+    let is_over = |rank: usize| world.is_near(rank) && number(end, rank).wrapping_sub(ends) as i32 > 0;
+    let is_behind = |index: usize| (number(slot, index).wrapping_sub(arrivals) as i32) < 0;
+    // In this order: what a rank did before its end is seen once that is.
+    members.iter().enumerate().find(|(index, rank)| is_over(**rank) && is_behind(*index)).map(|(_, rank)| *rank)
+}
+
 /// Start, stride and size that a key tells.
 pub(crate) fn parts(key: u64) -> (i64, i64, i64) {
     let field = |shift: u32, bits: u32| (key >> shift & ((1 << bits) - 1)) as i64;
@@ -258,6 +291,13 @@ fn head(world: &World, slot: usize) -> &'static GroupHead {
     debug_assert!(slot < GROUPS);
     // SAFETY: the layout has so many slots; the mapping lives as long as the process; all is atomic.
     unsafe { &*((world.base() + world.layout().group(slot)) as *const GroupHead) }
+}
+
+fn member(world: &World, slot: usize, index: usize) -> &'static Member {
+    debug_assert!(slot < GROUPS && index < world.ranks());
+    let at = world.base() + world.layout().group(slot) + size_of::<GroupHead>() + index * size_of::<Member>();
+    // SAFETY: a slot has room for as many members as there are ranks; the mapping lives as long as the process; all is atomic.
+    unsafe { &*(at as *const Member) }
 }
 
 /// The slot of a key, which the first rank that asks takes. Under a lock, since a slot before it may be given back meanwhile.

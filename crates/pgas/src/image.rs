@@ -146,17 +146,25 @@ extern "C" fn after_fork() {
 extern "C" fn in_child() {
     let (own, bytes) = (OWN.load(Relaxed), BYTES.load(Relaxed));
     let done = copies();
-    if let Ok(copy_of) = Mapping::anonymous_private(bytes) {
+    let is_own = Mapping::anonymous_private(bytes).is_ok_and(|copy_of| {
         let fresh = copy_of.leave();
         // SAFETY: whole pages; the child has one thread, and they keep their bytes.
         unsafe {
             copy(own, fresh, bytes);
             let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            libc::mremap(fresh as *mut libc::c_void, bytes, bytes, fixed, own as *mut libc::c_void);
+            libc::mremap(fresh as *mut libc::c_void, bytes, bytes, fixed, own as *mut libc::c_void) != libc::MAP_FAILED
         }
-    }
+    });
     done.store(0, SeqCst);
     crate::wait::futex_wake(done);
+    if !is_own {
+        let why = b"shunt: a child of fork has no room for its copy of the program's static data, and ends\n";
+        // SAFETY: writes bytes of ours, and ends the child before it writes into its parent's.
+        unsafe {
+            libc::write(2, why.as_ptr().cast(), why.len());
+            libc::_exit(127)
+        }
+    }
 }
 
 #[cfg(test)]

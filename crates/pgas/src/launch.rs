@@ -32,6 +32,9 @@ use trace::Recording;
 /// From the end of a job to SIGTERM at those who are still there, and from there to SIGKILL.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(30)];
 
+/// From a rank's word that the job ends to that, if the rank itself does not end.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// A job to be started.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -178,6 +181,8 @@ struct Running<'j> {
     signals: Signals,
     cause: Option<(Ended, u32)>,
     status: i32,
+    /// A rank that ended with status 0 without ever having been one, as programs may that share nothing.
+    absent: Option<usize>,
 }
 
 /// Starts the ranks, waits for them, and ends what must end.
@@ -224,7 +229,7 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
         keeper::start(listener.try_clone()?, hosts.clone(), hosts.of(part.first), (shown, layout), crowded)?;
     }
     let control = memory.map(0, layout.heaps())?;
-    let mut running = Running { job, part, layout, control, ranks: Vec::new(), signals, cause: None, status: 0 };
+    let mut running = Running { job, part, layout, control, ranks: Vec::new(), signals, cause: None, status: 0, absent: None };
     let mut labels = labels::Labels::new(job.label, part.sink.clone().unwrap_or_else(|| Arc::new(labels::own_output)));
     for rank in 0..job.ranks {
         match running.start(rank, &memory, &processors, &mut labels) {
@@ -244,7 +249,7 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
     let by_pipe = |(why, _): (Ended, u32)| {
         matches!(why, Ended::Signal { signal: libc::SIGPIPE, .. } | Ended::Status { status: BY_PIPE, .. })
     };
-    match labels.finish() {
+    match labels.finish(running.cause.is_some()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe && running.cause.is_none_or(by_pipe) => return Err(error),
         _ => {}
     }
@@ -282,7 +287,7 @@ impl Running<'_> {
         // SAFETY: asks about a descriptor.
         let grouped = rank > 0 || unsafe { libc::isatty(0) } == 0;
         let processor = (self.job.bind && self.job.ranks <= processors.len()).then(|| processors[rank]);
-        let mask = self.signals.before();
+        let (mask, children_ignored) = (self.signals.before(), self.signals.children_ignored());
         let launcher = std::process::id();
         // SAFETY: between fork and exec only system calls are made.
         unsafe {
@@ -302,6 +307,9 @@ impl Running<'_> {
                     libc::CPU_SET(processor, &mut set);
                     libc::sched_setaffinity(0, size_of_val(&set), &set);
                 }
+                if children_ignored {
+                    libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                }
                 libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
                 Ok(())
             });
@@ -315,6 +323,7 @@ impl Running<'_> {
 
     /// Until all ranks have ended, or the job must.
     fn watch(&mut self) {
+        let mut told: Option<Instant> = None;
         while self.cause.is_none() && self.ranks.iter().any(|rank| rank.status.is_none()) {
             match self.signals.next(None) {
                 // Another thread of this process may have taken the signal.
@@ -324,7 +333,31 @@ impl Running<'_> {
                     self.kill(signal);
                 }
             }
+            self.miss();
+            // A rank that has ended the job may have much to do at its own end, or never come to it.
+            let is_told = self.cause.is_none() && self.header().state.load(Acquire) == state::ENDED;
+            if is_told && told.get_or_insert_with(Instant::now).elapsed() > SLOW {
+                self.adopt(0);
+            }
         }
+    }
+
+    /// Ends the job if ranks of this host wait for one that never was.
+    fn miss(&mut self) {
+        let Some(absent) = self.absent.filter(|_| self.part.apart.is_none() && self.cause.is_none()) else { return };
+        if (0..self.ranks.len()).any(|rank| self.block(rank).state.load(Acquire) == rank_state::JOINED) {
+            self.end(Ended::Left { rank: self.part.first + absent }, self.ranks[absent].process);
+        }
+    }
+
+    /// Takes the cause that a rank has written; `process` is one that ended by it.
+    fn adopt(&mut self, process: u32) {
+        let header = self.header();
+        let (kind, who, code) = (header.cause.load(Relaxed), header.cause_rank.load(Relaxed), header.cause_code.load(Relaxed));
+        let why = Ended::from_words(kind, who, code);
+        let named = (who as usize).checked_sub(self.part.first).and_then(|rank| self.ranks.get(rank));
+        self.cause = Some((why, named.map_or(process, |rank| rank.process)));
+        self.status = why.status() & 0xff;
     }
 
     /// Takes what has ended, and judges it.
@@ -334,7 +367,10 @@ impl Running<'_> {
             let mut status = 0;
             // Each by itself: this process may have children of its own.
             // SAFETY: `status` is ours.
-            if unsafe { libc::waitpid(rank.process as i32, &mut status, libc::WNOHANG) } > 0 {
+            let found = unsafe { libc::waitpid(rank.process as i32, &mut status, libc::WNOHANG) };
+            // Another part of this process has taken it, with its status.
+            let is_taken = found < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
+            if found > 0 || is_taken {
                 rank.status = Some(status);
                 ended.push((number, status));
             }
@@ -348,12 +384,7 @@ impl Running<'_> {
         let process = self.ranks[rank].process;
         if self.header().state.load(Acquire) == state::ENDED && self.cause.is_none() {
             // A rank has asked for it.
-            let header = self.header();
-            let (kind, who, code) =
-                (header.cause.load(Relaxed), header.cause_rank.load(Relaxed), header.cause_code.load(Relaxed));
-            self.cause = Some((Ended::from_words(kind, who, code), process));
-            self.status = code & 0xff;
-            return;
+            return self.adopt(process);
         }
         let joined = self.block(rank).state.load(Acquire);
         let rank = self.part.first + rank;
@@ -364,6 +395,9 @@ impl Running<'_> {
         } else if joined == rank_state::JOINED {
             Ended::Left { rank }
         } else {
+            if joined != rank_state::FINALIZED {
+                self.absent.get_or_insert(rank - self.part.first);
+            }
             return;
         };
         if joined == rank_state::FINALIZED && matches!(why, Ended::Status { .. }) {

@@ -1,5 +1,6 @@
 //! Memory that a job's processes map: one memfd, or an anonymous mapping for a job of one.
 
+use crate::layout::PAGE;
 use shunt_sys::{memory_file, Errno};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -98,14 +99,18 @@ impl Memory {
 
     /// Maps a part.
     pub fn map(&self, offset: usize, length: usize) -> io::Result<Mapping> {
-        map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_NORESERVE, self.file.as_raw_fd(), offset)
+        let mapping = map(std::ptr::null_mut(), length, libc::MAP_SHARED | libc::MAP_NORESERVE, self.file.as_raw_fd(), offset)?;
+        mapping.leave_out();
+        Ok(mapping)
     }
 
     /// Maps it from its beginning so that what is at `inner` comes to lie at a multiple of [`LARGEST`].
     pub fn map_aligned(&self, length: usize, inner: usize) -> io::Result<Mapping> {
         let address = aligned(length, inner)?;
         let how = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        map(address as *mut libc::c_void, length, how, self.file.as_raw_fd(), 0)
+        let mapping = map(address as *mut libc::c_void, length, how, self.file.as_raw_fd(), 0)?;
+        mapping.leave_out();
+        Ok(mapping)
     }
 
     /// Maps a part over memory of this process.
@@ -128,6 +133,13 @@ fn map(address: *mut libc::c_void, length: usize, how: i32, descriptor: i32, off
         return Err(io::Error::last_os_error());
     }
     Ok(Mapping { address: mapped as usize, length })
+}
+
+/// A core dump of this process has these bytes after all, which lie in a mapping of a job's memory.
+pub(crate) fn take_in(address: usize, length: usize) {
+    let start = address / PAGE * PAGE;
+    // SAFETY: whole pages of a mapping, of which only that is changed.
+    unsafe { libc::madvise(start as *mut libc::c_void, address + length - start, libc::MADV_DODUMP) };
 }
 
 /// The largest alignment that objects may have, and that of rank 0's heap wherever it is mapped.
@@ -158,12 +170,20 @@ impl Mapping {
     pub fn anonymous(length: usize, inner: usize) -> io::Result<Mapping> {
         let address = aligned(length, inner)?;
         let how = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        map(address as *mut libc::c_void, length, how, -1, 0)
+        let mapping = map(address as *mut libc::c_void, length, how, -1, 0)?;
+        mapping.leave_out();
+        Ok(mapping)
     }
 
     /// Memory of this process alone.
     pub fn anonymous_private(length: usize) -> io::Result<Mapping> {
         map(std::ptr::null_mut(), length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
+    /// A core dump of this process has nothing of it. It would have all ranks' heaps, and to dump a page makes it exist.
+    fn leave_out(&self) {
+        // SAFETY: a mapping of ours, of which only that is changed.
+        unsafe { libc::madvise(self.address as *mut libc::c_void, self.length, libc::MADV_DONTDUMP) };
     }
 
     /// Where it begins.
@@ -181,5 +201,27 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this mapping is ours, and a caller that drops it has no address in it any more.
         unsafe { libc::munmap(self.address as *mut libc::c_void, self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flags of the mapping at this address (proc_pid_smaps(5)).
+    fn flags(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let from = maps.find(&format!("{address:08x}-")).expect("mapped");
+        let line = maps[from..].lines().find(|line| line.starts_with("VmFlags:")).unwrap();
+        format!("{line} ")
+    }
+
+    #[test]
+    fn a_dump_has_no_heaps_but_what_was_allocated() {
+        let memory = Memory::create(4 << 20).unwrap();
+        let mapping = memory.map_aligned(4 << 20, 2 << 20).unwrap();
+        assert!(flags(mapping.address()).contains(" dd "));
+        take_in(mapping.address() + (1 << 20) + 64, 100);
+        assert!(flags(mapping.address()).contains(" dd ") && !flags(mapping.address() + (1 << 20)).contains(" dd "));
     }
 }

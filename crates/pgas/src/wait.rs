@@ -3,6 +3,7 @@
 use crate::arrival;
 use crate::doze;
 use crate::error::{Error, Result};
+use crate::group;
 use crate::layout::{GroupHead, RankBlock};
 use crate::trace::{self, Kind, What};
 use crate::world::World;
@@ -185,7 +186,7 @@ fn until_slowly(world: &World, why: Waits, span: Span, ready: &mut dyn FnMut() -
     }
     let block = world.own_block();
     tell(block, why, span.on(world));
-    let outcome = sleep(world, block, span, ready);
+    let outcome = sleep(world, block, why, span, ready);
     block.waits_for.store(0, Relaxed);
     outcome
 }
@@ -197,7 +198,15 @@ fn tell(block: &RankBlock, why: Waits, on: u64) {
     block.waits_for.store(why as u32, Relaxed);
 }
 
-fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
+/// An error if a member of the group at `slot` will not come to the barrier that this rank is in ([`group::absentee`]).
+fn all_come(world: &World, slot: usize) -> Result<()> {
+    match group::absentee(world, slot) {
+        Some(rank) => Err(world.finalized_early(rank)),
+        None => Ok(()),
+    }
+}
+
+fn sleep(world: &World, block: &RankBlock, why: Waits, span: Span, ready: &mut dyn FnMut() -> bool) -> Result<()> {
     let mut limit = SHORTEST;
     loop {
         world.progress();
@@ -214,6 +223,10 @@ fn sleep(world: &World, block: &RankBlock, span: Span, ready: &mut dyn FnMut() -
         }
         if let Some(cause) = world.ended() {
             return Err(Error::Ended(cause));
+        }
+        // Once it sleeps as long as it does, so that no short wait looks at all members.
+        if let (Waits::Barrier, 0, true) = (why, span.address, limit == LONGEST) {
+            all_come(world, span.bytes.wrapping_sub(1))?;
         }
         limit = (limit * 2).min(LONGEST);
     }
@@ -271,6 +284,9 @@ pub(crate) fn until_gathered(
         if let Some(cause) = world.ended() {
             break Err(Error::Ended(cause));
         }
+        if let Err(error) = all_come(world, slot) {
+            break Err(error);
+        }
     };
     world.own_block().waits_for.store(0, Relaxed);
     outcome
@@ -304,6 +320,9 @@ pub(crate) fn until_changed(world: &World, word: &AtomicU32, value: u32, sleeper
         }
         if let Some(cause) = world.ended() {
             break Err(Error::Ended(cause));
+        }
+        if let Err(error) = all_come(world, slot) {
+            break Err(error);
         }
     };
     world.own_block().waits_for.store(0, Relaxed);

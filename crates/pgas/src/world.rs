@@ -4,7 +4,7 @@
 //! [`World::join`] it has no ranks, and every rank is refused.
 
 use crate::error::{Ended, Error, Result};
-use crate::group::Group;
+use crate::group::{mark, Group};
 use crate::heap::Heap;
 use crate::image::{self, Image};
 use crate::layout::{rank_state, state, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// The variable by which the launcher tells a process the job's descriptor and the rank, as `7:0`.
 pub const VARIABLE: &str = "SHUNT_SPMD";
+/// With the value `thread`, a thread of each rank sends what its program leaves unsent between two calls.
+const PROGRESS: &str = "SHMEM_PROGRESS";
 /// Bytes of a symmetric heap if nothing else is said.
 pub const HEAP: usize = 1 << 30;
 /// In a place's number: it is of static data.
@@ -54,6 +56,9 @@ pub struct World {
     heap: Mutex<Option<Heap>>,
     all: Option<Group>,
     near: Option<Group>,
+    /// All ranks as an active set, and for the end: a thread in one of these groups meets none that is in another.
+    set: Option<Group>,
+    end: Option<Group>,
     remote: Option<Remote>,
     groups: Mutex<Option<HashMap<u64, &'static Group>>>,
     pub(crate) sleepers: AtomicUsize,
@@ -84,6 +89,8 @@ static WORLD: Place = Place(UnsafeCell::new(World {
     heap: Mutex::new(None),
     all: None,
     near: None,
+    set: None,
+    end: None,
     remote: None,
     groups: Mutex::new(None),
     sleepers: AtomicUsize::new(0),
@@ -205,13 +212,16 @@ impl World {
         world.block(me).state.store(rank_state::JOINED, Release);
         *joined = true;
         let world = World::current();
-        let all = Group::find(world, 0, 1, layout.ranks, 0)?;
+        let all = |mark| Group::find(world, 0, 1, layout.ranks, mark);
+        let (all, set, end) = (all(0)?, all(mark::SET)?, all(mark::END)?);
+        let near = Group::find(world, near.0 as i64, 1, near.1, mark::NEAR)?;
         // SAFETY: as above.
-        unsafe { (*WORLD.0.get()).all = Some(all) };
-        if near.1 < layout.ranks {
-            let near = Group::find(world, near.0 as i64, 1, near.1, 0)?;
-            // SAFETY: as above.
-            unsafe { (*WORLD.0.get()).near = Some(near) };
+        unsafe {
+            let world = &mut *WORLD.0.get();
+            (world.all, world.set, world.end, world.near) = (Some(all), Some(set), Some(end), Some(near));
+        }
+        if world.has_other_hosts() && std::env::var(PROGRESS).is_ok_and(|how| how == "thread") {
+            crate::far::progress_by_thread(world).map_err(|error| Error::Setup(format!("{PROGRESS}=thread: {error}")))?;
         }
         world.all().barrier(world)?;
         Ok(World::current())
@@ -225,7 +235,7 @@ impl World {
         if self.ranks == 0 || FINALIZED.swap(true, AcqRel) {
             return Ok(());
         }
-        let result = self.all().barrier(self);
+        let result = self.end.as_ref().expect("join has made it").barrier(self);
         self.own_block().state.store(rank_state::FINALIZED, Release);
         pmix::leave();
         if pmix::is_used() {
@@ -308,7 +318,7 @@ impl World {
 
     /// The ranks of this host, which share memory.
     pub fn near(&self) -> &Group {
-        self.near.as_ref().unwrap_or_else(|| self.all())
+        self.near.as_ref().expect("join has made it")
     }
 
     /// Whether the rank lives on this host.
@@ -460,6 +470,11 @@ impl World {
         }
     }
 
+    /// Whether ranks of this job live on other hosts.
+    pub fn has_other_hosts(&self) -> bool {
+        self.remote.is_some()
+    }
+
     /// A rank that waits for something else takes what has come from other hosts, and sends again what was lost on the way there.
     #[inline]
     pub fn progress(&self) {
@@ -480,7 +495,10 @@ impl World {
         }
         let mut heap = locked(&self.heap);
         let taken = heap.as_mut().and_then(|heap| heap.take(bytes, alignment));
-        taken.map(|offset| self.own_heap + offset).ok_or(Error::Full { bytes, heap: self.heap_bytes })
+        drop(heap);
+        let address = taken.map(|offset| self.own_heap + offset).ok_or(Error::Full { bytes, heap: self.heap_bytes })?;
+        crate::memory::take_in(address, bytes);
+        Ok(address)
     }
 
     /// Gives back what [`World::take`] gave; false if nothing begins there. No barrier.
@@ -492,7 +510,9 @@ impl World {
     /// As [`Heap::exchange`], by addresses. The bytes stay where they are.
     pub fn exchange(&self, address: usize, bytes: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.own_heap);
-        locked(&self.heap).as_mut()?.exchange(offset, bytes).map(|offset| self.own_heap + offset)
+        let address = self.own_heap + locked(&self.heap).as_mut()?.exchange(offset, bytes)?;
+        crate::memory::take_in(address, bytes);
+        Some(address)
     }
 
     /// The size that was asked for, of the object that begins there.
@@ -511,7 +531,7 @@ impl World {
             return Err(Error::Rank { rank, ranks: self.ranks });
         }
         if size as usize == self.ranks {
-            return Ok(self.all.as_ref().expect("joined"));
+            return Ok(self.set.as_ref().expect("joined"));
         }
         let key = Group::key(start, stride, size as usize, 0);
         if let Some(group) = locked(&self.groups).as_ref().and_then(|groups| groups.get(&key).copied()) {
@@ -548,6 +568,33 @@ impl World {
         })
     }
 
+    /// The group of all ranks at their end.
+    pub(crate) fn end(&self) -> Option<&Group> {
+        self.end.as_ref()
+    }
+
+    /// Whether the host whose arrival this one awaits in a round of a barrier of these hosts has told its end instead: all its ranks have finalized.
+    pub(crate) fn has_gone(&self, key: u64, hosts: &[usize], round: usize) -> bool {
+        self.end.as_ref().is_some_and(|end| end.has_told(self, key, hosts, round))
+    }
+
+    /// The job ends, since the rank has finalized and will not come to where this one waits for it.
+    #[cold]
+    pub(crate) fn finalized_early(&self, rank: usize) -> Error {
+        let why = Ended::Early { rank };
+        if crate::launch::end(self.header(), why) {
+            crate::launch::wake_all(self.base, &self.layout);
+        }
+        Error::Ended(self.ended().unwrap_or(why))
+    }
+
+    /// The job ends with status 1, since this rank cannot go on; the caller has said why, and exits.
+    pub fn fail(&self) {
+        if self.ranks > 0 && !pmix::is_used() {
+            crate::launch::end(self.header(), Ended::Status { rank: self.me, status: 1 });
+        }
+    }
+
     /// Tells the launcher and all ranks that the job ends with this status. The caller exits next.
     pub fn global_exit(&self, status: i32) {
         if self.ranks > 0 {
@@ -575,7 +622,23 @@ fn from_environment() -> Result<Option<Joined>> {
         Err(_) if pmix::is_here() => return from_pmix(),
         Err(error) => return Err(broken(format!("no job's memory: {error}"))),
     };
-    from_memory(&memory, me, broken)
+    let joined = from_memory(&memory, me, broken)?;
+    if joined.is_some() {
+        end_with_parent();
+    }
+    Ok(joined)
+}
+
+/// A program that a rank's shell has started ends with the shell, which ends with the launcher. The kernel means the thread that has started
+/// this process: one of several may end sooner.
+fn end_with_parent() {
+    // SAFETY: asks for a number.
+    let parent = unsafe { libc::getppid() };
+    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).map_or(0, Iterator::count);
+    if threads == 1 {
+        // SAFETY: takes numbers only.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    }
 }
 
 /// The rank that another launcher has given to this process, if its library is here.

@@ -1,5 +1,5 @@
-//! Communication contexts. A copy by the processor is done when the call returns, so a context has nothing to keep apart: it is a
-//! team, for the numbers of its ranks.
+//! Communication contexts. On one host a copy by the processor is done when the call returns, and between hosts all contexts are complete
+//! together: so a context has nothing to keep apart, and is a team, for the numbers of its ranks.
 
 use crate::setup::write;
 use crate::teams::{self, Team};

@@ -53,13 +53,20 @@ pub fn fail(name: &'static str, error: Error) -> ! {
         }
         _ => {
             tell(name, error);
+            World::current().fail();
             1
         }
     };
     LEAVING.store(true, Release);
-    // SAFETY: flushes what the program has written; the program's handlers of its end do not run, since it is in the middle of a call.
+    // SAFETY: flushes what the program has written, unless another thread is in the middle of that; the program's handlers of its end do not
+    // run, since it is in the middle of a call.
     unsafe {
-        libc::fflush(std::ptr::null_mut());
+        for stream in [stdout, stderr] {
+            if ftrylockfile(stream) == 0 {
+                libc::fflush(stream);
+                funlockfile(stream);
+            }
+        }
         libc::_exit(status)
     }
 }
@@ -102,17 +109,23 @@ pub fn init(name: &'static str) {
 
 /// What SHMEM_VERSION and SHMEM_INFO ask for.
 fn introduce(world: &World) {
+    let mut told = String::new();
     let asked = |name: &str| std::env::var(name).is_ok_and(|value| value != "0");
     if asked("SHMEM_VERSION") || asked("SHMEM_INFO") {
-        println!("OpenSHMEM 1.5, {NAME} {}", env!("CARGO_PKG_VERSION"));
+        told += &format!("OpenSHMEM 1.5, {NAME} {}\n", env!("CARGO_PKG_VERSION"));
     }
     if asked("SHMEM_INFO") {
-        println!("SHMEM_SYMMETRIC_SIZE={} bytes of each of {} ranks", world.own_heap().1, world.ranks());
-        println!("SHMEM_VERSION, SHMEM_INFO: print this; SHMEM_DEBUG: as SHMEM_INFO");
+        told += &format!("SHMEM_SYMMETRIC_SIZE={} bytes of each of {} ranks\n", world.own_heap().1, world.ranks());
+        told += "SHMEM_VERSION, SHMEM_INFO: print this\n";
     }
+    let _ = std::io::stdout().write_all(told.as_bytes());
 }
 
 extern "C" {
+    static stdout: *mut libc::FILE;
+    static stderr: *mut libc::FILE;
+    fn ftrylockfile(stream: *mut libc::FILE) -> c_int;
+    fn funlockfile(stream: *mut libc::FILE);
     fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 

@@ -46,6 +46,7 @@ fn far(name: &'static str, context: Ctx, to: usize, (from, bytes): (*const u8, u
 }
 
 pub fn fetch(name: &'static str, signal: *const u64) -> u64 {
+    waits::idle();
     atomics::fetch(name, crate::contexts::DEFAULT, signal, World::current().me() as c_int)
 }
 

@@ -80,12 +80,14 @@ pub fn test<T: Word + PartialOrd>(name: &'static str, variable: *const T, how: c
     c_int::from(held)
 }
 
-/// A program that tests in a loop would keep the processor from the rank it waits for.
-fn idle() {
+/// A program that tests in a loop would keep the processor from the rank it waits for, or from the keeper of its host; and what it has sent to other
+/// hosts may have been lost.
+pub fn idle() {
     let world = World::current();
-    if world.crowded() {
+    if world.crowded() || world.has_other_hosts() {
         std::thread::yield_now();
     }
+    world.progress();
     if let Some(cause) = world.ended() {
         fail("test", Error::Ended(cause));
     }

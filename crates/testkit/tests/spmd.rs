@@ -63,7 +63,7 @@ fn is_fine(ranks: usize, program: &Path) {
 
 #[test]
 fn programs_compute_what_they_should() {
-    for name in ["types", "generics", "teams", "reuse", "forks", "profile", "threads"] {
+    for name in ["types", "generics", "teams", "reuse", "forks", "roomless", "profile", "threads"] {
         let program = compiled(name);
         for ranks in [1, 2, 3, 5, 8] {
             is_fine(ranks, &program);
@@ -170,7 +170,7 @@ fn the_header_and_the_library_have_the_same_functions() {
 #[test]
 fn jobs_end_with_a_sentence_and_a_status() {
     let program = compiled("ends");
-    let rows: [(&str, i32, &str); 16] = [
+    let rows: [(&str, i32, &str); 20] = [
         ("", 0, ""),
         ("never", 0, ""),
         ("twice", 0, ""),
@@ -179,6 +179,10 @@ fn jobs_end_with_a_sentence_and_a_status() {
         ("segv", 139, "rank 3 was killed by signal 11 (SIGSEGV)"),
         ("exit", 7, "rank 3 exited with status 7"),
         ("leave", 1, "rank 3 ended without having finalized"),
+        ("early", 1, "rank 3 finalized while others wait for it in a barrier"),
+        ("absent", 1, "rank 1 ended without having finalized"),
+        ("slow", 9, ""),
+        ("reading", 1, "rank 3: shmem_long_p: there is no rank 4 among 4"),
         ("global", 9, ""),
         ("global0", 0, ""),
         ("rank", 1, "rank 3: shmem_long_p: there is no rank 4 among 4"),
@@ -195,6 +199,10 @@ fn jobs_end_with_a_sentence_and_a_status() {
         assert!(said.contains(sentence), "{how}: {said}");
         assert_eq!(said.is_empty(), sentence.is_empty(), "{how}: {said}");
     }
+    // Where each rank has a processor, barriers are others.
+    let output = run(2, &program, &["early"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("rank 1 finalized while others wait for it in a barrier"), "{output:?}");
     // Whoever fails after the end disturbs nobody.
     let output = run(4, &program, &["late"]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(6), String::new()));
@@ -239,6 +247,51 @@ fn jobs_start_in_poor_surroundings() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{how}: {output:?}");
     }
+}
+
+/// By a launcher whose own parent ignores signals, as `nohup` does, and shells for what runs in the background.
+#[test]
+fn signals_that_are_ignored_stay_so() {
+    let program = compiled("ends");
+    let started = |ignored: &str, how: &str| {
+        let mut command = Command::new("env");
+        command
+            .arg(format!("--ignore-signal={ignored}"))
+            .arg(built("shunt"))
+            .args(["spmd", "-n", "2", "--"])
+            .arg(&program)
+            .arg(how);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let output = started("CHLD", "").wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let mut child = started("HUP,INT", "storm");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // The last of them alone has an effect.
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: a process that this test has started.
+        unsafe { libc::kill(child.id() as i32, signal) };
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(128 + libc::SIGTERM), "{output:?}");
+}
+
+/// Nobody reads what the ranks have written, and the job ends all the same.
+#[test]
+fn a_reader_that_does_not_read_holds_nothing_up() {
+    let mut command = Command::new(built("shunt"));
+    command
+        .args(["spmd", "-n", "2", "--label", "--", "sh", "-c", "echo up >&2; yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (unread, mut said) = (child.stdout.take(), BufReader::new(child.stderr.take().unwrap()));
+    (0..2).for_each(|_| assert!(said.read_line(&mut String::new()).unwrap() > 0));
+    // SAFETY: a process that this test has started.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGTERM));
+    drop(unread);
 }
 
 #[test]
@@ -526,6 +579,14 @@ fn a_killed_launcher_takes_its_ranks_along() {
         assert!(std::time::Instant::now() < limit);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    // Ranks that a shell has started end with it.
+    let script = format!("{} storm; true", program.display());
+    let (mut child, shells) = started(&mut job(2, Path::new("/bin/sh"), &["-c", &script]), 2);
+    let ranks: Vec<i32> = shells.iter().flat_map(|shell| below(*shell as u32)).collect();
+    assert_eq!(ranks.len(), 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    all_gone(&ranks);
 }
 
 /// `shunt spmd` over two network namespaces joined by a cable; none, said loudly, where they are not to be had.

@@ -216,6 +216,17 @@ fn frames_past_the_kernel_are_lost_at_random() {
     assert!(all > 1000 && lost * 200 > all * 5 && lost * 50 < all * 5, "{lost} of {all}");
 }
 
+/// A rank that computes after its puts makes no call that would go on with them: a thread does, if it is asked for.
+#[test]
+fn puts_go_on_while_a_rank_computes() {
+    let Some(apart) = Apart::two() else { return };
+    let program = program("computes");
+    let file = program.with_extension("seen");
+    let mut job = apart.job(&[1, 1], &program, &[file.to_str().unwrap()]);
+    let output = job.env("SHMEM_PROGRESS", "thread").output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".into()), "{output:?}");
+}
+
 #[test]
 fn jobs_end_with_a_sentence_and_a_status() {
     let Some(apart) = Apart::two() else { return };
@@ -244,6 +255,9 @@ fn jobs_end_with_a_sentence_and_a_status() {
         assert!(said.contains(sentence), "{how}: {said}");
         assert_eq!(said.is_empty(), sentence.is_empty(), "{how}: {said}");
     }
+    let output = apart.job(&[1, 1], &program, &["early"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("rank 1 finalized while others wait for it in a barrier"), "{output:?}");
 }
 
 /// Processes below the launcher: the agents, then each one's ranks.

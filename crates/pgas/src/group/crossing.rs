@@ -38,7 +38,15 @@ pub(super) fn cross(world: &World, key: u64, hosts: &[usize], head: &GroupHead, 
         way.ask(world, partner, |token| Request::Arrive { key, round: u64::from(round), number: u64::from(number), token })?;
         let flag = &head.arrived[round as usize];
         // A fast host may be in the next barrier already.
-        wait::until(world, Waits::Barrier, Span::flag(slot as u64), || flag.load(Acquire).wrapping_sub(number) as i32 >= 0)?;
+        let is_here = || flag.load(Acquire).wrapping_sub(number) as i32 >= 0;
+        let has_gone = || world.has_gone(key, hosts, round as usize);
+        wait::until(world, Waits::Barrier, Span::flag(slot as u64), || is_here() || has_gone())?;
+        // What a host has told at its end it told after all its other arrivals.
+        if !is_here() {
+            let host = hosts[(own + hosts.len() - distance) % hosts.len()];
+            let rank = (0..world.ranks()).find(|rank| way.hosts().of(*rank) == host);
+            return Err(world.finalized_early(rank.unwrap_or_default()));
+        }
     }
     Ok(())
 }

@@ -4,6 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the rest of an ended job's output may take.
+const LAST: Duration = Duration::from_secs(1);
 
 /// Bytes of a line that are kept until it ends; a longer one is passed on in several, each with its rank.
 const LINE: u64 = 64 << 10;
@@ -50,13 +54,20 @@ impl Labels {
         })
     }
 
-    /// Until all has been written. Something that a rank has left running may keep a pipe open, so callers end those first.
+    /// Until all has been written. Something that a rank has left running may keep a pipe open, and a reader of ours may not read: of a job that was
+    /// `ended` they get a second.
     ///
     /// # Errors
     /// If the sink has refused something; the rank has had a pipe without a reader since.
-    pub fn finish(self) -> io::Result<()> {
+    pub fn finish(self, ended: bool) -> io::Result<()> {
+        let limit = Instant::now() + LAST;
         for reader in self.readers {
-            let _ = reader.join();
+            while ended && !reader.is_finished() && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if !ended || reader.is_finished() {
+                let _ = reader.join();
+            }
         }
         let failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         failed.map_or(Ok(()), Err)

@@ -13,6 +13,18 @@ pub(super) fn ignore_broken_pipes() {
 pub(super) struct Signals {
     set: libc::sigset_t,
     before: libc::sigset_t,
+    /// SIGCHLD was ignored, by which the kernel forgets how children end.
+    children_ignored: bool,
+}
+
+/// What a signal does here.
+fn action(signal: i32) -> libc::sighandler_t {
+    // SAFETY: asks only; plain data of ours.
+    unsafe {
+        let mut found: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut found);
+        found.sa_sigaction
+    }
 }
 
 impl Signals {
@@ -22,19 +34,32 @@ impl Signals {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-                libc::sigaddset(&mut set, signal);
+            libc::sigaddset(&mut set, libc::SIGCHLD);
+            // The kernel keeps a signal that is held back even where it is ignored (of `nohup`, or in a script's background).
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+                if action(signal) != libc::SIG_IGN {
+                    libc::sigaddset(&mut set, signal);
+                }
             }
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Signals { set, before })
+            let children_ignored = action(libc::SIGCHLD) == libc::SIG_IGN;
+            if children_ignored {
+                libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            }
+            Ok(Signals { set, before, children_ignored })
         }
     }
 
     /// Whether a job ends by this signal.
     pub fn ends(signal: i32) -> bool {
         [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
+    }
+
+    /// Whether programs start with SIGCHLD ignored, as this one did.
+    pub fn children_ignored(&self) -> bool {
+        self.children_ignored
     }
 
     /// The mask that programs get.
@@ -54,7 +79,12 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: plain data of ours.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        // SAFETY: plain data of ours, and an action that runs no code.
+        unsafe {
+            if self.children_ignored {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
+        }
     }
 }

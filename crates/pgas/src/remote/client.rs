@@ -30,6 +30,8 @@ const SPIN: Duration = Duration::from_micros(5);
 const SLEEP: Duration = Duration::from_millis(2);
 /// Silence of a keeper while an answer is due, after which its host counts as lost: its thread waits for nothing but frames.
 const LOST: Duration = Duration::from_secs(10);
+/// Before a keeper that has ended a connection is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
 /// Frames that may wait.
 const DEPTH: u32 = 256;
 /// Bits of an offset within the memory that a get in bulk fills; above them is the number of its slot.
@@ -212,6 +214,12 @@ fn setup(what: impl std::fmt::Display) -> Error {
     Error::Setup(what.to_string())
 }
 
+/// Whether a connection ended without a word.
+fn is_end(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
 impl Remote {
     /// Meets the keepers of all other hosts.
     pub(crate) fn join(hosts: Hosts, me: usize, data_bytes: usize, crowded: bool) -> Result<Remote> {
@@ -233,12 +241,21 @@ impl Remote {
             let offer = port.engine().offer(number).map_err(|error| trouble(&error))?;
             let card = Card { address: port.endpoint().address(), tag, offer };
             let hello = Hello { secret: hosts.secret, rank: me as u64, data_bytes: data_bytes as u64, card };
-            let answer = TcpStream::connect_timeout(&at, LOST).and_then(|mut stream| {
+            let ask = || {
+                let mut stream = TcpStream::connect_timeout(&at, LOST)?;
                 stream.set_read_timeout(Some(LOST))?;
                 stream.set_nodelay(true)?;
                 hello.write(&mut stream)?;
                 Answer::read(&mut stream)
-            });
+            };
+            // Strangers may fill the places for those who have not said yet who they are: an end without an answer is none.
+            let limit = Instant::now() + LOST;
+            let answer = loop {
+                match ask() {
+                    Err(error) if is_end(&error) && Instant::now() < limit => std::thread::sleep(AGAIN),
+                    answer => break answer,
+                }
+            };
             let theirs = match answer.map_err(|error| trouble(&error))? {
                 Answer::Welcome(card) => card,
                 Answer::Full => return Err(trouble(&"has no room for another program of this rank")),
@@ -269,9 +286,11 @@ impl Remote {
         self.own
     }
 
+    /// For a call that may leave something under way. Only its owner says that nothing is (`quiet`), so a thread says so once it is that.
     fn lock(&self) -> MutexGuard<'_, Inner> {
+        let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.busy.store(true, Release);
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        inner
     }
 
     /// The program needs no other host any more.

@@ -10,13 +10,12 @@ use crate::memory::Memory;
 use shunt_am::port::{memory, Port};
 use shunt_am::{Access, Dispatch, Message, Replier};
 use shunt_endpoint::{Endpoint, Tags};
+use std::collections::VecDeque;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long it looks without sleeping after something came.
@@ -112,28 +111,54 @@ impl Drop for Abort {
 
 /// Listens to each stranger by itself and for a short time.
 fn welcome(listener: &TcpListener, secret: [u64; 2], to: &Sender<Guest>, bell: &Arc<OwnedFd>) {
-    let strangers = Arc::new(AtomicUsize::new(0));
-    loop {
+    let strangers = Arc::new(Strangers::default());
+    for number in 0.. {
         let Ok((mut stream, _)) = listener.accept() else {
             // Out of descriptors, say: others may be given back.
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        if strangers.load(Acquire) >= STRANGERS {
+        let limits = [stream.set_read_timeout(Some(PATIENCE)), stream.set_write_timeout(Some(PATIENCE))];
+        if limits.iter().any(Result::is_err) || !strangers.come(number, &stream) {
             continue;
         }
-        strangers.fetch_add(1, AcqRel);
-        let (to, bell, count) = (to.clone(), bell.clone(), strangers.clone());
-        std::thread::spawn(move || {
-            let limits = [stream.set_read_timeout(Some(PATIENCE)), stream.set_write_timeout(Some(PATIENCE))];
-            let hello = if limits.iter().all(Result::is_ok) { Hello::read(&mut stream).ok() } else { None };
-            count.fetch_sub(1, AcqRel);
+        let (to, bell, others) = (to.clone(), bell.clone(), strangers.clone());
+        // Without a thread to be had the connection ends, and a rank comes again.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let hello = Hello::read(&mut stream).ok();
+            others.go(number);
             if let Some(hello) = hello.filter(|hello| hello.knows(secret)) {
                 let _ = to.send((hello, stream));
                 // SAFETY: eight bytes of ours.
                 unsafe { libc::write(bell.as_raw_fd(), (&raw const ONE).cast(), 8) };
             }
         });
+    }
+}
+
+/// Connections that have not said yet who they are. A rank says so at once: where there are too many, the one that has been silent longest ends.
+#[derive(Default)]
+struct Strangers(Mutex<VecDeque<(u64, TcpStream)>>);
+
+impl Strangers {
+    fn all(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// False if there is no descriptor to be had.
+    fn come(&self, number: u64, stream: &TcpStream) -> bool {
+        let Ok(other) = stream.try_clone() else { return false };
+        let mut all = self.all();
+        all.push_back((number, other));
+        if let Some((_, oldest)) = if all.len() > STRANGERS { all.pop_front() } else { None } {
+            // Its thread reads the end.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        true
+    }
+
+    fn go(&self, number: u64) {
+        self.all().retain(|(other, _)| *other != number);
     }
 }
 

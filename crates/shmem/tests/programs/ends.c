@@ -1,14 +1,29 @@
 /* Ends of all kinds: ends HOW. The rank with the last number does it, the others wait in many ways. */
 #include "check.h"
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 static long word, lock, heap_size = 1L << 20;
 
+/* At the end of a process that has not much of one. */
+static void stay(void) {
+    for (;;) pause();
+}
+
+/* Holds the lock of a stream to which nothing comes. */
+static void *reads(void *unused) {
+    int ends[2];
+    if (pipe(ends) == 0) fgetc(fdopen(ends[0], "r"));
+    return unused;
+}
+
 int main(int count, char **words) {
     const char *how = count > 1 ? words[1] : "";
     if (strcmp(how, "before") == 0) return 5;
     if (strcmp(how, "never") == 0) return 0;
+    const char *rank = strrchr(getenv("SHUNT_SPMD") ? getenv("SHUNT_SPMD") : "", ':');
+    if (strcmp(how, "absent") == 0 && rank != NULL && strcmp(rank, ":1") == 0) return 0;
     shmem_init();
     int me = shmem_my_pe(), n = shmem_n_pes(), last = n - 1;
     char *object = shmem_malloc(100);
@@ -29,6 +44,14 @@ int main(int count, char **words) {
         if (strcmp(how, "segv") == 0) signal(SIGSEGV, SIG_DFL), raise(SIGSEGV);
         if (strcmp(how, "exit") == 0) exit(7);
         if (strcmp(how, "leave") == 0) _exit(0);
+        if (strcmp(how, "early") == 0) exit(0);
+        if (strcmp(how, "slow") == 0) atexit(stay), shmem_global_exit(9);
+        if (strcmp(how, "reading") == 0) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, reads, NULL);
+            sleep(1);
+            shmem_long_p(&word, 1, n);
+        }
         if (strcmp(how, "global") == 0) shmem_global_exit(9);
         if (strcmp(how, "global0") == 0) shmem_global_exit(0);
         if (strcmp(how, "rank") == 0) shmem_long_p(&word, 1, n);

@@ -25,6 +25,31 @@ static void *run(void *argument) {
     }
     shmem_ctx_quiet(ctx);
     shmem_ctx_destroy(ctx);
+    /* What a thread has put is there after its own quiet, and what it gets, too, whatever the others do meanwhile. */
+    static long buffers[4][64];
+    long out[64], in[64];
+    for (long round = 1; round <= 200; round++) {
+        for (int at = 0; at < 64; at++) out[at] = round * 1000 + number * 100 + at;
+        shmem_long_put_nbi(buffers[number], out, 64, (me + 1) % n);
+        shmem_quiet();
+        memset(in, 0, sizeof in);
+        shmem_long_get_nbi(in, buffers[number], 64, (me + 1) % n);
+        shmem_quiet();
+        CHECK(memcmp(in, out, sizeof in) == 0);
+    }
+    return NULL;
+}
+
+/* A thread for each team, even if both are of the same ranks. */
+static void *reduce(void *argument) {
+    static long from[2], to[2];
+    int which = (int)(long)argument;
+    shmem_team_t team = which ? SHMEM_TEAM_SHARED : SHMEM_TEAM_WORLD;
+    for (long round = 0; round < 300; round++) {
+        from[which] = round;
+        CHECK(shmem_long_sum_reduce(team, &to[which], &from[which], 1) == 0 && to[which] == round * shmem_team_n_pes(team));
+        shmem_team_sync(team);
+    }
     return NULL;
 }
 
@@ -35,6 +60,8 @@ int main(void) {
     pthread_t threads[4];
     for (long i = 0; i < 4; i++) pthread_create(&threads[i], NULL, run, (void *)i);
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, reduce, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     shmem_barrier_all();
     static long sum;
     CHECK(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &sum, &counter, 1) == 0 && sum == 2000L * n);
