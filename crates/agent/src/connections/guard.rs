@@ -46,7 +46,9 @@ const HOLD: u32 = 1;
 const LET: u32 = 2;
 
 /// So long the agent waits for room in the guard's queue.
-const ROOM: Duration = Duration::from_millis(100);
+const ROOM: Duration = Duration::from_secs(1);
+/// Bytes of that queue.
+const QUEUE: i32 = 1 << 20;
 
 /// The agent's end.
 pub struct Guard {
@@ -57,7 +59,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts it. To be called before anything is made that it should not inherit; it closes all that it does.
+    /// Starts it. To be called before anything is made that it should not inherit; it closes all that it does. By a thread that lives as long as the
+    /// agent does: it takes that thread's end for the agent's.
     ///
     /// # Errors
     /// What socketpair(2) and fork(2) answer.
@@ -77,9 +80,10 @@ impl Guard {
                 unsafe { libc::_exit(0) }
             }
             process => {
-                let room = libc::timeval { tv_sec: 0, tv_usec: ROOM.as_micros() as i64 };
+                let room = libc::timeval { tv_sec: ROOM.as_secs() as i64, tv_usec: 0 };
                 let (value, size) = ((&raw const room).cast(), size_of_val(&room) as u32);
                 let _ = calls::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDTIMEO, value, size);
+                let _ = calls::setsockopt_int(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, QUEUE);
                 Ok(Guard { pair: Some(ours), process, late: Mutex::default() })
             }
         }

@@ -33,6 +33,9 @@ pub(super) const QUEUE_NONE: i32 = 0;
 pub(super) const QUEUE_RECEIVE: i32 = 1;
 pub(super) const QUEUE_SEND: i32 = 2;
 
+/// A state of TCP (`include/net/tcp_states.h`).
+pub(super) const CLOSED: u8 = 7;
+
 /// `struct tcp_repair_window`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -101,12 +104,7 @@ pub fn read_out(socket: BorrowedFd<'_>, kept: &Kept, escrow: &Escrow, frame: u32
     // From here on it is as if it had been driven already, for the process that gives it back.
     escrow.open(&statement);
     window.closed().tell(fd).map_err(|_| Decline::Kernel)?;
-    set(fd, libc::TCP_REPAIR, OFF_SILENTLY).map_err(|_| Decline::Kernel)?;
-    kept.allow_reuse(fd);
-    // Other holders of the descriptor had repair's powers for this moment: the socket must be the one that was looked at.
-    if !kept.has_names(fd) {
-        return Err(Decline::Ended);
-    }
+    leave(fd, kept, OFF_SILENTLY).map_err(|_| Decline::Ended)?;
     let unread = statement.bytes().2;
     let left = drain(fd, unread);
     if left > 0 {
@@ -139,9 +137,27 @@ pub fn unwind(socket: BorrowedFd<'_>, kept: &Kept) {
     let fd = socket.as_raw_fd();
     unshut(socket);
     if get(fd, libc::TCP_REPAIR) == Ok(ON) {
-        let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
+        let _ = leave(fd, kept, OFF_SILENTLY);
     }
     kept.settle(fd);
+}
+
+/// Ends the repair. Every holder of the descriptor had its powers until now: a socket that is connected to another, perhaps without a handshake, is
+/// dissolved.
+pub(super) fn leave(fd: RawFd, kept: &Kept, how: i32) -> Result<(), i32> {
+    let left = set(fd, libc::TCP_REPAIR, how);
+    kept.allow_reuse(fd);
+    if !kept.has_names(fd) && !is_closed(fd) {
+        let nobody = [0u8; 16];
+        let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
+        return Err(libc::ENOTCONN);
+    }
+    left
+}
+
+/// Whether it has no connection.
+pub(super) fn is_closed(fd: RawFd) -> bool {
+    Info::of(fd).is_ok_and(|info| info.state == CLOSED)
 }
 
 fn read(fd: RawFd, escrow: &Escrow, frame: u32, now: u64) -> Result<(Statement, Window), Decline> {

@@ -17,7 +17,10 @@ use shunt_xdp::escrow::{Escrow, Ring, Statement};
 
 use super::eligible::{option, Info};
 use super::kept::Kept;
-use super::repair::{get, peek, set, unshut, unwind, Window, OFF, OFF_SILENTLY, ON, QUEUE_NONE, QUEUE_RECEIVE, QUEUE_SEND};
+use super::repair::{
+    get, is_closed, leave, peek, set, unshut, unwind, Window, CLOSED, OFF, OFF_SILENTLY, ON, QUEUE_NONE, QUEUE_RECEIVE,
+    QUEUE_SEND,
+};
 
 /// Why a connection is not in its socket again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ impl Refused {
 /// What became of the socket itself meanwhile, by other holders of it and by segments that had been past the filter.
 #[derive(Default)]
 struct Beside {
-    /// Bytes that came to it, and the place behind them.
+    /// The place behind all that came to it, and those bytes that are there still.
     received: Option<(Seq, Vec<u8>)>,
     /// Bytes that others wrote.
     written: Vec<u8>,
@@ -49,7 +52,6 @@ struct Beside {
 
 /// States of TCP (`include/net/tcp_states.h`).
 const ESTABLISHED: u8 = 1;
-const CLOSED: u8 = 7;
 /// In these the peer has ended; in those this side has.
 const ENDED_THERE: [u8; 3] = [8, 9, 11];
 const ENDED_HERE: [u8; 4] = [4, 5, 9, 11];
@@ -106,6 +108,10 @@ impl Held {
         } else if !self.is_there() {
             // What the socket is now is its holder's affair; the peer hears of the end.
             reset(&self.kept, &statement, now);
+            if get(fd, libc::TCP_REPAIR) == Ok(ON) {
+                // It was changed in the moment of the reading.
+                let _ = leave(fd, &self.kept, OFF_SILENTLY);
+            }
             unshut(self.socket.as_fd());
             self.kept.settle(fd);
             self.escrow.mark_restored();
@@ -114,16 +120,10 @@ impl Held {
             self.write_back(&statement, now).map_err(Refused::of)
         };
         match written {
-            Err(refused) if refused.is_passing() && !is_last => {
-                // Nobody has repair's powers while it waits.
-                let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
-                self.kept.allow_reuse(fd);
-                return written;
-            }
+            // Nobody has repair's powers while it waits.
+            Err(refused) if refused.is_passing() && !is_last && leave(fd, &self.kept, OFF_SILENTLY).is_ok() => return written,
             // What is left is a socket without a connection: calls on it tell of its end.
             Err(_) => dissolve(self.socket.as_fd(), &self.kept),
-            // Another holder has used the moment of repair to make it another's.
-            Ok(()) if !self.kept.has_names(fd) && !is_closed(fd) => dissolve(self.socket.as_fd(), &self.kept),
             Ok(()) => {}
         }
         self.escrow.mark_restored();
@@ -175,13 +175,11 @@ impl Beside {
         let has = |call: fn(i32) -> Result<u32, Errno>| call(fd).map_err(|errno| ("count bytes", errno.0));
         let (waits, unsent) = (has(calls::bytes_waiting)?, has(calls::bytes_unread)?);
         let mut beside = Beside::default();
-        if waits > 0 {
-            set(fd, libc::TCP_REPAIR_QUEUE, QUEUE_RECEIVE).map_err(at("choose a queue"))?;
-            let end = get(fd, libc::TCP_QUEUE_SEQ).map_err(at("number a queue"))? as u32;
-            // The peer's end has a number.
-            let end = Seq(end.wrapping_sub(u32::from(ENDED_THERE.contains(&state))));
-            beside.received = Some((end, look(fd, waits)?));
-        }
+        set(fd, libc::TCP_REPAIR_QUEUE, QUEUE_RECEIVE).map_err(at("choose a queue"))?;
+        let end = get(fd, libc::TCP_QUEUE_SEQ).map_err(at("number a queue"))? as u32;
+        // The peer's end has a number.
+        let end = Seq(end.wrapping_sub(u32::from(ENDED_THERE.contains(&state))));
+        beside.received = Some((end, if waits > 0 { look(fd, waits)? } else { Vec::new() }));
         let unsent = unsent.saturating_sub(u32::from(ENDED_HERE.contains(&state)));
         if unsent > 0 {
             set(fd, libc::TCP_REPAIR_QUEUE, QUEUE_SEND).map_err(at("choose a queue"))?;
@@ -212,10 +210,6 @@ fn look(fd: RawFd, length: u32) -> Result<Vec<u8>, (&'static str, i32)> {
     Ok(bytes)
 }
 
-fn is_closed(fd: RawFd) -> bool {
-    Info::of(fd).is_ok_and(|info| info.state == CLOSED)
-}
-
 /// SO_GET_FILTER tells how many instructions there are.
 fn has_filter(fd: RawFd) -> bool {
     let mut count = 0;
@@ -225,7 +219,7 @@ fn has_filter(fd: RawFd) -> bool {
 
 /// The last steps: the socket goes on.
 fn finish(fd: RawFd, kept: &Kept) -> Step {
-    set(fd, libc::TCP_REPAIR, OFF).map_err(at("end the repair"))?;
+    leave(fd, kept, OFF).map_err(at("end the repair"))?;
     if get(fd, libc::TCP_CORK) == Ok(0) {
         // Whatever waits for the window leaves now.
         let _ = set(fd, libc::TCP_CORK, 0);
@@ -236,10 +230,13 @@ fn finish(fd: RawFd, kept: &Kept) -> Step {
 
 fn dissolve(socket: BorrowedFd<'_>, kept: &Kept) {
     let fd = socket.as_raw_fd();
-    // In repair silently; one that is another's by now with a reset.
+    // In repair silently; what a holder has made of it meanwhile with a reset.
     let nobody = [0u8; 16];
     let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
     let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
+    if !is_closed(fd) {
+        let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
+    }
     unshut(socket);
     kept.settle(fd);
 }
@@ -297,7 +294,7 @@ fn rebuild(fd: RawFd, kept: &mut Kept, escrow: &Escrow, statement: &Statement, b
     set(fd, libc::TCP_REPAIR_QUEUE, QUEUE_NONE).map_err(at("choose a queue"))?;
     if unsent > 0 {
         window_of(state).closed().tell(fd).map_err(at("set windows"))?;
-        set(fd, libc::TCP_REPAIR, OFF_SILENTLY).map_err(at("pause the repair"))?;
+        leave(fd, kept, OFF_SILENTLY).map_err(at("pause the repair"))?;
         write(fd, &bytes[sent as usize..held as usize])?;
         write(fd, &beside.written)?;
         set(fd, libc::TCP_REPAIR, ON).map_err(at("go on with the repair"))?;
@@ -461,6 +458,20 @@ mod tests {
             repair::shut(pair.ours.as_fd()).unwrap();
             pair.held.restore(true).unwrap();
             pair.check(b"unread, slipped", b"");
+        });
+    }
+
+    /// As above, and another holder of the descriptor reads it before the connection goes back: the peer goes on behind it.
+    #[test]
+    fn what_slips_past_the_filter_and_is_read_is_not_waited_for() {
+        alone(|| {
+            let mut pair = Pair::new();
+            unshut(pair.ours.as_fd());
+            pair.theirs.write_all(b"slipped").unwrap();
+            pair.ours.read_exact(&mut [0; 7]).unwrap();
+            repair::shut(pair.ours.as_fd()).unwrap();
+            pair.held.restore(true).unwrap();
+            pair.check(b"unread", b"");
         });
     }
 

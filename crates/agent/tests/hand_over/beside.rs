@@ -435,3 +435,77 @@ fn what_the_kernel_decides_by_other_rules_stays_its_own() {
         }
     });
 }
+
+/// A holder that waits for the moment of repair, and connects to another then, without a handshake: nothing of that stays.
+#[test]
+fn the_moment_of_repair_is_of_no_use() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let Some(hosts) = pair() else { return };
+    let _agent = Agent::start(&hosts[0]);
+    // Nobody listens there.
+    let (mut to, ip) = ([0u8; 16], hosts[1].addresses[0]);
+    let std::net::IpAddr::V4(ip) = ip else { panic!("an address of IPv4 comes first") };
+    to[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    to[2..4].copy_from_slice(&9u16.to_be_bytes());
+    to[4..8].copy_from_slice(&ip.octets());
+    hosts[0].enter(|| {
+        let mut queue = Queue::new(&hosts[0]);
+        let mut used = 0;
+        for turn in 0..300 {
+            let (mut line, _peer) = connected(&hosts);
+            let fd = line.stream.as_raw_fd();
+            let is_over = AtomicBool::new(false);
+            let mut outcome = None;
+            std::thread::scope(|scope| {
+                let racer = scope.spawn(|| {
+                    // In every other turn at the give-back, or later at the take.
+                    for _ in 0..turn % 2 {
+                        while !is_over.load(SeqCst) && option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR) == 0 {
+                            std::hint::spin_loop();
+                        }
+                        while !is_over.load(SeqCst) && option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR) != 0 {
+                            std::hint::spin_loop();
+                        }
+                    }
+                    while !is_over.load(SeqCst) {
+                        if option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR) != 0 {
+                            let _ = calls::connect(fd, [0u8; 16].as_ptr().cast(), 16);
+                            return calls::connect(fd, to.as_ptr().cast(), 16).is_ok();
+                        }
+                    }
+                    false
+                });
+                let until = Instant::now() + PATIENCE;
+                loop {
+                    match queue.take(&mut line) {
+                        Err(Decline::Unacknowledged) if Instant::now() < until => {}
+                        Err(decline) => {
+                            outcome = Some(decline);
+                            break;
+                        }
+                        Ok(()) => {
+                            // The agent may have found by itself that it was dissolved.
+                            let mut taken = line.taken.take().expect("taken");
+                            let _ = taken.give(&queue.hands);
+                            while !taken.is_given() {
+                                assert!(Instant::now() < until);
+                                std::hint::spin_loop();
+                            }
+                            break;
+                        }
+                    }
+                }
+                is_over.store(true, SeqCst);
+                used += u32::from(racer.join().expect("a thread"));
+            });
+            let peer = line.stream.peer_addr();
+            let mut info = [0u8; 8];
+            let mut length = 8;
+            calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &mut length).expect("an answer");
+            let what = (info[0], turn, outcome, used, option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR));
+            assert!(peer.as_ref().map_or(true, |peer| peer.port() != 9), "{what:?}: connected to {peer:?}");
+            assert_eq!(option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR), 0);
+        }
+        println!("{used} of 300 came in time");
+    });
+}
