@@ -1,5 +1,6 @@
 /* splice and sendfile: what one end does not take stays in the other, and who waits for whom. */
 #include "laboratory.h"
+#include <ucontext.h>
 #define FAMILY "splicing"
 
 static unsigned char bytes[1 << 18];
@@ -408,6 +409,85 @@ DUET(sendfile_direct, "sendfile from a file opened with O_DIRECT")
         return; /* a file system without */
     R(sendfile(fd, direct, NULL, 8192));
     far("recvall 1 8192 1");
+}
+
+/* A file in memory, with the bytes that `fill` makes of seed 7. */
+static int memory_of(size_t length)
+{
+    int file = MUST(memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    for (size_t done = 0; done < length; done += sizeof bytes) {
+        fill(bytes, sizeof bytes, 7, done);
+        MUST(write(file, bytes, length - done < sizeof bytes ? length - done : sizeof bytes));
+    }
+    MUST(lseek(file, 0, SEEK_SET));
+    return file;
+}
+
+DUET(sendfile_memory, "sendfile from a memfd: its position, an offset, a hole, its end, seals")
+{
+    enum { LENGTH = 1500000 };
+    int fd = connected(), file = memory_of(LENGTH);
+    far_begin("recvall 1 1500000 7");
+    size_t total = 0;
+    ssize_t sent;
+    while (total < LENGTH && (sent = sendfile(fd, file, NULL, LENGTH - total)) > 0)
+        total += (size_t)sent;
+    say("sent %zu, at %ld", total, (long)lseek(file, 0, SEEK_CUR));
+    far_end();
+    MUST(ftruncate(file, LENGTH + 100000));
+    off_t offset = LENGTH + 50000;
+    R(sendfile(fd, file, &offset, 3000));
+    say("offset %ld", (long)offset);
+    far("recvall 1 3000 0");
+    offset = LENGTH - 100;
+    R(sendfile(fd, file, &offset, 150));
+    far("recv 1 150");
+    offset = LENGTH + 99000;
+    R(sendfile(fd, file, &offset, 5000));
+    far("recv 1 5000");
+    R(sendfile(fd, file, &offset, 5000));
+    MUST(ftruncate(file, 4096));
+    MUST(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW));
+    offset = 1;
+    R(sendfile(fd, file, &offset, 100000));
+    far("recv 1 5000");
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    offset = 4000;
+    R(sendfile(fd, file, &offset, 96));
+    R(sendfile(fd, file, &offset, 96));
+    far("recv 1 5000");
+}
+
+static int small_ends[2], small_fd, small_files[2];
+
+static void on_small_stack(void)
+{
+    R(splice(small_fd, NULL, small_ends[1], NULL, 1000, 0));
+    R(splice(small_ends[0], NULL, small_fd, NULL, 1000, 0));
+    R(splice(small_fd, NULL, small_ends[1], NULL, 1000, 0));
+    R(left_in(small_ends[0]));
+    R(splice(small_ends[0], NULL, small_fd, NULL, 1000, 0));
+    for (int i = 0; i < 2; i++)
+        R(sendfile(small_fd, small_files[i], &(off_t){0}, 5));
+}
+
+DUET(splice_small_stack, "splice and sendfile on a stack of 32 KiB")
+{
+    small_fd = connected();
+    small_files[0] = memory_of(1000), small_files[1] = MUST(open("/proc/self/cmdline", O_RDONLY));
+    MUST(pipe(small_ends));
+    far("sendall 1 2000 1");
+    enum { STACK = 32 << 10, GUARD = 256 << 10 };
+    static ucontext_t here, there;
+    char *stack = mmap(NULL, GUARD + STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(mprotect(stack + GUARD, STACK, PROT_READ | PROT_WRITE));
+    MUST(getcontext(&there));
+    there.uc_stack = (stack_t){.ss_sp = stack + GUARD, .ss_size = STACK};
+    there.uc_link = &here;
+    makecontext(&there, on_small_stack, 0);
+    MUST(swapcontext(&here, &there));
+    far("recvall 1 2000 1");
+    far("available 1 20");
 }
 
 static struct mmsghdr list[4];

@@ -75,9 +75,9 @@ impl Pool {
     }
 
     fn take_buffer(&self) -> Option<*mut u8> {
-        let held = lock::acquire(&self.lock, thread::id(), false, |_| calls::sched_yield())?;
+        let held = lock::acquire(&self.lock, thread::id(), false, |_| calls::sched_yield());
         let count = self.spares.load(Ordering::Relaxed);
-        if count > 0 {
+        if held.is_some() && count > 0 {
             self.spares.store(count - 1, Ordering::Relaxed);
             return Some(self.spare[count - 1].load(Ordering::Relaxed));
         }
@@ -94,6 +94,39 @@ impl Pool {
         } else {
             drop(held);
             let _ = calls::munmap(buffer, BUFFER);
+        }
+    }
+}
+
+/// A buffer for bytes on their way, taken when it is first asked for: stacks of threads may be as small as 16 KiB.
+pub struct Scratch(*mut u8);
+
+impl Default for Scratch {
+    /// No memory yet.
+    fn default() -> Scratch {
+        Scratch(core::ptr::null_mut())
+    }
+}
+
+impl Scratch {
+    /// Bytes that it has room for, in whole pages.
+    pub const SIZE: usize = BUFFER;
+
+    /// Its memory, which stays where it is. Errors: ENOMEM.
+    pub fn get(&mut self) -> Result<*mut u8> {
+        if self.0.is_null() {
+            let _section = Section::begin();
+            self.0 = Pool::make().and_then(Pool::take_buffer).ok_or(Errno(libc::ENOMEM))?;
+        }
+        Ok(self.0)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let (false, Some(pool)) = (self.0.is_null(), Pool::get()) {
+            let _section = Section::begin();
+            pool.give_buffer(self.0);
         }
     }
 }

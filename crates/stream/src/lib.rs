@@ -42,6 +42,7 @@ pub mod mark;
 pub mod options;
 pub mod progress;
 pub mod room;
+pub mod send_file;
 pub mod send_pacing;
 pub mod sleep;
 pub mod socket;

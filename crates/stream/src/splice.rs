@@ -10,7 +10,7 @@
 //! and sends, and no call of the kernel's. Where such a call would sleep, the pipe is made the kernel's first.
 
 use crate as stream;
-use crate::kept_pipes::{self, Bytes, Kept};
+use crate::kept_pipes::{self, Bytes, Kept, Scratch};
 use crate::options::limits;
 use crate::sleep;
 use crate::socket::{flag, Socket};
@@ -18,7 +18,6 @@ use crate::waiting::readiness::{observe, take_reset};
 use crate::waiting::wake::nonblocking;
 use crate::waiting::{bypass, holding, readiness, wake};
 use crate::{carried, urgent};
-use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, pollfd, EAGAIN, EBADF, EINTR, EINVAL, EOPNOTSUPP, EPIPE, O_ACCMODE, O_NONBLOCK, O_PATH};
@@ -26,11 +25,9 @@ use shunt_sys::{calls, sleeping, thread, Errno, Result};
 use shunt_table::table;
 
 /// Bytes moved per step.
-const STEP: usize = 64 << 10;
+const STEP: usize = Scratch::SIZE;
 const KNOWN_FLAGS: u32 = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 const RWF_NOWAIT: i32 = 8;
-
-type Buffer = MaybeUninit<[u8; STEP]>;
 
 /// What splice(2) says before it looks at descriptors: 0 for nothing to move, EINVAL for unknown flags.
 pub fn begins(length: usize, flags: u32) -> Option<Result<isize>> {
@@ -216,11 +213,11 @@ fn hand_to_kept(socket: &Socket, fd: i32, kept: Kept, most: usize) -> Option<Res
 
 /// Moves what waits in the stream, before any urgent byte, and fits into the pipe: in one step against other readers.
 /// EAGAIN: the pipe is full; 0: nothing is there.
-fn hand_out(socket: &Socket, fd: i32, kept: Option<Kept>, pipe: i32, buffer: &mut Buffer, most: usize) -> Result<usize> {
+fn hand_out(socket: &Socket, fd: i32, kept: Option<Kept>, pipe: i32, buffer: &mut Scratch, most: usize) -> Result<usize> {
     if let Some(moved) = kept.and_then(|kept| hand_to_kept(socket, fd, kept, most)) {
         return moved;
     }
-    let data = buffer.as_mut_ptr().cast::<u8>();
+    let data = buffer.get()?;
     let held = socket.lock_receive()?;
     urgent::pass_lost(socket);
     let most = urgent::before_any(socket).min(most).min(STEP);
@@ -252,7 +249,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         check_pipe(pipe, libc::O_WRONLY)?;
     }
     crate::options::owners::catch_up(socket);
-    let mut buffer = Buffer::uninit();
+    let mut buffer = Scratch::default();
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut done = 0usize;
@@ -464,8 +461,7 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
     if kept.is_none() {
         check_pipe(pipe, libc::O_RDONLY)?;
     }
-    let mut buffer = Buffer::uninit();
-    let data = buffer.as_mut_ptr().cast::<u8>();
+    let mut buffer = Scratch::default();
     let mut done = 0usize;
     while done < length {
         if done > 0 && socket.hold.is_carried() {
@@ -484,6 +480,7 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
         let is_kept = in_memory.is_some();
         // SAFETY: the buffer has room for `most` bytes.
         let step = in_memory.unwrap_or_else(|| unsafe {
+            let data = buffer.get()?;
             match stream::put_from(socket, fd, data, most, send_flags, || transfer_at_once(libc::SYS_preadv2, pipe, data, most)) {
                 Some(step) => step,
                 None => send_copies(socket, fd, pipe, data, most, send_flags),

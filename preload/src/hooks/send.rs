@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
-use shunt_stream::{splice as splicing, transfer};
+use shunt_stream::{send_file, splice as splicing, transfer};
 use shunt_sys::{user, Errno};
 use shunt_table::memory::pieces::MOST;
 use shunt_table::{sockaddr as addresses, table};
@@ -132,7 +132,7 @@ hook! {
     }
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
         match shunt_stream::socket::stream(out) {
-            Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
+            Some(socket) => answer(send_file::send_file(socket, out, from, offset, count)),
             None => splices::through_kernel(out, || real::sendfile(out, from, offset, count)),
         }
     }
