@@ -44,6 +44,9 @@ enum { SHUNT_XDR_ENCODE, SHUNT_XDR_DECODE, SHUNT_XDR_FREE };
 #define SHUNT_XDR_DEEPEST 1000
 /* Bytes of the stack that they may take while they are decoded. */
 #define SHUNT_XDR_STACK ((uintptr_t)256 << 10)
+/* How much memory elements may take for each of their bytes, and whatever they are: a union is as large as its largest arm. */
+#define SHUNT_XDR_SWELL 64
+#define SHUNT_XDR_ROOM ((size_t)1 << 20)
 
 typedef struct shunt_xdr {
     int mode, is_full; /* is_full: an encoder that had no room */
@@ -51,6 +54,7 @@ typedef struct shunt_xdr {
     size_t size, at;
     unsigned depth;
     uintptr_t base; /* where the stack was at the first level */
+    size_t spent;   /* memory that was taken for elements */
 } shunt_xdr;
 
 /* What nobody computes with. */
@@ -178,6 +182,13 @@ static inline int shunt_xdr_string(shunt_xdr *x, char **value, uint32_t most) {
     if (!shunt_xdr_bytes(x, value, &length, most)) return 0;
     return x->mode != SHUNT_XDR_DECODE || memchr(*value, 0, length) == NULL;
 }
+/* `count` zeros of `size` bytes; NULL: no memory, or far more of it than the bytes are worth. */
+static inline void *shunt_xdr_room(shunt_xdr *x, size_t count, size_t size) {
+    size_t left = SHUNT_XDR_ROOM + (x->size < SIZE_MAX / 128 ? x->size : SIZE_MAX / 128) * SHUNT_XDR_SWELL;
+    if (x->spent > left || (size > 0 && count > (left - x->spent) / size)) return NULL;
+    x->spent += count * size;
+    return calloc(count, size);
+}
 /* One level down; 0: of a value that is decoded, too deep. */
 static inline int shunt_xdr_down(shunt_xdr *x) {
     volatile char mark = 0;
@@ -195,7 +206,7 @@ static inline int shunt_xdr_array(shunt_xdr *x, void **value, uint32_t *count, u
     if (x->mode == SHUNT_XDR_DECODE) *value = NULL;
     if (!shunt_xdr_count(x, count, most, least)) return 0;
     if (x->mode == SHUNT_XDR_DECODE && *count > 0) {
-        *value = calloc(*count, size);
+        *value = shunt_xdr_room(x, *count, size);
         if (*value == NULL) return 0;
     }
     if (!shunt_xdr_down(x)) return 0;
@@ -215,7 +226,7 @@ static inline int shunt_xdr_pointer(shunt_xdr *x, void **value, size_t size, shu
     if (x->mode != SHUNT_XDR_FREE && !shunt_xdr_bool(x, &there)) return 0;
     if (!there) return 1;
     if (x->mode == SHUNT_XDR_DECODE) {
-        *value = calloc(1, size);
+        *value = shunt_xdr_room(x, 1, size);
         if (*value == NULL) return 0;
     }
     if (!shunt_xdr_down(x)) return 0;

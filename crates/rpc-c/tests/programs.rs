@@ -217,6 +217,16 @@ fn both_languages_have_the_same_bytes() {
     }
 }
 
+#[test]
+fn values_that_hold_others_of_their_type_have_an_end() {
+    for language in LANGUAGES {
+        let program = compiled("tests/tree.x", "tests/tree.c", language, &["-fsanitize=address,undefined"]);
+        let done = Command::new(&program).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "1 1 1\n1 1\n0 0 0\n1 0\n", "{done:?}");
+        remove(&program);
+    }
+}
+
 /// What the header declares is what the library has.
 #[test]
 fn the_header_is_complete() {

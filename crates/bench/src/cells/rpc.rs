@@ -47,7 +47,7 @@ const PROGRAM: u32 = 0x2000_0001;
 pub struct Rpc;
 
 /// Its rows: name, words, unit.
-const ROWS: [(&str, &str, Unit); 9] = [
+const ROWS: [(&str, &str, Unit); 10] = [
     ("endpoint", "bare endpoint, 32 B", Unit::Nanoseconds),
     ("messages", "active messages, one word", Unit::Nanoseconds),
     ("null", "null call", Unit::Nanoseconds),
@@ -56,7 +56,8 @@ const ROWS: [(&str, &str, Unit); 9] = [
     ("null/p99", "null call, each timed: p99", Unit::Nanoseconds),
     ("outstanding", "null calls, 64 outstanding", Unit::PerSecond),
     ("block/endpoint", "64 KiB through the bare endpoint, one copy in and one out", Unit::Nanoseconds),
-    ("block/reference", "64 KiB by reference, in-out", Unit::Nanoseconds),
+    ("block/reference", "64 KiB by reference, in-out: Shared::update", Unit::Nanoseconds),
+    ("block/elements", "64 KiB by reference, in-out: each element read and written", Unit::Nanoseconds),
 ];
 
 impl Cell for Rpc {
@@ -84,16 +85,17 @@ impl Cell for Rpc {
                 _ => writeln!(text, "{words:<60}{value:>10.1} ns"),
             };
         }
-        let [bare, messages, null, word, p50, p99, _, copied, reference] = figures;
+        let [bare, messages, null, word, p50, p99, _, copied, reference, elements] = figures;
         let _ = writeln!(
             text,
-            "null / endpoint {:.3}, / active message {:.3}; word / endpoint {:.3}; active message / endpoint {:.3}; p99 / p50 {:.2}; block {:.2}",
+            "null / endpoint {:.3}, / active message {:.3}; word / endpoint {:.3}; active message / endpoint {:.3}; p99 / p50 {:.2}; block {:.2}, by elements {:.2}",
             null / bare,
             null / messages,
             word / bare,
             messages / bare,
             p99 / p50,
-            reference / copied
+            reference / copied,
+            elements / copied
         );
         say(&text);
         onc::round(instrument, collector)?;
@@ -194,6 +196,11 @@ impl Service for Echo {
             2 => serve(arguments, answer, |words: Reference<u64>| {
                 let mut words = context.shared(words, u32::MAX)?;
                 words.update(|word| word.wrapping_add(1));
+                Ok(())
+            }),
+            3 => serve(arguments, answer, |words: Reference<u64>| {
+                let mut words = context.shared(words, u32::MAX)?;
+                (0..words.len()).for_each(|at| words.set(at, words.get(at).wrapping_add(1)));
                 Ok(())
             }),
             _ => Err(Refusal::NoProcedure),
@@ -348,14 +355,16 @@ fn turns(client: &Client, ends: &mut Ends<'_>, tell: &mut UnixStream) -> io::Res
                 send_block(ends, &mut block);
             }
             all[7].push(begun.elapsed().as_nanos() as f64 / BLOCKS as f64);
-            let begun = Instant::now();
-            for _ in 0..BLOCKS {
-                buffer.view().copy_from(&words);
-                let lent = [buffer.lend(true, true).map_err(io::Error::other)?];
-                let how = How { lent: &lent, ..How::default() };
-                client.call_with::<_, ()>(2, &buffer.reference(), &how).map_err(io::Error::other)?;
+            for (row, procedure) in [(8, 2), (9, 3)] {
+                let begun = Instant::now();
+                for _ in 0..BLOCKS {
+                    buffer.view().copy_from(&words);
+                    let lent = [buffer.lend(true, true).map_err(io::Error::other)?];
+                    let how = How { lent: &lent, ..How::default() };
+                    client.call_with::<_, ()>(procedure, &buffer.reference(), &how).map_err(io::Error::other)?;
+                }
+                all[row].push(begun.elapsed().as_nanos() as f64 / BLOCKS as f64);
             }
-            all[8].push(begun.elapsed().as_nanos() as f64 / BLOCKS as f64);
         }
     }
     Ok(all.map(|values| median(&values).unwrap_or(f64::NAN)))

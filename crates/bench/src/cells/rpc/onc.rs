@@ -42,7 +42,7 @@ const fn row(name: &'static str, words: &'static str, under: [Under; 2], kind: &
     Row { name, words, under, kind, set: "set", one_core: false, opaque: 0 }
 }
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 23] = [
     row("tcp/kernel", "TCP, kernel", [Kernel, Kernel], "tcp"),
     row("tcp/shunt", "TCP, shunt", [Shunt, Shunt], "tcp"),
     Row { set: "alone", ..row("tcp/shunt-alone", "TCP, shunt, the connection alone in the server's set", [Shunt, Shunt], "tcp") },
@@ -55,6 +55,7 @@ const ROWS: [Row; 22] = [
     Row { one_core: true, ..row("tcp/one-core/collapsed", "TCP, one core, collapsed", [Collapsed, Collapsed], "tcp") },
     row("udp/kernel", "UDP, kernel", [Kernel, Kernel], "udp"),
     row("udp/shunt", "UDP, shunt", [Shunt, Shunt], "udp"),
+    row("udp/collapsed", "UDP, collapsed", [Collapsed, Collapsed], "udp"),
     row("unix/kernel", "AF_UNIX, kernel", [Kernel, Kernel], "unix"),
     row("unix/shunt", "AF_UNIX, shunt", [Shunt, Shunt], "unix"),
     row("unix/collapsed", "AF_UNIX, collapsed", [Collapsed, Collapsed], "unix"),
@@ -99,9 +100,10 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
     let call = |name: &str| ROWS.iter().position(|row| row.name == name).map_or(f64::NAN, |at| figures[at][0]);
     let _ = writeln!(
         text,
-        "kernel / collapsed: TCP {:.1}, one core {:.1}, AF_UNIX {:.1}; kernel / shunt: TCP {:.1}, UDP {:.1}, AF_UNIX {:.1}; listeners / alone {:.2}",
+        "kernel / collapsed: TCP {:.1}, one core {:.1}, UDP {:.1}, AF_UNIX {:.1}; kernel / shunt: TCP {:.1}, UDP {:.1}, AF_UNIX {:.1}; listeners / alone {:.2}",
         call("tcp/kernel") / call("tcp/collapsed"),
         call("tcp/one-core/kernel") / call("tcp/one-core/collapsed"),
+        call("udp/kernel") / call("udp/collapsed"),
         call("unix/kernel") / call("unix/collapsed"),
         call("tcp/kernel") / call("tcp/shunt"),
         call("udp/kernel") / call("udp/shunt"),
