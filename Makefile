@@ -193,8 +193,13 @@ install:
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/tirpc/tools/shunt-tirpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS))) $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(BUILT)/shunt man --all $(DESTDIR)$(PREFIX)/share/man/man1
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man3
+	for page in docs/man/*.3; do install -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man3/ && \
+	    for name in $$(sed -n 's/^\.\\" functions: //p' $$page); do \
+	        printf '.so man3/%s\n' $${page##*/} > $(DESTDIR)$(PREFIX)/share/man/man3/$$name.3; done; done
 	$(foreach file,$(COMPLETIONS),$(BUILT)/shunt completions $(call SHELL_OF,$(file)) > $(DESTDIR)$(PREFIX)/$(file) &&) true
 	sed -e 's|@PREFIX@|$(PREFIX)|' packaging/shunt-agent@.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service
+	install -D -m 644 packaging/grafana/shunt.json $(DESTDIR)$(PREFIX)/share/shunt/grafana/shunt.json
 	install -D -m 755 $(BUILT)/shunt-rpcgen $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen
 	install -D -m 644 $(BUILT)/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a
 	install -D -m 644 $(BUILT)/libshunt_rpc_c.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
@@ -203,6 +208,7 @@ install:
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/rpc-c/tools/shunt-rpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 
 uninstall:
+	rm -rf $(DESTDIR)$(PREFIX)/share/shunt
 	rm -rf $(DESTDIR)$(PREFIX)/include/shunt $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
@@ -211,4 +217,5 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man3/shunt_*.3
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS)) $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service

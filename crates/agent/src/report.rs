@@ -254,5 +254,10 @@ pub fn interfaces() -> Vec<String> {
     let table = std::fs::read("/proc/thread-self/net/unix").unwrap_or_default();
     let table = String::from_utf8_lossy(&table);
     let names = table.lines().filter_map(|line| line.rsplit_once("@shunt1-agent-")).map(|(_, name)| name.to_string());
-    names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    // Anybody may bind such a name; an interface is called like this.
+    let plain = |name: &String| {
+        let allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+        (1..16).contains(&name.len()) && name.chars().all(allowed)
+    };
+    names.filter(plain).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }

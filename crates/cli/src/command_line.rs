@@ -17,8 +17,12 @@ pub fn command() -> Command {
         .subcommand(Command::new("spmd-agent").about("A host's part of a job, started by shunt spmd --hosts").hide(true))
         .subcommand(ss())
         .subcommand(why())
+        .subcommand(crate::top::command())
         .subcommand(metrics())
         .subcommand(doctor())
+        .subcommand(crate::capture::command())
+        .subcommand(crate::report::command())
+        .subcommands(crate::unit::commands())
         .subcommand(agent())
         .subcommand(crate::rpc::command())
         .subcommand(shunt_bench::Bench::command().name("bench"))
@@ -202,8 +206,7 @@ fn ss() -> Command {
             Arg::new("filter")
                 .value_name("FILTER")
                 .help("Show only these, as ss(8) takes it: dport = :6379 and not state closing")
-                .num_args(0..)
-                .trailing_var_arg(true),
+                .num_args(0..),
         )
         .after_help(format!(
             "FILTER joins terms by and, or, not and parentheses; a term is a key and a value, with = or != between them or not. Keys: {};\n\
@@ -220,20 +223,24 @@ fn ss() -> Command {
 
 fn why() -> Command {
     Command::new("why")
-        .about("Tell for every socket of a process what carries it, and why")
+        .about("Tell for every socket of a process, or of all, what carries it, and why")
+        .override_usage("shunt why [OPTIONS] [PROCESS] [FILTER]...")
         .arg(
-            Arg::new("process")
-                .value_name("PROCESS")
-                .help("The process: its number (PID), or its program's name if one process alone has that")
-                .required(true)
+            Arg::new("words")
+                .value_name("PROCESS|FILTER")
+                .help("The process: its number (PID), or its program's name if one process alone has that [default: all under shunt]; and which sockets, as shunt ss takes it: reason peer-plain and dport = :6379")
+                .num_args(0..)
                 .allow_negative_numbers(true),
         )
         .arg(json())
-        .after_help(
-            "Of each connection to another host it also tells the round trip, its deviation and the time-out that follows; the\n\
+        .after_help(format!(
+            "FILTER joins terms by and, or, not and parentheses, as for shunt ss. Keys: {}; of a socket that the kernel carries, the end at\n\
+             a port where the process listens is the server's. The first word is the process, unless a term begins with it.\n\n\
+             Of each connection to another host it also tells the round trip, its deviation and the time-out that follows; the\n\
              window by the congestion control and the largest, packets under way and waiting, and the pacing; what was sent\n\
              again; the other host's room; and what the agent of the interface says of the endpoint, if its device is xdp.",
-        )
+            crate::filter::KEYS
+        ))
 }
 
 fn metrics() -> Command {
@@ -263,6 +270,20 @@ fn doctor() -> Command {
     Command::new("doctor")
         .about("Check what this machine lets shunt do, and say what follows")
         .arg(json())
+        .arg(
+            Arg::new("unit")
+                .long("unit")
+                .value_name("NAME")
+                .help("Find the directives of a service of systemd that keep its connections on the kernel, or limit them"),
+        )
+        .arg(
+            Arg::new("root")
+                .long("root")
+                .value_name("DIRECTORY")
+                .help("With --unit: units lie below this directory [default: /]")
+                .requires("unit")
+                .value_parser(value_parser!(OsString)),
+        )
         // The programs of the trial connection, see doctor/probe.rs.
         .arg(Arg::new("probe").long("probe").hide(true).num_args(1..=2))
         .after_help("Exit status: 0 if connections can be accelerated here, 1 if something that they need is missing.")

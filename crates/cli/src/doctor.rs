@@ -64,6 +64,8 @@ impl Check {
 
 #[derive(Serialize)]
 struct Report {
+    /// Fields are added under one number, never changed.
+    schema: &'static str,
     verdict: Verdict,
     checks: Vec<Check>,
 }
@@ -92,7 +94,7 @@ pub fn doctor(json: bool) -> Result<u8, Failure> {
         (false, true) => Verdict::Limited,
         (false, false) => Verdict::Ok,
     };
-    let report = Report { verdict, checks };
+    let report = Report { schema: "shunt.doctor/1", verdict, checks };
     if json {
         print_json(&report)?;
     } else {

@@ -23,6 +23,8 @@ pub struct End<'a> {
 pub struct Row<'a> {
     pub state: &'a str,
     pub carrier: &'a str,
+    /// The short name of the reason why that carries it.
+    pub reason: &'a str,
     /// The end that connected, and the one that accepted.
     pub ends: [End<'a>; 2],
 }
@@ -39,6 +41,7 @@ enum Side {
 enum Term {
     State(String),
     Carrier(String),
+    Reason(String),
     Program(String),
     Process(u32),
     /// An address, a port, or both.
@@ -58,7 +61,18 @@ pub enum Filter {
 }
 
 /// Where a term begins, for mistakes and for `--help`.
-pub const KEYS: &str = "state, carrier, program, pid, client (src), server (dst), sport, dport, port";
+pub const KEYS: &str = "state, carrier, reason, program, pid, client (src), server (dst), sport, dport, port";
+
+const KEY_WORDS: [&str; 12] =
+    ["state", "carrier", "reason", "program", "pid", "client", "src", "server", "dst", "sport", "dport", "port"];
+
+/// Whether an expression may begin with this word.
+pub fn begins_with(word: &str) -> bool {
+    // A whole expression may be one argument.
+    let word = word.split_whitespace().next().unwrap_or_default();
+    let bare = word.trim_start_matches(['(', '!']);
+    (bare.is_empty() && !word.is_empty()) || bare == "not" || KEY_WORDS.contains(&bare.split(['=', '!']).next().unwrap_or(bare))
+}
 
 /// The words of an expression: each may be a level of a recursion.
 const WORDS: usize = 500;
@@ -69,9 +83,8 @@ impl Filter {
     /// # Errors
     /// A usage failure that names the word.
     pub fn parse(words: &[String]) -> Result<Filter, Failure> {
-        // Parentheses may touch other words.
-        let spaced = words.join(" ").replace('(', " ( ").replace(')', " ) ");
-        let mut left: Vec<&str> = spaced.split_whitespace().rev().collect();
+        let split = split(&words.join(" "));
+        let mut left: Vec<&str> = split.iter().map(String::as_str).rev().collect();
         if left.is_empty() {
             return Ok(Filter::All);
         }
@@ -97,15 +110,64 @@ impl Filter {
     }
 }
 
+/// Whether a row may have this state: one of memory, of a way to another host, of the kernel's TCP, or the reason why a connection was broken off.
+fn is_state(word: &str) -> bool {
+    const STATES: [&str; 13] = [
+        "established",
+        "waiting-for-accept",
+        "client-finished",
+        "server-finished",
+        "closing",
+        "reset",
+        "peer-gone",
+        "provisional",
+        "beginning",
+        "claimed",
+        "fast",
+        "resuming",
+        "tcp",
+    ];
+    let of_kernel = (0..=u8::MAX).any(|number| crate::inspect::kernel_tcp::state(number) == word);
+    STATES.contains(&word) || of_kernel || shunt_segment::reason::Reason::ALL.iter().any(|reason| reason.word() == word)
+}
+
+/// Words; parentheses may touch them, and what stands in quotes is a part of one.
+fn split(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quoted = false;
+    for character in text.chars() {
+        match character {
+            '"' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            '(' | ')' if !quoted => {
+                words.extend(word.take());
+                words.push(character.to_string());
+            }
+            _ if character.is_whitespace() && !quoted => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 impl Term {
     fn holds(&self, row: &Row<'_>) -> bool {
         match self {
             Term::State(state) => row.state == state,
             Term::Carrier(carrier) => row.carrier == carrier,
+            Term::Reason(reason) => row.reason == reason,
             Term::Program(program) => row.ends.iter().any(|end| end.program == program),
             Term::Process(pid) => row.ends.iter().any(|end| end.pid == Some(*pid) || end.pids.contains(pid)),
             Term::Place(side, address, port) => row.ends.iter().zip([Side::Client, Side::Server]).any(|(end, of)| {
-                let is_there = |at: &IpAddr| end.address.parse().is_ok_and(|own: IpAddr| own.to_canonical() == at.to_canonical());
+                let is_there = |at: &IpAddr| {
+                    // A link-local address has its interface behind it, which expressions leave out.
+                    let own = end.address.split('%').next().unwrap_or_default();
+                    own.parse().is_ok_and(|own: IpAddr| own.to_canonical() == at.to_canonical())
+                };
                 (*side == Side::Either || *side == of)
                     && address.as_ref().is_none_or(is_there)
                     && port.is_none_or(|port| end.port == port)
@@ -159,7 +221,7 @@ fn term(left: &mut Vec<&str>) -> Result<Filter, Failure> {
         Some(at) => (&word[..at], vec![&word[at..]]),
         None => (word, Vec::new()),
     };
-    if !["state", "carrier", "program", "pid", "client", "src", "server", "dst", "sport", "dport", "port"].contains(&key) {
+    if !KEY_WORDS.contains(&key) {
         return Err(wrong(format_args!("\"{}\" is no term", key.escape_debug())));
     }
     let mut negated = false;
@@ -192,8 +254,12 @@ fn told(key: &str, value: &str) -> Result<Term, Failure> {
         _ => Side::Either,
     };
     Ok(match key {
+        "state" if !is_state(value) => {
+            return Err(wrong(format_args!("state: \"{}\" is none; example: established", value.escape_debug())))
+        }
         "state" => Term::State(value.to_owned()),
         "carrier" => Term::Carrier(value.to_owned()),
+        "reason" => Term::Reason(value.to_owned()),
         "program" => Term::Program(value.to_owned()),
         "pid" => Term::Process(number(value)?),
         "sport" | "dport" | "port" => Term::Place(side, None, Some(port(value.trim_start_matches(':'))?)),
@@ -205,6 +271,7 @@ fn told(key: &str, value: &str) -> Result<Term, Failure> {
                 None => (value, None),
             };
             let bare = address.trim_start_matches('[').trim_end_matches(']');
+            let bare = bare.split('%').next().unwrap_or_default();
             let address = match bare {
                 "" | "*" => None,
                 _ => Some(bare.parse().map_err(|_| {
@@ -228,6 +295,7 @@ mod tests {
         Row {
             state,
             carrier: "shm",
+            reason: "accelerated",
             ends: [end("127.0.0.1", 40_000, "redis-cli", &[7, 8]), end("::ffff:127.0.0.1", server, "redis-server", &[9])],
         }
     }
@@ -253,6 +321,7 @@ mod tests {
             "program redis-cli",
             "pid 9",
             "carrier shm",
+            "reason accelerated",
             "not state closing",
             "dport 1 or sport 40000",
             "sport 1 and dport 1 or state established",
@@ -267,12 +336,34 @@ mod tests {
     }
 
     #[test]
+    fn names_may_have_spaces_and_addresses_interfaces() {
+        assert_eq!(split("program = \"Web (x)\" (a)b"), ["program", "=", "Web (x)", "(", "a", ")", "b"]);
+        let mut row = row("established", 6379);
+        row.ends[0].program = "Web Content";
+        row.ends[0].address = "fe80::1%2";
+        for text in ["program \"Web Content\"", "program=\"Web Content\"", "src [fe80::1%2]:40000", "src fe80::1"] {
+            assert!(parsed(text).unwrap().holds(&row), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_begin_an_expression_are_known() {
+        for word in ["dport", "dport=:80", "not", "!", "(", "(sport", "!(state", "pid!=3", "dport = :80", "( sport 1 )"] {
+            assert!(begins_with(word), "{word}");
+        }
+        for word in ["4711", "redis-server", "ports", "-1", "nothing", ""] {
+            assert!(!begins_with(word), "{word}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told_with_the_word() {
         for (text, told) in [
             ("colour red", "\"colour\" is no term"),
             ("dport", "its value is missing"),
             ("dport = x", "\"x\" has no port"),
             ("pid x", "\"x\" is no number"),
+            ("state estab", "state: \"estab\" is none"),
             ("src elsewhere", "\"elsewhere\" is no address"),
             ("( dport 1", "a \")\" is missing"),
             ("dport 1 )", "\")\" has no partner"),

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod agent;
+mod capture;
 mod command_line;
 mod config;
 mod doctor;
@@ -18,6 +19,7 @@ mod inspect;
 mod man;
 mod metrics;
 mod output;
+mod report;
 mod rpc;
 mod run;
 mod settings;
@@ -26,6 +28,8 @@ mod spmd_view;
 mod ss;
 mod text_table;
 mod this_command;
+mod top;
+mod unit;
 mod why;
 
 use std::process::ExitCode;
@@ -62,18 +66,27 @@ fn dispatch() -> Result<u8, Failure> {
         Some(("spmd", matches)) => spmd::spmd(matches),
         Some(("spmd-agent", _)) => spmd::agent(),
         Some(("ss", matches)) => ss::ss(matches),
-        Some(("why", matches)) => {
-            let process: &String = matches.get_one("process").expect("clap requires it");
-            why::why(process, matches.get_flag("json"))
-        }
+        Some(("why", matches)) => why::why(matches),
+        Some(("top", matches)) => top::top(matches),
         Some(("metrics", matches)) => metrics::metrics(matches),
         Some(("doctor", matches)) => match matches.get_many::<String>("probe").map(|words| words.collect::<Vec<_>>()) {
-            None => doctor::doctor(matches.get_flag("json")),
+            None => match matches.get_one::<String>("unit") {
+                None => doctor::doctor(matches.get_flag("json")),
+                Some(unit) => {
+                    let root = matches.get_one::<std::ffi::OsString>("root").map_or("/".as_ref(), |root| root.as_os_str());
+                    unit::doctor(unit, root.as_ref(), matches.get_flag("json"))
+                }
+            },
             Some(words) => match (words[0].as_str(), words.get(1).and_then(|port| port.parse().ok())) {
                 ("ask", Some(port)) => doctor::probe::ask(port),
                 _ => doctor::probe::serve(),
             },
         },
+        Some(("capture", matches)) => capture::capture(matches),
+        Some(("report", matches)) => report::report(matches),
+        Some(("enable", matches)) => unit::enable(matches),
+        Some(("disable", matches)) => unit::disable(matches),
+        Some(("status", matches)) => unit::status(matches),
         Some(("agent", matches)) => agent::agent(matches),
         Some(("rpc", matches)) => rpc::rpc(matches),
         Some(("bench", matches)) => bench(matches),

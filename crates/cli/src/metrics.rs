@@ -5,12 +5,14 @@ mod text;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use clap::ArgMatches;
 
 use crate::failure::Failure;
 use crate::inspect::connection::{self, Connection};
-use crate::inspect::process_state::State;
+use crate::inspect::process_state::{State, Waited};
 use crate::inspect::processes;
 use crate::inspect::stations::{self, Stream};
 use crate::output;
@@ -56,15 +58,28 @@ struct Process {
     pid: u32,
     program: String,
     counters: Vec<(&'static str, u64)>,
+    waited: Waited,
 }
 
 fn processes_of(pids: &[u32]) -> Vec<Process> {
     let one = |pid: &u32| {
         let descriptors = processes::descriptors(*pid).ok()?;
         let state = State::find(*pid, &descriptors).filter(|state| state.own)?;
-        Some(Process { pid: *pid, program: processes::program(*pid)?, counters: state.counters() })
+        Some(Process { pid: *pid, program: processes::program(*pid)?, counters: state.counters(), waited: state.waits() })
     };
     pids.iter().filter_map(one).collect()
+}
+
+/// Ticks of the time stamp counter in a second, measured once.
+fn ticks_per_second() -> f64 {
+    static RATE: OnceLock<f64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        // SAFETY: the instruction is part of x86-64.
+        let ticks = || unsafe { core::arch::x86_64::_rdtsc() };
+        let (since, before) = (Instant::now(), ticks());
+        std::thread::sleep(Duration::from_millis(20));
+        (ticks() - before) as f64 / since.elapsed().as_secs_f64()
+    })
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -85,7 +100,9 @@ fn families(connections: &[Connection], streams: &[Stream], processes: &[Process
     for connection in connections {
         for (party, role) in [(&connection.client, "client"), (&connection.server, "server")] {
             let amounts = [party.sent_bytes, party.in_flight_bytes.unwrap_or(0)];
-            add(&party.program, role, connection.server.port, connection.carrier, amounts);
+            // The name by which one that is not seen introduced itself may be any, and each would be a series.
+            let program = if party.pid.is_some() { &party.program } else { "?" };
+            add(program, role, connection.server.port, connection.carrier, amounts);
         }
     }
     for stream in streams {
@@ -103,6 +120,11 @@ fn families(connections: &[Connection], streams: &[Stream], processes: &[Process
             vec![("program", process.program.clone()), ("pid", process.pid.to_string()), ("reason", reason.to_owned())]
         };
         process.counters.iter().map(|(reason, count)| (labels(reason), *count as f64)).collect()
+    };
+    let rate = ticks_per_second();
+    let waits = |told: &dyn Fn(&Waited) -> f64| -> Vec<(Labels, f64)> {
+        let labels = |process: &Process| vec![("program", process.program.clone()), ("pid", process.pid.to_string())];
+        processes.iter().map(|process| (labels(process), told(&process.waited))).collect()
     };
     vec![
         Family {
@@ -140,6 +162,24 @@ fn families(connections: &[Connection], streams: &[Stream], processes: &[Process
             kind: Kind::Counter,
             help: "How often each reason was given for what carries a socket, since the process started.",
             rows: processes.iter().flat_map(given).collect(),
+        },
+        Family {
+            name: "shunt_sleeps",
+            kind: Kind::Counter,
+            help: "Waits on connections that slept, of all threads of a process.",
+            rows: waits(&|waited| waited.sleeps as f64),
+        },
+        Family {
+            name: "shunt_slept_seconds",
+            kind: Kind::Counter,
+            help: "Time asleep in waits on connections, of all threads of a process.",
+            rows: waits(&|waited| waited.slept as f64 / rate),
+        },
+        Family {
+            name: "shunt_spun_seconds",
+            kind: Kind::Counter,
+            help: "Time of looking for bytes before a sleep or instead of one, of all threads of a process.",
+            rows: waits(&|waited| waited.spun as f64 / rate),
         },
     ]
 }

@@ -98,6 +98,15 @@ impl Files {
         Ok(Files { list })
     }
 
+    /// The system's alone, below `root`: what holds for services, which have no user's file.
+    ///
+    /// # Errors
+    /// If it cannot be understood.
+    pub fn of_system(root: &Path) -> Result<Files, Failure> {
+        let path = root.join(SYSTEM.trim_start_matches('/'));
+        Ok(Files { list: vec![(path.clone(), File::read(&path, Owner::Anyone)?)] })
+    }
+
     fn there(&self) -> impl Iterator<Item = &File> {
         self.list.iter().filter_map(|(_, file)| file.as_ref())
     }

@@ -3,6 +3,7 @@ use std::cmp::Reverse;
 
 use clap::ArgMatches;
 use serde::Serialize;
+use shunt_segment::reason::Reason;
 
 use crate::failure::Failure;
 use crate::filter::{End, Filter, Row};
@@ -14,6 +15,8 @@ use crate::text_table::{bytes_text, text_table};
 
 #[derive(Serialize)]
 struct Report<'a> {
+    /// Fields are added under one number, never changed.
+    schema: &'static str,
     connections: &'a [Connection],
     /// Ended ones whose memory is kept for the next: listed if they are asked for.
     ended: usize,
@@ -53,7 +56,7 @@ pub fn ss(matches: &ArgMatches) -> Result<u8, Failure> {
     let asked = shunt_agent::report::interfaces();
     let agents: Vec<_> = asked.iter().filter_map(|interface| shunt_agent::report::ask(interface).ok()).collect();
     if json {
-        print_json(&Report { connections: &connections, ended, streams: &streams, agents: &agents })?;
+        print_json(&Report { schema: "shunt.ss/1", connections: &connections, ended, streams: &streams, agents: &agents })?;
         return Ok(0);
     }
     if connections.is_empty() && streams.is_empty() {
@@ -85,18 +88,24 @@ pub fn ss(matches: &ArgMatches) -> Result<u8, Failure> {
 }
 
 /// As a filter sees it.
-fn seen(connection: &Connection) -> Row<'_> {
+pub fn seen(connection: &Connection) -> Row<'_> {
     fn end(party: &Party) -> End<'_> {
         End { address: &party.address, port: party.port, program: &party.program, pid: party.pid, pids: &party.pids }
     }
-    Row { state: connection.state, carrier: connection.carrier, ends: [end(&connection.client), end(&connection.server)] }
+    Row {
+        state: connection.state,
+        carrier: connection.carrier,
+        reason: Reason::Accelerated.word(),
+        ends: [end(&connection.client), end(&connection.server)],
+    }
 }
 
-fn seen_stream(stream: &Stream) -> Row<'_> {
+/// As a filter sees it.
+pub fn seen_stream(stream: &Stream) -> Row<'_> {
     let here = End { address: &stream.local, port: stream.local_port, program: &stream.program, pid: None, pids: &stream.pids };
     let there = End { address: &stream.remote, port: stream.remote_port, program: "", pid: None, pids: &[] };
     let ends = if stream.role == "client" { [here, there] } else { [there, here] };
-    Row { state: stream.way, carrier: stream.carrier(), ends }
+    Row { state: stream.way, carrier: stream.carrier(), reason: Reason::OtherHost.word(), ends }
 }
 
 fn row(connection: &Connection) -> Vec<String> {

@@ -1,12 +1,14 @@
-//! `shunt why PID`: every socket of a process, what carries it, and why.
+//! `shunt why PID FILTER`: every socket of a process, or of all under shunt, what carries it, and why.
 use std::collections::HashMap;
 
+use clap::ArgMatches;
 use serde::Serialize;
 use shunt_config::Options;
 use shunt_segment::process::{found, kind};
 use shunt_segment::reason::Reason;
 
 use crate::failure::Failure;
+use crate::filter::{self, End, Filter, Row as Shown};
 use crate::inspect::connection::{ip_text, socket_text};
 use crate::inspect::diagnosis::{self, Companion, UnixSockets};
 use crate::inspect::kernel_tcp::{self, KernelSocket};
@@ -20,6 +22,8 @@ use crate::text_table::text_table;
 
 #[derive(Serialize)]
 struct Report {
+    /// Fields are added under one number, never changed.
+    schema: &'static str,
     pid: u32,
     program: String,
     /// Whether the process has loaded shunt.
@@ -85,6 +89,37 @@ struct Socket {
     reason: &'static str,
     /// The reason as a sentence.
     explanation: &'static str,
+    /// Whether the own end is the one that accepted, or listens.
+    #[serde(skip)]
+    is_server: bool,
+    /// The ends: the own one, the other one.
+    #[serde(skip)]
+    places: [Option<(String, u16)>; 2],
+}
+
+/// Several processes.
+#[derive(Serialize)]
+struct Reports {
+    schema: &'static str,
+    processes: Vec<Report>,
+}
+
+impl Socket {
+    /// As a filter sees it.
+    fn row<'a>(&'a self, program: &'a str, pid: &'a [u32]) -> Shown<'a> {
+        let end = |place: &'a Option<(String, u16)>, program, pids| {
+            let (address, port) = place.as_ref().map_or(("", 0), |(address, port)| (address.as_str(), *port));
+            End { address, port, program, pid: None, pids }
+        };
+        let own = end(&self.places[0], program, pid);
+        let other = end(&self.places[1], "", &[]);
+        Shown {
+            state: self.state.unwrap_or(if self.kind == "tcp" && self.places[1].is_some() { "established" } else { "" }),
+            carrier: self.carrier,
+            reason: self.reason,
+            ends: if self.is_server { [other, own] } else { [own, other] },
+        }
+    }
 }
 
 /// The short name of a reason, and the reason as a sentence.
@@ -129,13 +164,42 @@ fn process(word: &str) -> Result<u32, Failure> {
     }
 }
 
-/// Prints the report on the process that `word` means.
+/// Prints what is asked for: of one process, or of all under shunt.
 ///
 /// # Errors
-/// If there is no such process, or more than one, or it may not be inspected.
-pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
+/// If the filter has a mistake, there is no such process, or more than one, or it may not be inspected.
+pub fn why(matches: &ArgMatches) -> Result<u8, Failure> {
+    let words: Vec<String> = matches.get_many::<String>("words").into_iter().flatten().cloned().collect();
+    let json = matches.get_flag("json");
+    let (process, words) = match words.split_first() {
+        Some((first, rest)) if !filter::begins_with(first) => (Some(first), rest),
+        _ => (None, words.as_slice()),
+    };
+    let filter = Filter::parse(words)?;
     processes::are_shown()?;
-    let pid = process(word)?;
+    if let Some(word) = process {
+        let report = report(self::process(word)?, &filter)?;
+        match json {
+            true => print_json(&report)?,
+            false => print(&text(&report))?,
+        }
+        return Ok(0);
+    }
+    let under_shunt = processes::all().into_iter().filter(|pid| processes::has_mapped(*pid, library::FILE));
+    // One that ends meanwhile is left out.
+    let mut reports: Vec<Report> = under_shunt.filter_map(|pid| report(pid, &filter).ok()).collect();
+    reports.retain(|report| filter == Filter::All || !report.sockets.is_empty());
+    if json {
+        print_json(&Reports { schema: "shunt.why.list/1", processes: reports })?;
+    } else if reports.is_empty() {
+        print(if filter == Filter::All { "no process under shunt\n" } else { "no socket that the filter lets through\n" })?;
+    } else {
+        print(&reports.iter().map(text).collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(0)
+}
+
+fn report(pid: u32, filter: &Filter) -> Result<Report, Failure> {
     let program = processes::program(pid).filter(|_| processes::exists(pid));
     let program = program.ok_or_else(|| Failure::of_environment(format_args!("there is no process {pid}")))?;
     let descriptors = processes::descriptors(pid).map_err(|error| {
@@ -153,7 +217,10 @@ pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
         (None, false) => NO_SHUNT,
     };
     let own = state.as_ref().filter(|state| state.own);
-    let report = Report {
+    let mut sockets = sockets(pid, &descriptors, state.as_ref(), without_row);
+    sockets.retain(|socket| filter.holds(&socket.row(&program, &[pid])));
+    Ok(Report {
+        schema: "shunt.why/1",
         pid,
         instructions: own.map(|state| Instructions::of(state, &program)).unwrap_or_default(),
         program,
@@ -164,16 +231,10 @@ pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
             true => None,
             false => Obstacle::of_process(pid).map(|obstacle| obstacle.to_string()),
         },
-        sockets: sockets(pid, &descriptors, state.as_ref(), without_row),
+        sockets,
         counters: own.into_iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
         regions: regions::counters(pid, &descriptors).into_iter().map(|(word, count)| (word.to_owned(), count.into())).collect(),
-    };
-    if json {
-        print_json(&report)?;
-    } else {
-        print(&text(&report))?;
-    }
-    Ok(0)
+    })
 }
 
 /// Whether the process was started with acceleration switched off: then the library only passes calls through.
@@ -202,7 +263,7 @@ fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_
         // Where the kernel does not tell, the addresses of accelerated connections stay open; the reasons do not.
         unix: if state.is_some() { diagnosis::unix_sockets(pid).unwrap_or_default() } else { UnixSockets::default() },
     };
-    descriptors
+    let mut sockets: Vec<Socket> = descriptors
         .iter()
         .filter_map(|descriptor| {
             let row = state.filter(|state| state.own).and_then(|state| state.row(descriptor.number));
@@ -213,7 +274,13 @@ fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_
             };
             Some(tables.socket(descriptor.number, inode, row))
         })
-        .collect()
+        .collect();
+    let port = |socket: &Socket| socket.places[0].as_ref().map(|(_, port)| *port);
+    let listens: Vec<Option<u16>> = sockets.iter().filter(|socket| socket.kind == "tcp-listener").map(port).collect();
+    for socket in &mut sockets {
+        socket.is_server |= socket.kind.starts_with("tcp") && listens.contains(&port(socket));
+    }
+    sockets
 }
 
 struct Tables {
@@ -283,6 +350,8 @@ impl Tables {
             stream: stream.cloned(),
             reason,
             explanation,
+            is_server: companion.is_some_and(|companion| companion.end == 1),
+            places: [local, remote].map(|address| address.map(|address| (ip_text(address), address.port))),
         }
     }
 }

@@ -255,10 +255,12 @@ fn companions(hello: &Hello) -> (OwnedFd, OwnedFd) {
     let target = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     rustix::net::bind(&listening, &target).unwrap();
     rustix::net::listen(&listening, 1).unwrap();
-    let client = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    // Programs that are started get those alone that are meant for them.
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let client = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
     rustix::net::bind(&client, &SocketAddrUnix::new_abstract_name(hello.encode().as_slice()).unwrap()).unwrap();
     rustix::net::connect(&client, &target).unwrap();
-    let server = rustix::net::accept(&listening).unwrap();
+    let server = rustix::net::accept_with(&listening, flags).unwrap();
     (client, server)
 }
 
@@ -313,6 +315,19 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
     assert!(text.contains("before they sleep on them, where that pays (--spin-on-kernel)\n"), "{text}");
     assert!(text.contains(Reason::PeerPlain.text()) && text.ends_with("since it started: peer-plain 9\n"), "{text}");
 
+    let filtered = |filter: &str| {
+        let report = json(&["why", &pid, filter]);
+        let descriptor = |socket: &Value| socket["descriptor"].as_i64().unwrap() as i32;
+        report["sockets"].as_array().unwrap().iter().map(descriptor).collect::<Vec<_>>()
+    };
+    assert_eq!(filtered("reason = peer-plain"), [plain_client.as_raw_fd()]);
+    assert_eq!(filtered(&format!("dport = :{port} and not state listening")), [plain_client.as_raw_fd()]);
+    assert!(filtered("dport = :6379 and state established").contains(&accepted.as_raw_fd()));
+    assert_eq!(filtered("sport = :6379"), Vec::<i32>::new());
+    // Of all processes that have loaded the library; this one has only its files.
+    let all = json(&["why", "reason = no-such-reason"]);
+    assert_eq!((&all["schema"], &all["processes"]), (&"shunt.why.list/1".into(), &Value::Array(vec![])));
+
     // Another process's records say nothing of this one, and what the kernel tells is still true.
     state.put(offset_of!(ProcessHeader, pid), &1u32.to_ne_bytes());
     let report = json(&["why", &pid]);
@@ -325,6 +340,12 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
     // The companion's owner is who really uses the end, whatever the link says.
     let [connection] = &connections_served_by(holder.child.id())[..] else { panic!("not exactly one connection") };
     assert_eq!(connection["server"]["port"], 6379);
+
+    // A copy under the same name in a process that has no end of it is nobody's.
+    let forged = crate::link(nonce, &client, &server, 0);
+    let _forger = Holder::of(&[&forged.file]);
+    drop(forged);
+    assert_eq!(connections_served_by(holder.child.id()).len(), 1);
     drop(companion);
 }
 
@@ -332,7 +353,7 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
 fn why_says_what_is_wrong_with_the_question() {
     let output = plain(SHUNT).args(["why", "4194305"]).output().unwrap();
     assert_eq!((output.status.code(), &output.stderr[..]), (Some(1), &b"shunt: there is no process 4194305\n"[..]));
-    for question in [&["why"][..], &["why", "0"], &["why", "-3"], &["why", "99999999999"], &["why", ""]] {
+    for question in [&["why", "0"][..], &["why", "-3"], &["why", "99999999999"], &["why", ""]] {
         assert_eq!(plain(SHUNT).args(question).output().unwrap().status.code(), Some(2), "{question:?}");
     }
     let output = plain(SHUNT).args(["why", "no-such-program"]).output().unwrap();

@@ -338,6 +338,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     socket.attach(base, accepted.channel, 1);
     socket.set_addresses(&accepted.client, &accepted.server); // what was found plausible
     socket.connected.link_index.store(accepted.index as u32, Ordering::Relaxed);
+    shunt_stream::tap::connected(socket);
     link::enter(accepted.index);
     if nonblocking {
         socket.set(flag::NONBLOCK);

@@ -47,6 +47,7 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
     }
     socket.attach(base, channel, 0);
     socket.connected.link_index.store(index as u32, Ordering::Relaxed);
+    shunt_stream::tap::connected(socket);
     if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }

@@ -35,6 +35,7 @@ pub mod process;
 pub mod reason;
 pub mod settings;
 pub mod sync;
+pub mod tap;
 
 /// Version of every layout and name in this crate. Two programs accelerate only when theirs are equal.
 pub const VERSION: u32 = 13;

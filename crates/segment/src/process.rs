@@ -23,7 +23,8 @@ pub struct ProcessHeader {
     pub pid: AtomicU32,
     /// Number of rows.
     pub rows: AtomicU32,
-    _reserved: AtomicU32,
+    /// While a tool captures what the process sends and receives, a number of its own ([`crate::tap`]); 0: none does.
+    pub tap: AtomicU32,
     /// How often each [`crate::reason::Reason`] was given to a connection, by code.
     pub counters: [AtomicU64; COUNTERS],
     /// Sockets on which processes have received messages by the library's hooks, so that they will take passed descriptors
@@ -32,6 +33,20 @@ pub struct ProcessHeader {
     pub receivers: [AtomicU64; RECEIVERS],
     /// Objects whose own instructions could make calls on connections, as far as one had to know.
     pub found: [Found; FOUND],
+    /// What waits of its threads on connections were made of.
+    pub waits: Waits,
+}
+
+/// What waits of all threads were made of, in ticks of the time stamp counter, which is one for all processes of a host. Waits that end within
+/// the first few looks are left out; a thread tells of the others when it sleeps, or looks for long.
+#[repr(C)]
+pub struct Waits {
+    /// Ticks of looking.
+    pub spun: AtomicU64,
+    /// Waits that slept.
+    pub sleeps: AtomicU64,
+    /// Ticks asleep.
+    pub slept: AtomicU64,
 }
 
 /// An object of the program's.

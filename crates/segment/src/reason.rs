@@ -91,6 +91,17 @@ reasons! {
     NearRefused = 58, "near-refused", "The other end in the shared directory did not go through with it: another version of shunt, no room, or no proof that it has the connection.";
 }
 
+impl Reason {
+    /// Whether the kernel carries a connection for this reason that could otherwise be in memory.
+    pub fn is_fall_back(self) -> bool {
+        use Reason::*;
+        let carried = matches!(self, Accelerated | Near | OtherHost | Listening | RawTrapped);
+        // No connection, not one of TCP, or nothing that the kernel carries instead.
+        let none = matches!(self, Unknown | Unconnected | NotTcp | Datagrams | Local | ClientLeft | ForeignReads | ForeignBytes);
+        !carried && !none
+    }
+}
+
 /// Number of codes that counters keep room for.
 pub const COUNTERS: usize = 64;
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 use shunt_am::{Engine, Nanoseconds, Status};
 use shunt_segment::address::Address;
@@ -79,6 +80,20 @@ impl View {
         let words = (length as usize).saturating_sub(ENGINE) / 8;
         if length < ENGINE as u64 || length > MOST {
             return Err(io::ErrorKind::InvalidData.into());
+        }
+        // Anybody may call a file so: the rest of what is none is not read.
+        let mut first = [0; size_of::<u64>() * 2];
+        for (place, expected) in [
+            (offset_of!(Shared, magic), MAGIC),
+            (offset_of!(Shared, version), u64::from(VERSION)),
+            (offset_of!(Shared, engine_words), words as u64),
+        ] {
+            file.read_exact_at(&mut first, place as u64)?;
+            let word = u64::from_ne_bytes(first[..8].try_into().unwrap_or_default());
+            let short = place == offset_of!(Shared, version);
+            if (if short { word & u64::from(u32::MAX) } else { word }) != expected {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
         }
         let mut blocks = vec![Block([0; 16]); (length as usize).div_ceil(size_of::<Block>())];
         // SAFETY: plain words, as many bytes as the blocks have.

@@ -2,6 +2,7 @@
 
 use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
+use crate::tap;
 use crate::waiting::bells::end_companion;
 use crate::waiting::watchers::Change;
 use crate::waiting::{bells, holding, readiness, wake};
@@ -83,6 +84,7 @@ pub fn announce_end(socket: &Socket, ended: bool) {
     let announced = socket.outgoing().announced();
     let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
     socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
+    tap::ended(socket);
     wake::stamp_if_asked(socket);
 }
 
@@ -113,6 +115,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         }
         socket.outgoing().end(word::FIN);
         drop(held);
+        tap::ended(socket);
         wake::notify(socket, fd, arm::IN);
         if wake::peer_is_signalled(socket) {
             wake::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)

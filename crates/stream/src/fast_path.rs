@@ -28,7 +28,8 @@ const UNUSUAL: u32 = flag::SHARED
     | flag::HUNG_UP
     | flag::SHUT_RD
     | flag::UNACCEPTED
-    | flag::REMOTE;
+    | flag::REMOTE
+    | flag::TAPPED;
 
 /// Flags of a call that change nothing while it need not wait.
 const USUAL: i32 = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -110,7 +111,7 @@ pub unsafe fn send<const ALONE: bool, const LEAN: bool>(
 ) -> Result<isize, Declined> {
     const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
     /// What a peer may have asked to be told.
-    const ASKED: u32 = arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS;
+    const ASKED: u32 = arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS | arm::TAP;
     let pipe = socket.outgoing();
     if !usual(socket, flags)
         || length.wrapping_sub(1) >= SHORT

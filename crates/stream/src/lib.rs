@@ -13,6 +13,7 @@
 //! kept_pipes   pipes that nothing but splice has seen, in memory
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)
+//! tap          what a tool captures
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
 //! ```
 //!
@@ -49,6 +50,7 @@ pub mod socket;
 pub mod splice;
 pub mod stalled;
 pub mod stamp;
+pub mod tap;
 #[cfg(test)]
 mod tests;
 pub mod transfer;

@@ -206,6 +206,8 @@ impl Socket {
         self.awaits_held.store(0, Ordering::Relaxed);
         self.connected.stalled.forget();
         self.connected.restraint.reset();
+        self.connected.tapped.store(0, Ordering::Relaxed);
+        self.connected.tapped_sent.store(0, Ordering::Relaxed);
         self.connected.settings_seen.store(0, Ordering::Relaxed);
         self.connected.missed.store(0, Ordering::Relaxed);
         self.connected.astray.store(0, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use super::distrust;
 use crate::socket::{flag, Socket};
 use crate::waiting::{readiness, wake};
-use crate::{urgent, window};
+use crate::{tap, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
 use shunt_segment::channel::{arm, word};
@@ -91,6 +91,14 @@ pub(super) unsafe fn take_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done
     if at_once {
         socket.incoming().pass(total);
     }
+    if total > 0 && socket.has(flag::TAPPED) {
+        let mut behind = total;
+        for (data, length) in pieces.from(done, total) {
+            behind -= length;
+            // SAFETY: the caller's buffers.
+            unsafe { tap::received(socket, behind, data, length) };
+        }
+    }
     drop(held);
     if total > 0 {
         taken(socket, fd);
@@ -107,6 +115,10 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
     if count == Err(Trouble::Unmapped) || (count.is_ok_and(|count| count < length) && pipe.window.is_wanted()) {
         // SAFETY: as above.
         count = unsafe { take_from_window(socket, data, length, count.unwrap_or(0)) };
+    }
+    if let (true, Ok(count @ 1..)) = (socket.has(flag::TAPPED), count) {
+        // SAFETY: passed on.
+        unsafe { tap::received(socket, 0, data, count) };
     }
     drop(held);
     match count {

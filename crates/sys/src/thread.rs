@@ -79,7 +79,9 @@ pub struct Block {
     pub polled: (u64, u64),
     /// Of this thread's last waits for several sockets of the kernel's, how many brought several answers at once: a moving average.
     pub gathered: u32,
-    _reserved: [u32; 19],
+    _reserved: [u32; 17],
+    /// Ticks of looking in waits that are over, and that tools have not been told of yet.
+    pub spun: u64,
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::process::{kind, row, ProcessState};
 use shunt_segment::reason::Reason;
+use shunt_segment::tap::Tap;
 
 /// Where the page is.
 pub(crate) struct Page {
@@ -13,10 +14,16 @@ pub(crate) struct Page {
     pub(crate) fd: AtomicI32,
     /// The process that made it; 0 in a child of that one, until it makes its own.
     pub(crate) owner: AtomicI32,
+    /// Where what tools capture is noted; null: nowhere so far.
+    pub(crate) tap: AtomicPtr<Tap>,
 }
 
-pub(crate) static PAGE: Page =
-    Page { state: AtomicPtr::new(core::ptr::null_mut()), fd: AtomicI32::new(-1), owner: AtomicI32::new(0) };
+pub(crate) static PAGE: Page = Page {
+    state: AtomicPtr::new(core::ptr::null_mut()),
+    fd: AtomicI32::new(-1),
+    owner: AtomicI32::new(0),
+    tap: AtomicPtr::new(core::ptr::null_mut()),
+};
 
 /// The descriptor of the state, -1: none.
 pub fn descriptor() -> i32 {

@@ -15,6 +15,7 @@
 mod coverage;
 mod document;
 mod layers;
+mod manual;
 mod options;
 mod prose;
 mod reasons;
@@ -27,13 +28,20 @@ use document::Document;
 use std::process::ExitCode;
 
 fn documents() -> Vec<Document> {
-    vec![
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manual = |page: &manual::Page| {
+        let text = std::fs::read_to_string(root.join(page.header)).unwrap_or_default();
+        Document::whole(page.path, manual::render(page, &text))
+    };
+    let mut documents = vec![
         Document::whole("docs/reference/COVERAGE.md", coverage::render()),
         Document::whole("docs/reference/OPTIONS.md", options::render()),
         Document::whole("crates/shmem/include/shmem.h", shmem::header()),
         Document::part("docs/reference/REASONS.md", "reasons", reasons::render()),
         Document::part("docs/reference/REASONS.md", "limits", reasons::limits()),
-    ]
+    ];
+    documents.extend(manual::PAGES.iter().map(manual));
+    documents
 }
 
 fn main() -> ExitCode {

@@ -25,7 +25,13 @@ pub struct Connection {
     pub client: Party,
     /// The end that accepted.
     pub server: Party,
+    /// Tells it from every other one, also from those that use its channel before and after it.
+    #[serde(skip)]
+    pub key: Key,
 }
+
+/// A connection's place, and which of the connections there it is.
+pub type Key = (Place, u32);
 
 /// One end of a connection.
 #[derive(Clone, Debug, Serialize)]
@@ -51,6 +57,8 @@ pub struct Party {
     pub ring_bytes: Option<u32>,
     /// How it last waited.
     pub waits: &'static str,
+    /// How often it rang the other end's bell, which wakes a sleeper there; over all connections that used the same channel, modulo 2^32.
+    pub bells_rung: u32,
 }
 
 /// Which channel of which link.
@@ -84,6 +92,7 @@ type Holders = BTreeMap<u32, u32>;
 /// The accelerated connections in the links that `pids` have, ordered by server and client address.
 pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
     let mut links: BTreeMap<(u64, u64), (Link, Holders)> = BTreeMap::new();
+    let mut of_users: HashMap<u32, usize> = HashMap::new();
     let mut owners: HashMap<u64, Vec<u32>> = HashMap::new();
     let mut namespaces: BTreeMap<u64, u32> = BTreeMap::new();
     for &pid in pids {
@@ -95,10 +104,15 @@ pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
                     let Ok(metadata) = file.metadata() else { continue };
                     // The link is in the hands of two processes at least, and is read once.
                     let holders = match links.entry((metadata.dev(), metadata.ino())) {
-                        Entry::Vacant(entry) => match Link::read(&file) {
-                            Some(link) => &mut entry.insert((link, Holders::new())).1,
-                            None => continue,
-                        },
+                        Entry::Vacant(entry) => {
+                            // Anybody can make files of this name; each is read and shown.
+                            let count = of_users.entry(metadata.uid()).or_default();
+                            *count += 1;
+                            match Link::read(&file).filter(|_| *count <= LINKS_OF_A_USER) {
+                                Some(link) => &mut entry.insert((link, Holders::new())).1,
+                                None => continue,
+                            }
+                        }
                         Entry::Occupied(entry) => &mut entry.into_mut().1,
                     };
                     holders.entry(pid).or_insert_with(|| processes::own_number(pid));
@@ -115,12 +129,37 @@ pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
     let of_link = |(link, holders): &(Link, Holders)| -> Vec<Connection> {
         link.channels.iter().map(|channel| connection(link, holders, channel, &users, now)).collect()
     };
-    let mut connections: Vec<Connection> = links.values().flat_map(of_link).collect();
+    let false_ones = false_links(&links, &users);
+    let true_ones = links.iter().filter(|(key, _)| !false_ones.contains(key)).map(|(_, link)| link);
+    let mut connections: Vec<Connection> = true_ones.flat_map(of_link).collect();
     connections.sort_by(|a, b| {
         let key = |c: &Connection| (c.server.address.clone(), c.server.port, c.client.address.clone(), c.client.port);
         key(a).cmp(&key(b))
     });
     connections
+}
+
+/// Links of one user that are looked at.
+const LINKS_OF_A_USER: usize = 4096;
+
+/// Links that call themselves as others do, and whose holders have no end of a connection, while those of the others have: somebody's copy of what
+/// the kernel shows of names.
+fn false_links(
+    links: &BTreeMap<(u64, u64), (Link, Holders)>,
+    users: &HashMap<(Place, usize), BTreeSet<u32>>,
+) -> BTreeSet<(u64, u64)> {
+    let mut names: BTreeMap<(u64, u32), Vec<((u64, u64), bool)>> = BTreeMap::new();
+    for (key, (link, holders)) in links {
+        let used = |channel: &Channel, end: usize| {
+            let place =
+                Place { nonce: link.nonce, sequence: link.sequence, channel: channel.number, generation: channel.generation };
+            users.get(&(place, end)).is_some_and(|pids| pids.iter().any(|pid| holders.contains_key(pid)))
+        };
+        let owned = link.channels.iter().any(|channel| used(channel, 0) || used(channel, 1));
+        names.entry((link.nonce, link.sequence)).or_default().push((*key, owned));
+    }
+    let doubted = names.values().filter(|links| links.iter().any(|(_, owned)| *owned));
+    doubted.flatten().filter(|(_, owned)| !owned).map(|(key, _)| *key).collect()
 }
 
 /// The processes that have a descriptor of each end. Where the kernel does not tell (another network namespace that this
@@ -176,6 +215,7 @@ fn connection(
             in_flight_bytes: channel.in_flight(index),
             ring_bytes: end.ring,
             waits: end.waits,
+            bells_rung: end.rung,
         }
     };
     Connection {
@@ -185,6 +225,7 @@ fn connection(
         ended: channel.has_ended(),
         client: party(0, &channel.client),
         server: party(1, &channel.server),
+        key: (place, channel.uses),
     }
 }
 

@@ -54,7 +54,7 @@ fn address(text: &str) -> Option<Address> {
 }
 
 /// The numbers of include/net/tcp_states.h.
-fn state(number: u8) -> &'static str {
+pub fn state(number: u8) -> &'static str {
     match number {
         1 => "established",
         2 => "syn-sent",

@@ -35,6 +35,8 @@ pub struct Channel {
     pub number: u16,
     /// Counts the companions that this channel had; their names tell it.
     pub generation: u32,
+    /// Counts the connections that used it.
+    pub uses: u32,
     /// Whether the server has accepted it.
     pub accepted: bool,
     /// The client's address.
@@ -70,6 +72,8 @@ pub struct End {
     pub peer_gone: bool,
     /// How it last waited.
     pub waits: &'static str,
+    /// How often it rang the other end's bell, over all connections that used the channel.
+    pub rung: u32,
 }
 
 impl Link {
@@ -113,6 +117,7 @@ fn channel(words: &Words, number: u16) -> Option<Channel> {
     Some(Channel {
         number,
         generation: words.word32(head + offset_of!(Head, pair)),
+        uses: words.word32(head + offset_of!(Head, generation)),
         accepted,
         client: address(offset_of!(Head, client), ports),
         server: address(offset_of!(Head, server), ports >> 16),
@@ -139,6 +144,7 @@ fn end(words: &Words, side: usize) -> End {
             code => Reason::from_code(code as u8),
         },
         peer_gone: flags & state::PEER_GONE != 0,
+        rung: words.word32(side + offset_of!(Side, transmit) + offset_of!(Transmit, rung)),
         waits: match words.word32(side + offset_of!(Side, wait) + offset_of!(Wait, style)) {
             style::NONE => "not-yet",
             style::SPIN => "spins",

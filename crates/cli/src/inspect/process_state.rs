@@ -1,7 +1,7 @@
 //! What a process tells about its descriptors.
 use std::mem::offset_of;
 
-use shunt_segment::process::{found, row, Found, ProcessHeader, ProcessState, FOUND, MAGIC, ROWS, SIZE};
+use shunt_segment::process::{found, row, Found, ProcessHeader, ProcessState, Waits, FOUND, MAGIC, ROWS, SIZE};
 use shunt_segment::reason::{Reason, COUNTERS};
 use shunt_segment::VERSION;
 
@@ -26,6 +26,17 @@ pub struct Row {
     pub kind: u8,
     /// Why the descriptor is what it is; None if the code is not known to this command.
     pub reason: Option<Reason>,
+}
+
+/// Waits of all threads of a process: see [`Waits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Ticks of looking.
+    pub spun: u64,
+    /// Waits that slept.
+    pub sleeps: u64,
+    /// Ticks asleep.
+    pub slept: u64,
 }
 
 impl State {
@@ -84,18 +95,33 @@ impl State {
             let (fate, call) = (word(0) as u32, (word(0) >> 32) as u32);
             let name: Vec<u8> = (0..found::NAME / 8).flat_map(|i| word(offset_of!(Found, name) + i * 8).to_le_bytes()).collect();
             let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-            (String::from_utf8_lossy(&name[..end]).into_owned(), call.checked_sub(1), fate)
+            (processes::printable(&name[..end]), call.checked_sub(1), fate)
         };
         (0..FOUND).map(place).filter(|(_, _, fate)| *fate != 0).collect()
     }
 
+    /// What waits of its threads were made of so far.
+    pub fn waits(&self) -> Waited {
+        let waits = offset_of!(ProcessState, header) + offset_of!(ProcessHeader, waits);
+        Waited {
+            spun: self.words.word64(waits + offset_of!(Waits, spun)),
+            sleeps: self.words.word64(waits + offset_of!(Waits, sleeps)),
+            slept: self.words.word64(waits + offset_of!(Waits, slept)),
+        }
+    }
+
     /// How often each reason was given, for those that were.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.reasons().into_iter().map(|(reason, count)| (reason.word(), count)).collect()
+    }
+
+    /// The same.
+    pub fn reasons(&self) -> Vec<(Reason, u64)> {
         let counters = offset_of!(ProcessState, header) + offset_of!(ProcessHeader, counters);
         Reason::ALL
             .iter()
             .filter(|reason| (**reason as usize) < COUNTERS)
-            .map(|reason| (reason.word(), self.words.word64(counters + *reason as usize * 8)))
+            .map(|reason| (*reason, self.words.word64(counters + *reason as usize * 8)))
             .filter(|(_, count)| *count != 0)
             .collect()
     }

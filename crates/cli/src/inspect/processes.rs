@@ -74,9 +74,17 @@ pub fn is_program(pid: u32, name: &str) -> bool {
     comm.strip_suffix(b"\n").unwrap_or(&comm) == name.as_bytes() || file.file_name().is_some_and(|file| file == name)
 }
 
-/// Text as it can be shown: what other processes wrote may hold anything.
+/// Text as it can be shown: what other processes and hosts wrote may hold anything.
 pub fn printable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).chars().map(|character| if character.is_control() { '?' } else { character }).collect()
+    let shown = |character: char| if character.is_control() || is_format(character) { '?' } else { character };
+    String::from_utf8_lossy(bytes).chars().map(shown).collect()
+}
+
+/// Characters that have no width or turn the direction of others (Unicode's category Cf): with them a line reads as another one.
+fn is_format(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The number of the process's network namespace.
@@ -188,5 +196,6 @@ mod tests {
     #[test]
     fn names_cannot_upset_a_terminal() {
         assert_eq!(printable(b"a\x1b[2J\n\xff"), "a?[2J?\u{fffd}");
+        assert_eq!(printable("a\u{202e}b\u{200b}\u{9b}\u{e4}".as_bytes()), "a?b??\u{e4}");
     }
 }

@@ -117,9 +117,13 @@ pub struct Stations {
     pub lost: u64,
 }
 
+/// Bytes of one user's stations that are read.
+const MOST_OF_A_USER: u64 = 1 << 30;
+
 /// The stations that `pids` have. What of `connections` is a stream to another host is moved out of it.
 pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations {
     let mut views = BTreeMap::new();
+    let mut of_users: BTreeMap<u32, u64> = BTreeMap::new();
     for &pid in pids {
         for descriptor in processes::descriptors(pid).unwrap_or_default() {
             if descriptor.target != Target::Memory(view::NAME.to_owned()) {
@@ -128,6 +132,12 @@ pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations
             let Ok(file) = processes::open(pid, descriptor.number) else { continue };
             let Ok(metadata) = file.metadata() else { continue };
             if let std::collections::btree_map::Entry::Vacant(entry) = views.entry((metadata.dev(), metadata.ino())) {
+                // Anybody can make such files; each is copied.
+                let read = of_users.entry(metadata.uid()).or_default();
+                *read = read.saturating_add(metadata.len());
+                if *read > MOST_OF_A_USER {
+                    continue;
+                }
                 if let Ok(view) = View::read(&file) {
                     entry.insert(view);
                 }

@@ -53,8 +53,10 @@ pub fn text(families: &[Family], format: Format) -> String {
         // Of a counter, the older format names what is counted as its samples are named.
         let family = if format == Format::Open { (*name).to_owned() } else { format!("{name}{suffix}") };
         let _ = writeln!(text, "# HELP {family} {}\n# TYPE {family} {kind}", escaped(help));
-        if format == Format::Open && name.ends_with("_bytes") {
-            let _ = writeln!(text, "# UNIT {family} bytes");
+        for unit in ["bytes", "seconds"] {
+            if format == Format::Open && name.strip_suffix(unit).is_some_and(|name| name.ends_with('_')) {
+                let _ = writeln!(text, "# UNIT {family} {unit}");
+            }
         }
         for (labels, value) in rows {
             let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();

@@ -67,13 +67,15 @@ impl Server {
             (Some(pid), Some(user)) => format!("  {}/{pid}, user {user}", self.program.as_deref().unwrap_or("?")),
             _ => String::new(),
         };
+        // Servers may say anything.
+        let shown = |text: &str| processes::printable(text.as_bytes());
         let mut text = match &self.silent {
-            Some(why) => format!("{}  tells nothing: {why}\n", self.address),
-            None => format!("{}{process}\n", self.address),
+            Some(why) => format!("{}  tells nothing: {}\n", shown(&self.address), shown(why)),
+            None => format!("{}{process}\n", shown(&self.address)),
         };
         for Interface { name, program, version, procedures } in &self.interfaces {
-            text += &format!("    {name} ({program:#x}), version {version}\n");
-            procedures.iter().for_each(|procedure| text += &format!("        {}\n", procedure.definition));
+            text += &format!("    {} ({program:#x}), version {version}\n", shown(name));
+            procedures.iter().for_each(|procedure| text += &format!("        {}\n", shown(&procedure.definition)));
         }
         text
     }
@@ -102,7 +104,8 @@ fn registrations(place: &Place, json: bool) -> Result<u8, Failure> {
         print_json(&entries)?;
     } else {
         let line = |it: &Registration| {
-            format!("{:#010x}  version {}  {:<6} {:<28} {}\n", it.program, it.version, it.net, it.address, it.owner)
+            let [net, address, owner] = [&it.net, &it.address, &it.owner].map(|text| processes::printable(text.as_bytes()));
+            format!("{:#010x}  version {}  {net:<6} {address:<28} {owner}\n", it.program, it.version)
         };
         print(&entries.iter().map(line).collect::<String>())?;
     }
@@ -123,7 +126,7 @@ pub fn list(matches: &ArgMatches) -> Result<u8, Failure> {
     };
     let servers: Vec<Server> = addresses.iter().map(Server::at).collect();
     if let (true, [Server { silent: Some(why), .. }]) = (matches.contains_id("address"), &servers[..]) {
-        return Err(Failure::of_environment(why));
+        return Err(Failure::of_environment(processes::printable(why.as_bytes())));
     }
     if matches.get_flag("json") {
         print_json(&servers)?;

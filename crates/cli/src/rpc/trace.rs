@@ -9,6 +9,7 @@ use shunt_rpc::trace::{Histogram, Record, Subject, CALLS, SUMS};
 use shunt_rpc::{look, names, watch, Address, Listed};
 
 use crate::failure::Failure;
+use crate::inspect::processes;
 use crate::output::{print, print_json};
 use crate::text_table::text_table;
 
@@ -36,7 +37,7 @@ fn name(interfaces: &[Listed], subject: &Subject) -> String {
     let known = interface.and_then(|one| one.procedures.iter().find(|one| one.0 == u32::from(procedure)));
     let program = interface.map_or_else(|| format!("{program:#x}"), |one| one.name.clone());
     let procedure = known.map_or_else(|| procedure.to_string(), |(_, name, _)| name.clone());
-    format!("{program}.{version}.{procedure}")
+    processes::printable(format!("{program}.{version}.{procedure}").as_bytes())
 }
 
 fn duration(nanoseconds: u64) -> String {

@@ -92,3 +92,9 @@ pub fn copy(from: impl AsRef<Path>, to: &Path) {
     let status = Command::new("install").args(["-D", "-m", "755"]).args([from.as_ref(), to]).status();
     assert!(status.unwrap().success());
 }
+
+/// The real library, as `make build` leaves it.
+pub fn library() -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/libshunt.so");
+    path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}; run: make build", path.display()))
+}

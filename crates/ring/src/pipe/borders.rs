@@ -30,6 +30,29 @@ impl Pipe<'_> {
         Ok((class, available))
     }
 
+    /// Copies bytes that this side has sent to `target`: from `position` on up to that of `word`, as many as lie in one ring and as there is room
+    /// for; their number. `None`: the ring does not hold them any more. The caller keeps others from sending.
+    ///
+    /// # Safety
+    /// `target` has room for `length` bytes.
+    pub unsafe fn copy_sent(&self, position: u64, word: u64, target: *mut u8, length: usize) -> Option<usize> {
+        let left = distance(position, word & POSITION) as usize;
+        let (mut class, mut available) = (class_of(word), left);
+        for step in 1..=8 {
+            let number = (switch_of(word) + step) & 7;
+            let border = self.own.borders[number as usize].load(Relaxed);
+            let ahead = distance(position, border & POSITION) as usize;
+            if switch_of(border) == number && 0 < ahead && ahead < left {
+                (class, available) = (class_of(border), ahead);
+                break;
+            }
+        }
+        let ring = self.ring(class).filter(|ring| available <= ring.size as usize && class < CLASSES)?;
+        let part = available.min(length);
+        // SAFETY: promised by the caller; part fits the ring.
+        unsafe { ring.get(position, target, part) }.then_some(part)
+    }
+
     /// Remembers that all bytes from our position on lie in the class that `word` tells, if they do: then the border
     /// need not be read again.
     #[inline(always)]

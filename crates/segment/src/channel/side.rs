@@ -135,6 +135,7 @@ impl Side {
                 class: narrow(),
                 switch: narrow(),
                 state: narrow(),
+                noted_from: wide(),
             },
             wait: Wait {
                 armed: narrow(),
@@ -183,7 +184,7 @@ impl Side {
         narrow([&receive.lock, &receive.class, &receive.switch, &receive.state]);
         narrow([&wait.armed, &wait.sleepers, &wait.style]);
         narrow(self.family.each_ref());
-        wide([&wait.held]);
+        wide([&wait.held, &receive.noted_from]);
         wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp, &transmit.later_stamp]);
         narrow([&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family]);
         if slept {

@@ -86,6 +86,9 @@ pub struct Receive {
     pub switch: AtomicU32,
     /// State of the socket that all its owners on this side share ([`state`]).
     pub state: AtomicU32,
+    /// The position of the first byte that this side sent and noted for a tool, plus one; 0: none. What comes behind it its peer need not note
+    /// ([`crate::tap`]).
+    pub noted_from: AtomicU64,
 }
 
 /// Bits of [`Receive::state`].

@@ -40,6 +40,8 @@ pub mod arm {
     /// This side looks for itself, however it sleeps, before its peer's bytes have been held back for as long as they may be: the
     /// first of them need no bell.
     pub const LOOKS: u32 = 1 << 10;
+    /// A tool captures what is sent to this side: the peer notes it ([`crate::tap`]).
+    pub const TAP: u32 = 1 << 11;
     /// The word's upper half counts armings: one that looks the same is not the same.
     pub const ONE_ARMING: u32 = 1 << 16;
     /// Shift of IN and OUT as armed by a sleeper in a set, which may take them back without harm to those in blocking calls.

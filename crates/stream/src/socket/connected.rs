@@ -45,6 +45,12 @@ pub struct Connected {
     pub changes: AtomicU32,
     /// The same of what is as the arrival of bytes: SO_RCVLOWAT was set, and what is there is enough.
     pub enough: AtomicU32,
+    /// The number under which a tool was told of the connection; 0: none yet ([`crate::tap`]).
+    pub tapped: AtomicU32,
+    /// The position up to which it was told what was sent, plus one; 0: of nothing yet.
+    pub tapped_sent: AtomicU64,
+    /// Which capture these are for.
+    pub tapped_by: AtomicU32,
     /// Both addresses, as they were known when the stream came about: in its channel the peer may change them.
     pub(super) names: Names,
     /// Index of the link in this process's list.

@@ -98,6 +98,8 @@ pub const RELAY_TIMED_OUT: u32 = 1 << 17;
 pub const UNACCEPTED: u32 = 1 << 18;
 /// SO_ZEROCOPY is or was set: completions may wait in the error queue, which outlives the option.
 pub const ERROR_QUEUE: u32 = 1 << 19;
+/// What is received is noted for a tool ([`crate::tap`]).
+pub const TAPPED: u32 = 1 << 20;
 
 /// The program bound an address.
 pub const BOUND: Descriptor = Descriptor(1 << 0);

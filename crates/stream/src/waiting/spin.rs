@@ -17,6 +17,7 @@ use shunt_segment::channel::Wait;
 use shunt_sys::libc::timespec;
 use shunt_sys::{calls, clock, processor, thread};
 use shunt_table::global;
+use shunt_table::process::status_page;
 
 /// A timeout of zero.
 pub const ZERO: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
@@ -50,6 +51,8 @@ pub fn show_processor(own: &Wait) {
     }
 }
 
+/// Ticks of looking after which tools are told.
+const TOLD_EVERY: u64 = 1 << 20;
 /// Ticks after which a spinning thread begins to yield, and between yields.
 const FIRST_YIELD: u64 = 5_000;
 const YIELD_EVERY: u64 = 5_000;
@@ -257,6 +260,11 @@ impl Spin {
         if now >= self.limit {
             return false;
         }
+        // SAFETY: the calling thread's own block.
+        let spun = unsafe { &mut (*thread::block()).spun };
+        if *spun > TOLD_EVERY {
+            status_page::waited(core::mem::take(spun), None);
+        }
         if now >= self.yield_at {
             calls::sched_yield();
             let after = clock::ticks();
@@ -312,7 +320,22 @@ impl Spin {
         if self.same_processor {
             return; // such waits last as long as the peer has work
         }
-        learn(clock::ticks() - self.start);
+        let length = clock::ticks() - self.start;
+        // SAFETY: the calling thread's own block.
+        unsafe { (*thread::block()).spun += length };
+        learn(length);
+    }
+
+    /// The same of a wait that was to sleep from `since` on. Tools are told what such waits are made of.
+    pub fn end_asleep(&self, since: u64) {
+        let now = clock::ticks();
+        if !self.same_processor {
+            learn(now - self.start);
+        }
+        let looked = if self.same_processor { 0 } else { since - self.start };
+        // SAFETY: the calling thread's own block.
+        let spun = unsafe { core::mem::take(&mut (*thread::block()).spun) } + looked;
+        status_page::waited(spun, Some(now.saturating_sub(since)).filter(|slept| *slept > SLEPT));
     }
 }
 

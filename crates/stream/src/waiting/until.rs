@@ -10,6 +10,7 @@
 //! Callers: a stream's receive and send, accept, datagrams, AF_UNIX, poll and select, epoll. Each compiles to a loop of its own.
 
 use super::spin::Spin;
+use shunt_sys::clock;
 
 /// What a look found.
 pub enum Look<T> {
@@ -49,8 +50,9 @@ pub fn until<S: Source>(source: &mut S) -> S::Outcome {
         if let Some(outcome) = looks(&mut spin, |spin| source.look(spin)) {
             return outcome;
         }
+        let since = clock::ticks();
         let slept = source.sleep(&spin);
-        spin.end();
+        spin.end_asleep(since);
         if let Some(outcome) = source.woken(slept) {
             return outcome;
         }

@@ -2,7 +2,7 @@
 
 use crate::socket::{flag, Socket};
 use crate::waiting::{bells, bypass, readiness};
-use crate::{corked, stamp};
+use crate::{corked, stamp, tap};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
 use shunt_ring::bell;
@@ -42,6 +42,9 @@ pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
 #[cold]
 #[inline(never)]
 pub fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
+    if put > 0 && socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0 {
+        tap::sent(socket, put);
+    }
     if bell::due(&socket.peer().wait, conditions).is_some() {
         socket.hold.while_open(socket, fd, |fd| ring_asked(socket, fd, conditions, put));
     }

@@ -5,6 +5,7 @@ pub use crate::status_rows::{address, descriptor, forget, receivers};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::{self, row, ProcessState, ROWS};
 use shunt_segment::reason::Reason;
+use shunt_segment::tap::{self, Tap};
 use shunt_sys::libc::{self, MFD_ALLOW_SEALING, MFD_CLOEXEC};
 use shunt_sys::{calls, mapping};
 
@@ -48,12 +49,55 @@ pub fn start() {
         let _ = calls::munmap(old.cast(), process::SIZE);
         private::close(PAGE.fd.load(Ordering::Relaxed));
     }
+    forget_tap();
     PAGE.fd.store(fd, Ordering::Relaxed);
     PAGE.owner.store(calls::getpid() as i32, Ordering::Relaxed);
 }
 
+/// Which capture has what this process sends and receives; 0: none.
+#[inline]
+pub fn capture() -> u32 {
+    // SAFETY: null or mapped.
+    let state = unsafe { PAGE.state.load(Ordering::Acquire).as_ref() };
+    match PAGE.owner.load(Ordering::Relaxed) {
+        0 => 0,
+        _ => state.map_or(0, |state| state.header.tap.load(Ordering::Acquire)),
+    }
+}
+
+/// Where that is noted; `None`: no tool captures it, or what it has made room for cannot be mapped.
+pub fn tap() -> Option<&'static Tap> {
+    if capture() == 0 {
+        return None;
+    }
+    let mut found = PAGE.tap.load(Ordering::Acquire);
+    if found.is_null() {
+        let fd = PAGE.fd.load(Ordering::Relaxed);
+        // A file that is shorter than the mapping would be this process's end.
+        if calls::status_of(fd).ok()?.st_size < (tap::OFFSET + tap::SIZE) as i64 {
+            return None;
+        }
+        let made = mapping::shared_part(fd, tap::OFFSET, tap::SIZE).ok()?.cast::<Tap>();
+        found = match PAGE.tap.compare_exchange(core::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(other) => {
+                let _ = calls::munmap(made.cast(), tap::SIZE);
+                other
+            }
+        };
+    }
+    // SAFETY: mapped, until this process forks or makes another state.
+    Some(unsafe { &*found })
+}
+
+/// Another state, or none: what was noted is the old one's, and stays mapped where a thread may be at it.
+fn forget_tap() {
+    PAGE.tap.store(core::ptr::null_mut(), Ordering::Release);
+}
+
 /// Without a state: after a fork it is the parent's.
 fn leave() {
+    forget_tap();
     let old = PAGE.state.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !old.is_null() {
         let _ = calls::munmap(old.cast(), process::SIZE);
@@ -63,6 +107,7 @@ fn leave() {
 
 /// In a copy of the process that has nothing of the other's descriptors: a state of its own.
 pub fn begin_anew() {
+    forget_tap();
     let old = PAGE.state.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !old.is_null() {
         let _ = calls::munmap(old.cast(), process::SIZE);
@@ -79,6 +124,10 @@ fn rows(state: *mut ProcessState) -> &'static [shunt_segment::sync::AtomicU32] {
 
 /// In the child after fork: the state still is the parent's; the first note makes our own.
 pub fn forked() {
+    let tap = PAGE.tap.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !tap.is_null() {
+        let _ = calls::munmap(tap.cast(), tap::SIZE); // a child has one thread, which is here
+    }
     PAGE.owner.store(0, Ordering::Relaxed);
 }
 
@@ -126,6 +175,23 @@ pub fn reason(fd: i32) -> Reason {
 pub fn count(reason: Reason) {
     if let Some(state) = state() {
         state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Of waits that are over, so many ticks of looking; and if this one slept, for how long.
+#[cold]
+pub fn waited(spun: u64, slept: Option<u64>) {
+    // In the child of a fork it is the parent's until something is noted.
+    if PAGE.owner.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    // SAFETY: null or mapped.
+    let Some(state) = (unsafe { PAGE.state.load(Ordering::Acquire).as_ref() }) else { return };
+    let waits = &state.header.waits;
+    waits.spun.fetch_add(spun, Ordering::Relaxed);
+    if let Some(slept) = slept {
+        waits.sleeps.fetch_add(1, Ordering::Relaxed);
+        waits.slept.fetch_add(slept, Ordering::Relaxed);
     }
 }
 
