@@ -1,5 +1,5 @@
 //! The links of captured processes: which connections there are, and the bit by which their ends are asked to note what they send.
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -75,14 +75,15 @@ impl Links {
             let path = processes::path(pid, &format!("fd/{}", descriptor.number));
             let Ok(metadata) = std::fs::metadata(&path) else { continue };
             let key = (metadata.dev(), metadata.ino());
-            if !self.links.contains_key(&key) {
-                let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
-                let Some(mapped) = opened.ok().and_then(|file| Mapped::new(&file)) else { continue };
-                self.links.insert(key, mapped);
-            }
-            if let Some(mapped) = self.links.get_mut(&key) {
-                mapped.holders.entry(pid).or_insert_with(|| processes::own_number(pid));
-            }
+            let mapped = match self.links.entry(key) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
+                    let Some(mapped) = opened.ok().and_then(|file| Mapped::new(&file)) else { continue };
+                    entry.insert(mapped)
+                }
+            };
+            mapped.holders.entry(pid).or_insert_with(|| processes::own_number(pid));
         }
         if self.links.len() > 4096 {
             self.links.retain(|_, mapped| mapped.holders.keys().any(|pid| processes::exists(*pid)));
