@@ -169,6 +169,9 @@ impl<H: Hands> Guard<'_, H> {
             if marks.protection.swap(Access::Write as u32, Ordering::SeqCst) != Access::Write as u32 {
                 self.hands.join(1);
             }
+            // Of a unit that was opened meanwhile: its thread looks at the protection after it has counted.
+            fence(Ordering::SeqCst);
+            self.release();
         }
         done
     }
@@ -264,7 +267,7 @@ impl<H: Hands> Guard<'_, H> {
         self.marks.opened.load(Ordering::SeqCst) != self.marks.closed.load(Ordering::SeqCst)
     }
 
-    /// Of a region that is let go: no room is kept for protections of its units.
+    /// No room is kept for protections of units: the region has one.
     pub fn release(&self) {
         self.hands.join(self.marks.parts.swap(0, Ordering::Relaxed));
     }
@@ -354,6 +357,12 @@ impl<H: Hands> Guard<'_, H> {
     fn open(&self, unit: usize) -> Result<(), Limit> {
         self.hands.part()?;
         self.marks.parts.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.marks.protection() == Access::Write {
+            // Another thread has given all of it back.
+            self.release();
+            return Ok(());
+        }
         self.hands.open(unit)
     }
 

@@ -250,6 +250,30 @@ fn rights_that_two_give_back_are_counted_once() {
     });
 }
 
+/// No unit can have a protection of its own: all are saved, whichever two threads write, and the region has writing back.
+#[test]
+fn without_room_for_mappings_all_is_saved() {
+    model(|| {
+        let (model, generation) = Model::new(2);
+        let mut model = Arc::try_unwrap(model).ok().unwrap();
+        model.most = 1;
+        let model = Arc::new(model);
+        assert!(model.output(generation));
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.write(1, 2))
+        };
+        model.write(0, 2);
+        assert_eq!((model.read(0), model.read(1)), (1, 1));
+        other.join().unwrap();
+        assert_eq!((model.read(0), model.read(1)), (1, 1));
+        model.complete(generation);
+        assert_eq!(model.mappings.load(Ordering::Relaxed), 0);
+        assert!(model.output(generation));
+        assert_eq!((model.read(0), model.read(1)), (2, 2));
+    });
+}
+
 /// The model tells a guard that saves nothing from one that does.
 #[test]
 #[should_panic(expected = "left == right")]

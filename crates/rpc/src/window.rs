@@ -5,6 +5,7 @@
 //! call. Either way it is a shared whiteboard: whatever is read from it is copied once and judged as a copy.
 
 use crate::wire::Piece;
+use shunt_sys::memory_file;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{fence, AtomicU32, Ordering};
@@ -37,7 +38,7 @@ fn checked(result: i32) -> io::Result<i32> {
     }
 }
 
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: i32 = memory_file::SIZE_SEALS;
 
 impl Window {
     /// Memory that a server may be given. Pages are there when they are touched.
@@ -54,19 +55,14 @@ impl Window {
         Self::map(descriptor, size)
     }
 
-    /// Memory that a caller gave: it can neither shrink under us nor be less than it said.
+    /// Memory that a caller gave: of ordinary pages, it can neither shrink under us nor be less than it said. A page that the caller has not
+    /// touched is charged to the memory cgroup that touches it first, this one's too; how much that can be the server's options bound.
     pub fn adopt(descriptor: OwnedFd, size: u64) -> io::Result<Self> {
         let broken = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        // SAFETY: numbers only.
-        let seals = checked(unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) })?;
-        if seals & SEALS != SEALS {
-            return broken("the caller's window is not sealed");
-        }
-        // SAFETY: plain data.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: room for one.
-        checked(unsafe { libc::fstat(descriptor.as_raw_fd(), &mut status) })?;
-        if status.st_size as u64 != size || !SIZES.contains(&size) {
+        let Ok((bytes, _)) = memory_file::sealed(descriptor.as_raw_fd(), SEALS) else {
+            return broken("the caller's window is not sealed memory of ordinary pages");
+        };
+        if bytes as u64 != size || !SIZES.contains(&size) {
             return broken("the caller's window is not as long as it said");
         }
         // The mapping is enough: a server has one of these for each caller.
@@ -292,6 +288,18 @@ mod tests {
         // SAFETY: numbers only.
         assert_eq!(unsafe { libc::ftruncate(bare.as_raw_fd(), 8192) }, 0);
         assert!(Window::adopt(bare, 8192).is_err(), "it could shrink");
+        // SAFETY: a string that ends in 0. A kernel without huge pages makes no such file.
+        let huge = unsafe { libc::memfd_create(c"huge".as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB) };
+        if huge >= 0 {
+            // SAFETY: the descriptor is new; numbers only.
+            let huge = unsafe {
+                assert_eq!(libc::ftruncate(huge, 2 << 20), 0);
+                assert_eq!(libc::fcntl(huge, libc::F_ADD_SEALS, SEALS), 0);
+                OwnedFd::from_raw_fd(huge)
+            };
+            let refused = Window::adopt(huge, 2 << 20).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "it could have holes without pages");
+        }
     }
 
     #[test]
