@@ -73,3 +73,43 @@ fn projects_are_built_with_what_is_installed() {
         .args(["-o", "packaged"]));
     calls_itself(&at("packaged"));
 }
+
+/// A block of shell of the tutorial, behind a heading.
+fn block<'t>(tutorial: &'t str, heading: &str) -> &'t str {
+    let section = tutorial.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("{heading}")).1;
+    section.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0
+}
+
+/// What the tutorial tells to type gives what it says: its C program is built, serves and is called, and tools call it.
+#[test]
+fn the_tutorial_says_what_happens() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let usr = scratch.path().join("usr");
+    run(Command::new("make").current_dir(&root).args(["-s", "install"]).arg(format!("PREFIX={}", usr.display())));
+    std::os::unix::fs::symlink(root.join("examples"), scratch.path().join("examples")).unwrap();
+    let tutorial = std::fs::read_to_string(root.join("docs/RPC.md")).unwrap();
+    let (c, shell) = (block(&tutorial, "In C"), block(&tutorial, "From the shell"));
+    let mut script = format!("set -e\n{c}kill %1\nwait %1 || true\n./log-program serve log & sleep 0.1\n");
+    let mut said = SAID.to_string();
+    for line in shell.lines() {
+        let (command, comment) = line.split_once(" # ").unwrap();
+        // A trace has no end of its own, and other hosts are not here.
+        if command.contains("trace") || command.contains("sunrpc") {
+            continue;
+        }
+        let answer = comment.trim().starts_with(['{', '"', '0']);
+        let silent = if answer { "" } else { " > /dev/null" };
+        script += &format!("{}{silent}\n", command.trim());
+        said += if answer { comment.trim() } else { "" };
+        said += if answer { "\n" } else { "" };
+    }
+    script += "kill %1\n";
+    let path = format!("{}:{}", usr.join("bin").display(), std::env::var("PATH").unwrap());
+    // A network of its own: the name is nobody else's there.
+    let mut shell = Command::new("unshare");
+    shell.args(["-n", "bash", "-mc", &script]).current_dir(scratch.path());
+    shell.env("PATH", path).env("PKG_CONFIG_PATH", usr.join("lib/pkgconfig"));
+    assert_eq!(run(&mut shell), said, "{script}");
+    assert!(said.lines().count() > 6, "{said}");
+}

@@ -70,6 +70,8 @@ pub(crate) struct Calls {
     pub fetches: Vec<u16>,
     /// Futures to wake when the table is not borrowed any more.
     pub wakers: Vec<Waker>,
+    /// Those that nobody wakes: to be dropped when the table is not borrowed, as tasks may go with them.
+    pub gone: Vec<Waker>,
     /// Answers to calls that were not made.
     pub strangers: u64,
     /// The engine's word.
@@ -82,7 +84,7 @@ impl Calls {
         let free = (0..PLACES as u16).rev().collect();
         let pieces = Pieces::new(window.size());
         let (fetches, wakers) = (vec![], vec![]);
-        Self { slots, free, pieces, window, direct, fetches, wakers, strangers: 0, lost: None }
+        Self { slots, free, pieces, window, direct, fetches, wakers, gone: vec![], strangers: 0, lost: None }
     }
 
     /// A place for a call.
@@ -247,7 +249,8 @@ impl Calls {
             }
             State::Waiting | State::Fetching => {
                 let was = std::mem::replace(&mut place.state, State::Abandoned);
-                place.waker = None;
+                let waker = place.waker.take();
+                self.gone.extend(waker);
                 was == State::Waiting
             }
             State::Free | State::Abandoned => false,

@@ -35,6 +35,7 @@ mod rendezvous;
 mod server;
 mod service;
 pub mod trace;
+mod user;
 pub(crate) mod value;
 mod window;
 pub mod wire;

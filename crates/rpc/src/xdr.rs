@@ -29,6 +29,8 @@ pub enum Reason {
     Enumeration(i32),
     /// A discriminant without an arm.
     Arm(i32),
+    /// Values that take far more memory than their bytes.
+    Memory,
     /// Values nested deeper than [`DEEPEST`], or than a part of the stack.
     Depth,
     /// Bytes remain behind the value.
@@ -59,6 +61,7 @@ impl fmt::Display for Error {
             Reason::Enumeration(value) => write!(to, "{value} is not of the enumeration"),
             Reason::Arm(value) => write!(to, "no arm of the union for {value}"),
             Reason::Depth => write!(to, "nested deeper than {DEEPEST}, or than {STACK} bytes of the stack"),
+            Reason::Memory => to.write_str("values that take far more memory than their bytes"),
             Reason::Rest(count) => write!(to, "{count} bytes behind the value"),
             Reason::Borrowed => to.write_str("a reference is not decoded"),
             Reason::Window => to.write_str("a window outside the caller's memory"),
@@ -151,6 +154,10 @@ impl<'a> Encoder<'a> {
     }
 }
 
+/// How much memory values may take for each of their bytes, and whatever they are: a union is as large as its largest arm.
+const SWELL: usize = 64;
+const FREE: usize = 1 << 20;
+
 /// Bytes of the stack that values nested in each other may take while they are decoded: a small part of a thread's.
 const STACK: usize = 256 << 10;
 
@@ -162,6 +169,8 @@ pub struct Decoder<'a> {
     depth: u32,
     /// Where the stack was at the first level.
     base: usize,
+    /// Bytes of memory for the elements that were announced so far.
+    spent: usize,
     /// What references refer to comes in their place.
     pub(crate) inlet: Option<&'a Inlet<'a>>,
 }
@@ -171,12 +180,12 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, depth: 0, base: 0, inlet: None }
+        Self { bytes, at: 0, depth: 0, base: 0, spent: 0, inlet: None }
     }
 
     /// The same; what references refer to comes in their place.
     pub(crate) fn by_value(bytes: &'a [u8], inlet: &'a Inlet<'a>) -> Self {
-        Self { bytes, at: 0, depth: 0, base: 0, inlet: Some(inlet) }
+        Self { bytes, at: 0, depth: 0, base: 0, spent: 0, inlet: Some(inlet) }
     }
 
     /// An error here.
@@ -269,6 +278,16 @@ impl<'a> Decoder<'a> {
         let rest = &self.bytes[self.at..];
         self.at = self.bytes.len();
         rest
+    }
+
+    /// Counts memory that is about to be taken.
+    #[inline(always)]
+    fn spend(&mut self, bytes: usize) -> Result<(), Error> {
+        self.spent = self.spent.saturating_add(bytes);
+        if self.spent > FREE && self.spent - FREE > self.bytes.len().saturating_mul(SWELL) {
+            return Err(self.error(Reason::Memory));
+        }
+        Ok(())
     }
 
     /// The same, where values of this type may hold others of it.
@@ -417,6 +436,7 @@ impl<T: Xdr> Xdr for Option<Box<T>> {
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         if bool::decode(from)? {
+            from.spend(size_of::<T>())?;
             from.nested(|from| Ok(Some(Box::new(T::decode(from)?))))
         } else {
             Ok(None)
@@ -525,6 +545,7 @@ impl<T: Xdr, const BOUND: u32> Xdr for List<T, BOUND> {
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         let count = from.count(BOUND, T::LEAST)?;
+        from.spend(count.saturating_mul(size_of::<T>()))?;
         // A value in memory may be many times as large as its bytes: the vector grows with what was decoded.
         let mut values = Vec::with_capacity(count.min(1024));
         from.nested_if(T::MOST == usize::MAX, |from| {
@@ -701,6 +722,30 @@ mod tests {
         std::thread::scope(|scope| {
             std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, act).unwrap().join().unwrap()
         })
+    }
+
+    /// `union u switch (int k) { case 1: opaque x[4096]; default: void; };`
+    #[derive(Debug)]
+    enum Union {
+        _Large([u8; 4096]),
+        Void,
+    }
+
+    impl Xdr for Union {
+        const LEAST: usize = 4;
+        const MOST: usize = 4100;
+        fn encode(&self, _: &mut Encoder<'_>) {}
+        fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
+            i32::decode(from).map(|_| Self::Void)
+        }
+    }
+
+    #[test]
+    fn values_take_a_bounded_memory() {
+        let unions = |count: u32| [&count.to_be_bytes()[..], &vec![0; count as usize * 4]].concat();
+        let decoded = |count| from_bytes::<List<Union, { u32::MAX }>>(&unions(count)).map(|list| list.len());
+        assert_eq!(decoded(200), Ok(200));
+        assert_eq!(decoded(1 << 20).unwrap_err().reason, Reason::Memory);
     }
 
     #[test]

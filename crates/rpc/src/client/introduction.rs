@@ -7,6 +7,7 @@ use crate::device::End;
 use crate::error::{Error, Kind, Ran, Side};
 use crate::readable::readable;
 use crate::rendezvous::Socket;
+use crate::user::is_known;
 use crate::window::Window;
 use crate::wire::{Card, Hello, Purpose, Welcome, PROTOCOL, RECORD_BYTES};
 use std::fmt;
@@ -80,7 +81,7 @@ fn attempt(
         // SAFETY: it only asks.
         let own = unsafe { libc::geteuid() };
         let wanted = options.server_user.map_or(process.uid == own || process.uid == 0, |user| process.uid == user);
-        if !wanted {
+        if !wanted || !is_known(process.uid) {
             let detail = format!("the server there runs as user {}", process.uid);
             return Err(Attempt::Final(Error::new(Kind::Denied, Side::Caller, Ran::No, address, detail)));
         }

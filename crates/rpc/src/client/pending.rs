@@ -75,6 +75,8 @@ impl<R: Xdr> Future for Pending<'_, R> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.client.progress();
         let (name, until) = (self.name, self.until);
+        // The last task's waker goes when the client is not borrowed: the task may go with it, and its calls.
+        let _old;
         let mut route = self.client.route();
         let binding = match &mut *route {
             Route::Own(binding) if binding.is_parents() => return Poll::Ready(Err(binding.forked())),
@@ -85,7 +87,7 @@ impl<R: Xdr> Future for Pending<'_, R> {
                     return Poll::Ready(caller.take(name));
                 }
                 if until.is_none_or(|until| now() < until) {
-                    caller.set_waker(name, context.waker().clone());
+                    _old = caller.set_waker(name, context.waker().clone());
                     return Poll::Pending;
                 }
                 caller.cancel(name);
@@ -98,7 +100,7 @@ impl<R: Xdr> Future for Pending<'_, R> {
         };
         if matches!(place.state, State::Waiting | State::Fetching) {
             if until.is_none_or(|until| now() < until) {
-                place.waker = Some(context.waker().clone());
+                _old = place.waker.replace(context.waker().clone());
                 return Poll::Pending;
             }
             binding.cancel(name);
@@ -110,14 +112,19 @@ impl<R: Xdr> Future for Pending<'_, R> {
 
 impl<R> Drop for Pending<'_, R> {
     fn drop(&mut self) {
+        let _gone;
         let mut route = self.client.route();
         let binding = match &mut *route {
             Route::Own(binding) => binding,
-            Route::Onc(caller) => return caller.cancel(self.name),
+            Route::Onc(caller) => {
+                _gone = caller.cancel(self.name);
+                return;
+            }
         };
         // A future that was ready has no call any more.
         if binding.calls.place(self.name).is_some_and(|place| place.state != State::Free && place.state != State::Abandoned) {
             binding.cancel(self.name);
         }
+        _gone = std::mem::take(&mut binding.calls.gone);
     }
 }

@@ -584,15 +584,18 @@ impl Caller {
         slot.generation == name.generation && slot.state != State::Free
     }
 
-    pub fn set_waker(&mut self, name: Name, waker: Waker) {
-        self.slots[usize::from(name.slot)].waker = Some(waker);
+    /// Gives the last one.
+    pub fn set_waker(&mut self, name: Name, waker: Waker) -> Option<Waker> {
+        self.slots[usize::from(name.slot)].waker.replace(waker)
     }
 
-    /// Takes a call back: an answer that comes later is a stranger.
-    pub fn cancel(&mut self, name: Name) {
+    /// Takes a call back: an answer that comes later is a stranger. Gives wakers that are to be dropped when this is not borrowed.
+    pub fn cancel(&mut self, name: Name) -> Vec<Waker> {
+        let waker = self.slots[usize::from(name.slot)].waker.take().filter(|_| self.has(name));
         if self.has(name) {
             self.give_back(name.slot);
         }
+        waker.into_iter().collect()
     }
 
     fn give_back(&mut self, number: u16) {

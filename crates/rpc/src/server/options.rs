@@ -18,6 +18,8 @@ pub struct Options {
     pub spin: Duration,
     /// The largest window that a caller may have. 64 MiB at first.
     pub window: u64,
+    /// Bytes of all windows of callers on other hosts, which lie in this process's memory. 1 GiB at first.
+    pub memory: u64,
     /// Bytes of a call or an answer by SunRPC at most. 4 MiB at first.
     pub record: usize,
 }
@@ -31,6 +33,7 @@ impl Default for Options {
             everyone: false,
             spin: Duration::from_micros(50),
             window: 64 << 20,
+            memory: 1 << 30,
             record: 4 << 20,
         }
     }

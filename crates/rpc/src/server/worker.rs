@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -32,12 +32,14 @@ const GLANCE: u64 = 50_000;
 /// What threads know of each other.
 pub(super) struct Shared {
     callers: AtomicUsize,
+    /// Bytes of windows that lie in this process's memory.
+    mirrored: AtomicU64,
     bell: OwnedFd,
 }
 
 impl Shared {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { callers: AtomicUsize::new(0), bell: eventfd()? })
+        Ok(Self { callers: AtomicUsize::new(0), mirrored: AtomicU64::new(0), bell: eventfd()? })
     }
 }
 

@@ -24,7 +24,15 @@ impl<S: Service> Worker<'_, S> {
     pub(super) fn part(&self, caller: Box<Caller>) {
         self.shared[self.number].callers.fetch_sub(1, Ordering::Relaxed);
         self.forget(&caller.socket);
+        if !caller.state.direct {
+            self.shared[self.number].mirrored.fetch_sub(caller.state.window.size() as u64, Ordering::Relaxed);
+        }
         drop(caller);
+    }
+
+    /// Bytes of windows that lie in this process's memory.
+    fn mirrored(&self) -> u64 {
+        self.shared.iter().map(|one| one.mirrored.load(Ordering::Relaxed)).sum()
     }
 
     pub(super) fn take_guests(&mut self) {
@@ -63,7 +71,11 @@ impl<S: Service> Worker<'_, S> {
         let direct = end.is_direct();
         let scratch = vec![0; end.engine().medium_maximum()];
         let process = guest.socket.process();
+        let window_bytes = window.size() as u64;
         let state = CallerState { interface, process, window, direct, straight: false, scratch, copied: vec![], over: false };
+        if !direct {
+            self.shared[self.number].mirrored.fetch_add(window_bytes, Ordering::Relaxed);
+        }
         self.active.push(Box::new(Caller { end, socket: guest.socket, serial, state, busy: 0, wake_at: u64::MAX }));
     }
 
@@ -93,6 +105,8 @@ impl<S: Service> Worker<'_, S> {
         let window = match (end.is_direct(), guest.window.take()) {
             (true, Some(descriptor)) => Window::adopt(descriptor, hello.window).map_err(denied)?,
             (true, None) => return Err(Welcome::Denied),
+            // Bytes that others bring fill it.
+            (false, _) if self.mirrored().saturating_add(hello.window) > self.options.memory => return Err(Welcome::Full),
             (false, _) => Window::mirror(hello.window).map_err(denied)?,
         };
         let card = end.card().map_err(denied)?;

@@ -6,6 +6,7 @@ use crate::clock::now;
 use crate::rendezvous::{used_up, Listener, Socket, REST};
 use crate::server::stop::ring;
 use crate::service::{Listed, Service};
+use crate::user::is_known;
 use crate::wire::{Hello, Purpose, Welcome, PROTOCOL, RECORD_BYTES};
 use crate::xdr::{self, List};
 use std::collections::HashMap;
@@ -101,7 +102,7 @@ impl<S: Service> Worker<'_, S> {
         // SAFETY: it only asks.
         let own = unsafe { libc::geteuid() };
         let usual = self.options.users.is_empty() && (process.uid == own || process.uid == 0);
-        self.options.everyone || usual || self.options.users.contains(&process.uid)
+        self.options.everyone || is_known(process.uid) && (usual || self.options.users.contains(&process.uid))
     }
 
     pub(super) fn greet(&mut self, hall: &mut Option<Hall<'_>>, serial: u64) {
@@ -194,7 +195,7 @@ impl<S: Service> Worker<'_, S> {
     fn be_watched(&mut self, mut socket: Socket, what: u32) {
         // SAFETY: it only asks.
         let own = unsafe { libc::geteuid() };
-        if !socket.process().is_some_and(|process| process.uid == own || process.uid == 0) {
+        if !socket.process().is_some_and(|process| is_known(process.uid) && (process.uid == own || process.uid == 0)) {
             let _ = socket.send(&Welcome::Denied.emit(), None);
             return;
         }
