@@ -165,12 +165,18 @@ enum Came {
     Peeked,
 }
 
+/// What the name of a companion, or that of its other end, says: the connection, and which side of it `fd` is.
+fn named(fd: i32, room: &mut sockaddr_un) -> Option<(Hello, usize)> {
+    let of = |peer: bool, room: &mut sockaddr_un| unix_name(fd, peer, room).ok().and_then(Hello::of_side);
+    match of(false, room) {
+        Some(own) => Some(own),
+        None => of(true, room).map(|(hello, others)| (hello, 1 - others)),
+    }
+}
+
 fn take_up_stream(fd: i32, came: Came) -> Option<()> {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
-    let (hello, side) = match Hello::decode(unix_name(fd, false, &mut room).ok()?) {
-        Some(hello) => (hello, 0),
-        None => (Hello::decode(unix_name(fd, true, &mut room).ok()?)?, 1),
-    };
+    let (hello, side) = named(fd, &mut room)?;
     // From here on the link stays, whatever other threads close.
     let (index, base) = {
         let _setup = SETUP.lock()?;

@@ -6,15 +6,42 @@ use crate::drop::drop_link;
 use crate::lend::{try_offer, Offer};
 use crate::list::{at, count, links, Link};
 use crate::make::make_for_peer;
+use shunt_segment::address::Address;
 use shunt_sys::{calls, Errno, Result};
 
 /// Links of such clients that a process takes.
 const GUESTS: usize = 512;
+/// Of those, of one user at one address: others find room, whatever that one does.
+const OF_ONE: usize = 64;
 /// Of those, idle ones: their makers may be gone, and nothing tells of it where their namespace of processes is another.
 const IDLE: usize = 32;
 
-/// Marks a link that is theirs: its maker has no number here.
-const GUEST: u64 = u64::MAX;
+/// Such a client: process and user as the kernel tells, which may be 0 and nobody where they are of other namespaces, and where its connection comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guest {
+    /// The process.
+    pub process: u32,
+    /// The user.
+    pub user: u32,
+    /// Where its connection comes from.
+    pub address: Address,
+}
+
+/// Marks a link that is theirs, as no process's number does.
+const GUEST: u64 = 1 << 63;
+
+impl Guest {
+    /// Which clients share what room there is: a number that is none of a process's, and as a rule another one for each user of each address.
+    fn group(&self) -> u64 {
+        let [high, low] = self.address.words();
+        let mixed = (high ^ low.rotate_left(23) ^ u64::from(self.user).rotate_left(41)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29) | GUEST
+    }
+}
+
+fn is_guest(link: &Link) -> bool {
+    !link.base.is_null() && !link.ours && link.peer & GUEST != 0
+}
 
 /// A channel for a connection to process `peer`, which is not 0, and whether its link is new: the peer does not have it, and may not be who it says.
 ///
@@ -45,31 +72,30 @@ pub fn abandon(index: usize) {
     at(index).closed = true;
 }
 
-/// The link that a client in another network namespace named, a process and its user as the kernel tells, if this process has it.
-pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Link)> {
-    crate::adopt::known(nonce, sequence, client).filter(|(_, link)| link.peer == GUEST)
+/// The link that such a client named, if this process has it from there.
+pub fn known(nonce: u64, sequence: u32, guest: &Guest) -> Option<(usize, Link)> {
+    crate::adopt::known(nonce, sequence, (guest.process, guest.user)).filter(|(_, link)| link.peer == guest.group())
 }
 
 /// Whether another link of such a client is taken.
-pub fn has_room() -> bool {
-    links().all().iter().filter(|link| !link.base.is_null() && link.peer == GUEST).count() < GUESTS
+pub fn has_room(guest: &Guest) -> bool {
+    let group = guest.group();
+    let guests = || links().all().iter().filter(|link| is_guest(link));
+    guests().count() < GUESTS && guests().filter(|link| link.peer == group).count() < OF_ONE
 }
 
 /// Takes a link in that such a client sent, as [`crate::adopt()`].
 ///
 /// Errors: EPROTO: it is none, or not what was named; EMFILE, ENOMEM.
-pub fn take_in(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(usize, Link)> {
+pub fn take_in(fd: i32, nonce: u64, sequence: u32, guest: &Guest) -> Result<(usize, Link)> {
     drop_oldest_idle();
-    let (index, _) = adopt(fd, nonce, sequence, client, -1)?;
-    at(index).peer = GUEST;
+    let (index, _) = adopt(fd, nonce, sequence, (guest.process, guest.user), -1)?;
+    at(index).peer = guest.group();
     Ok((index, *at(index)))
 }
 
 fn drop_oldest_idle() {
-    let idle = |index: &usize| {
-        let link = at(*index);
-        !link.base.is_null() && link.peer == GUEST && link.live == 0
-    };
+    let idle = |index: &usize| is_guest(at(*index)) && at(*index).live == 0;
     let mut all = (0..count()).filter(idle);
     if let Some(first) = all.next().filter(|_| (0..count()).filter(idle).count() >= IDLE) {
         drop_link(first);
@@ -112,5 +138,37 @@ mod tests {
             abandon(offer.index);
             leave(offer.index, offer.channel, true, false);
         }
+    }
+
+    /// A client that has as many links as one may have leaves room for others, of the same user elsewhere, and of another user at its address.
+    #[test]
+    fn one_client_does_not_take_the_room_of_others() {
+        let _setup = SETUP.lock().unwrap();
+        shunt_table::process::user::is_now(calls::geteuid());
+        let one = Guest { process: 0, user: 4001, address: Address::v4([10, 0, 0, 2], 5000) };
+        let (again, elsewhere) = (
+            Guest { address: Address::v4([10, 0, 0, 2], 5001), ..one },
+            Guest { address: Address::v4([10, 0, 0, 3], 5000), ..one },
+        );
+        let another = Guest { user: 4002, ..one };
+        let mut taken = Vec::new();
+        while has_room(&one) {
+            assert!(taken.len() < OF_ONE);
+            let made = crate::make::make(0x7fff_0400 + taken.len() as u32).unwrap();
+            let fd = calls::fcntl(at(made).fd, shunt_sys::libc::F_DUPFD_CLOEXEC, 0).unwrap();
+            let (nonce, sequence) = (at(made).nonce, at(made).sequence);
+            crate::drop::drop_link(made);
+            let (index, _) = take_in(fd, nonce, sequence, &one).unwrap();
+            enter(index);
+            assert!(known(nonce, sequence, &one).is_some() && known(nonce, sequence, &another).is_none());
+            taken.push(index);
+        }
+        assert_eq!(taken.len(), OF_ONE);
+        assert!(!has_room(&again) && has_room(&elsewhere) && has_room(&another));
+        for index in taken {
+            crate::leave::let_go(index);
+            drop_link(index);
+        }
+        assert!(has_room(&one));
     }
 }

@@ -1,28 +1,38 @@
-//! The server's half: a connection that shows a mark is claimed at its client's name, and becomes a stream when the client hands it over.
+//! The server's half: a connection that shows a mark is claimed at its client's name, and becomes a stream when the client has read what was written
+//! into the connection for it.
 
-use crate::claim::{self, Claim, Token, ANSWER, UNKNOWN_LINK};
-use crate::servers::{clients, Server};
-use crate::waiting::{await_any, keep_beside};
-use crate::{directory, mark, own};
+use crate::held::Held;
+use crate::known::{self, clients, Server};
+use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
+use crate::waiting::{hear_no_more, hear_until, is_word, keep_beside, say, Heard};
+use crate::{directory, mark, name, own};
+use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::peers;
+use shunt_link::peers::{self, Guest};
 use shunt_rendezvous::accept::{deferred, Accepted};
 use shunt_rendezvous::shown;
 use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
+use shunt_segment::channel::life;
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{self, Socket};
-use shunt_sys::libc::{self, sockaddr_un, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL};
-use shunt_sys::{calls, clock, Errno};
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::{calls, clock};
 use shunt_table::global::SETUP;
 use shunt_table::private::Pending;
 use shunt_table::process::{kernel_only, status_page};
-use shunt_table::{fd_passing, sockaddr, table};
+use shunt_table::{diag, fd_passing, sockaddr, table};
 
-/// How long an answer is waited for (ns): its client waits for the claim, awake as a rule.
+/// How old a connection may be that is claimed (ns), by the kernel's clock: as long as its client waits at most.
+const CLAIMS: u64 = 50_000_000;
+/// How long each word of a client's is waited for (ns): it waits for this end, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
+/// How long a word is waited for that is under way (ns): then its client was stopped.
+const UNDER_WAY: u64 = 200_000_000;
+/// A tick of the kernel's clocks (ns), by which times of connections and of files differ.
+const TICK: i64 = 10_000_000;
 
 /// The kernel gave the connection `fd` to `listener`: true if it is a stream now.
 pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
@@ -33,24 +43,31 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     };
     directory::look_through(directory, now);
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
-    // What is older than its client waits, by the kernel's clock, is not claimed: its name may be another connection's. Where the kernel waits for bytes
-    // before it tells of a connection, none is young.
-    let is_young = shown.made >= now && !deferred::concern(listener);
-    if !mark::is_one(shown.segment, shown.own) || !is_young || kernel_only::keeps() || !table::fits(fd) {
-        return false;
-    }
-    let place = Address { port: 0, ..client };
-    if clients(|clients| clients.of(&place, now)) == Server::Silent {
+    // What is older than its client waits, by the kernel's clock, is not claimed. Where the kernel waits for bytes before it tells of a connection, none is
+    // young.
+    let is_young = |answered: &u64| answered + CLAIMS >= now && !deferred::concern(listener);
+    let Some(answered) = shown.answered.filter(is_young).filter(|_| mark::is_one(shown.segment, shown.own)) else { return false };
+    if kernel_only::keeps() || !table::fits(fd) || !known::may_wait(now) {
         return false;
     }
     let server = sockaddr::bound_address(fd);
     let arriving = Arriving { fd, listener, flags, client, server, mark: shown.segment as u16 };
-    let Err(reason) = arriving.claim(directory) else { return true };
-    status_page::count(reason);
-    if reason == Reason::NearRefused {
-        clients(|clients| clients.is_far(&place, clock::monotonic_ns()));
+    match arriving.claim(directory, connected_at(answered)) {
+        Ok(is_stream) => is_stream,
+        Err(reason) => {
+            known::waited_in_vain(clock::monotonic_ns().saturating_sub(now));
+            status_page::count(reason);
+            false
+        }
     }
-    false
+}
+
+/// A time of CLOCK_MONOTONIC (ns) as files have it, at the latest.
+fn connected_at(monotonic: u64) -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    calls::clock_gettime(libc::CLOCK_REALTIME, &mut now);
+    let ago = clock::monotonic_ns().saturating_sub(monotonic);
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec + TICK).saturating_sub(ago as i64)
 }
 
 /// A connection that shows a mark.
@@ -63,100 +80,158 @@ struct Arriving<'a> {
     mark: u16,
 }
 
-/// What a client hands over.
-struct Handed {
-    token: Token,
-    companion: Pending,
-    /// The link's descriptor; -1: it is to be known.
-    link: Pending,
+/// A link that is not dropped while it has no connection yet.
+struct Entered(usize);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let _setup = SETUP.lock();
+        link::let_go(self.0);
+    }
 }
 
 impl Arriving<'_> {
-    fn claim(&self, directory: &[u8]) -> Result<(), Reason> {
-        let client = directory::ask(directory, &self.client).map_err(|error| match error.0 {
-            libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
-            _ => Reason::NearUnknown,
-        })?;
-        let message = Claim {
+    /// Claims it. False: its client is not asked.
+    fn claim(&self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
+        let unix = name::ask(directory, &self.client, connected)?;
+        let who = fd_passing::creator(unix.fd).map_err(|_| Reason::NearUnknown)?;
+        let place = known::client(&self.client, who.uid);
+        let now = clock::monotonic_ns();
+        if clients(|clients| clients.of(&place, now)) == Server::Silent {
+            return Ok(false);
+        }
+        let done = self.hand_shake(unix, &Guest { process: who.pid as u32, user: who.uid, address: self.client });
+        if done == Err(Reason::NearRefused) {
+            clients(|clients| clients.is_far(&place, clock::monotonic_ns()));
+        }
+        done.map(|()| true)
+    }
+
+    fn hand_shake(&self, unix: Held, guest: &Guest) -> Result<(), Reason> {
+        let claim = Claim {
             version: shunt_segment::VERSION,
             mark: self.mark,
             server_id: own::id().ok_or(Reason::Unknown)?,
             client: self.client,
             server: self.server,
         };
-        let bytes = message.encode();
-        let none = core::ptr::null();
-        let sent = calls::sendto(client.0, bytes.as_ptr().cast(), bytes.len(), MSG_DONTWAIT | MSG_NOSIGNAL, none, 0);
-        if sent != Ok(bytes.len()) {
+        if !say(unix.fd, &claim.encode()) {
             return Err(Reason::NearUnknown);
         }
-        let who = fd_passing::creator(client.0).map_err(|_| Reason::NearUnknown)?;
-        let deadline = clock::monotonic_ns() + ANSWERS;
-        // Twice: the client may know a link that was dropped here.
-        for _ in 0..2 {
-            let handed = receive(client.0, deadline)?;
-            let hello = self.hello_of(&handed.companion).ok_or(Reason::NearRefused)?;
-            match self.take_up(handed, &hello, (who.pid as u32, who.uid)) {
-                Err(Reason::BadSegment) => {
-                    let _ = calls::send_byte(client.0, UNKNOWN_LINK, MSG_DONTWAIT | MSG_NOSIGNAL);
-                }
-                other => return other,
+        let (ready, entered) = self.answer(&unix, guest)?;
+        let hello = self.hello(&ready);
+        let secret = own::token().ok_or(Reason::NearRefused)?;
+        self.prove(&unix, &ready, &hello, &secret)?;
+        let entered = match entered {
+            Some(entered) => entered,
+            None => take_link(&unix, &ready, guest, &secret)?,
+        };
+        let go = word(GO, &secret);
+        let mut room = [0u8; WORD + 1];
+        let mut heard = hear_until(unix.fd, &mut room, clock::monotonic_ns() + ANSWERS);
+        if matches!(heard, Heard::Nothing) {
+            if take_back(entered.0, &ready) {
+                return Err(Reason::NearRefused);
             }
+            // The client has accepted the channel, and its word is under way.
+            heard = hear_until(unix.fd, &mut room, clock::monotonic_ns() + UNDER_WAY);
+        }
+        let mut is_late = false;
+        if matches!(heard, Heard::Nothing) {
+            heard = hear_no_more(unix.fd, &mut room);
+            is_late = true;
+        }
+        match heard {
+            Heard::Bytes(got, None) if is_word(&room[..got], &go) => self.take_up(unix, &ready, entered.0, is_late),
+            Heard::Bytes(_, Some(fd)) => {
+                let _ = calls::close(fd);
+                Err(Reason::NearRefused)
+            }
+            Heard::End => Err(Reason::ClientLeft),
+            _ => Err(Reason::NearRefused),
+        }
+    }
+
+    /// The client's answer, and the link that it names; `None`: it is new. Asked twice: the client may know a link that was dropped here.
+    fn answer(&self, unix: &Held, guest: &Guest) -> Result<(Ready, Option<Entered>), Reason> {
+        let deadline = clock::monotonic_ns() + ANSWERS;
+        for _ in 0..2 {
+            let mut room = [0u8; READY + 1];
+            let ready = match hear_until(unix.fd, &mut room, deadline) {
+                Heard::Bytes(got, None) => Ready::decode(&room[..got]).ok_or(Reason::NearRefused)?,
+                Heard::Bytes(_, Some(fd)) => {
+                    let _ = calls::close(fd);
+                    return Err(Reason::NearRefused);
+                }
+                // It has given up, in good order.
+                Heard::End => return Err(Reason::ClientLeft),
+                Heard::NoDescriptors => return Err(Reason::NoDescriptors),
+                Heard::Nothing => return Err(Reason::NearRefused),
+            };
+            let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+            let known = peers::known(ready.nonce, ready.sequence, guest);
+            match known {
+                Some((index, _)) => {
+                    link::enter(index);
+                    return Ok((ready, Some(Entered(index))));
+                }
+                None if !ready.is_new => say(unix.fd, &[UNKNOWN_LINK]),
+                None if !peers::has_room(guest) => return Err(Reason::NearQuota),
+                None => return Ok((ready, None)),
+            };
         }
         Err(Reason::NearRefused)
     }
 
-    /// What the companion's other end says of it, if that is this connection.
-    fn hello_of(&self, companion: &Pending) -> Option<Hello> {
-        if calls::getsockopt_int(companion.0, libc::SOL_SOCKET, libc::SO_TYPE) != Ok(libc::SOCK_STREAM) {
-            return None;
+    /// What the AF_UNIX connection is called from now on, for processes that inherit it.
+    fn hello(&self, ready: &Ready) -> Hello {
+        Hello {
+            version: shunt_segment::VERSION,
+            nonce: ready.nonce,
+            sequence: ready.sequence,
+            channel: ready.channel,
+            link_follows: 0,
+            generation: ready.generation,
+            client: self.client,
+            server: self.server,
         }
-        let mut name = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
-        let mut length = core::mem::size_of::<sockaddr_un>() as libc::socklen_t;
-        calls::getpeername(companion.0, (&raw mut name).cast(), &mut length).ok()?;
-        if i32::from(name.sun_family) != AF_UNIX {
-            return None;
-        }
-        let bytes = name.sun_path.map(|byte| byte as u8);
-        let hello = Hello::decode(bytes.get(1..(length as usize).checked_sub(2)?)?)?;
-        let same = |one: &Address, other: &Address| one.ip == other.ip && one.port == other.port;
-        (same(&hello.client, &self.client) && same(&hello.server, &self.server)).then_some(hello)
     }
 
-    /// The connection becomes a stream. BadSegment: the link is not known here, and was not sent.
-    fn take_up(&self, handed: Handed, hello: &Hello, client: (u32, u32)) -> Result<(), Reason> {
-        let Handed { token, companion, link: sent } = handed;
-        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-        let known = peers::known(hello.nonce, hello.sequence, client);
-        let (index, found) = match known {
-            Some(found) => found,
-            None if sent.0 < 0 => return Err(Reason::BadSegment),
-            None if !peers::has_room() => return Err(Reason::NearQuota),
-            None => peers::take_in(sent.take(), hello.nonce, hello.sequence, client).map_err(|error| match error.0 {
-                libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
-                libc::ENOMEM => Reason::NoMemory,
-                _ => Reason::NearRefused,
-            })?,
+    /// Writes the proof into the TCP connection. The client knows before that it comes, so that it has not gone on to use the connection.
+    fn prove(&self, unix: &Held, ready: &Ready, hello: &Hello, secret: &Token) -> Result<(), Reason> {
+        let (address, length) = sockaddr::abstract_name(hello.encode_for_server().as_slice());
+        calls::bind(unix.fd, (&raw const address).cast(), length).map_err(|_| Reason::NearRefused)?;
+        let peer = {
+            let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+            diag::unix_peer(unix.fd).map_err(|_| Reason::NoDiagnosis)?
         };
-        let channel = usize::from(hello.channel);
-        // From here on the client waits for the token.
-        if !offered::accept(&link::page(found.base, channel).head, hello.generation) {
-            return Err(Reason::ClientLeft);
+        let proof = Proof { token: ready.token, secret: *secret, peer: u64::from(peer) };
+        match say(unix.fd, &[COMMITTED]) && say(self.fd, &proof.encode()) {
+            true => Ok(()),
+            false => Err(Reason::ClientLeft),
         }
-        let nothing = core::ptr::null();
-        let sent = calls::sendto(self.fd, token.as_ptr().cast(), token.len(), MSG_DONTWAIT | MSG_NOSIGNAL, nothing, 0);
-        if sent != Ok(token.len()) {
-            return Err(Reason::ClientLeft);
-        }
+    }
+
+    /// The client has said the last word: the connection is a stream. `is_late`: one that is reset, as its word came at the very moment at which nothing more
+    /// was heard.
+    fn take_up(&self, unix: Held, ready: &Ready, index: usize, is_late: bool) -> Result<(), Reason> {
+        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+        let base = link::at(index).base;
+        let channel = usize::from(ready.channel);
+        let head = &link::page(base, channel).head;
+        let is_accepted =
+            head.state.load(Ordering::Acquire) == life::ACCEPTED && head.generation.load(Ordering::Acquire) == ready.generation;
         let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
         let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
-        let _ = calls::fcntl(companion.0, libc::F_SETFL, flags as usize);
+        let _ = calls::fcntl(unix.fd, libc::F_SETFL, flags as usize);
         let shadow = Pending(calls::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1));
         let close_on_exec = if self.flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let _ = calls::dup3(companion.0, self.fd, close_on_exec);
+        let _ = calls::dup3(unix.fd, self.fd, close_on_exec);
+        drop(unix);
         let accepted = Accepted { companion: self.fd, client: self.client, server: self.server, index, channel };
-        // Without memory for it the program's descriptor is a companion whose peer is told nothing: it reads as ended.
-        if shunt_rendezvous::accept::seat(&accepted, found.base, self.listener, nonblocking).is_err() {
+        // A client that says so of another channel, and without memory for it: the program's descriptor is a companion whose peer is told nothing. It reads as
+        // ended.
+        if is_late || !is_accepted || shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
             let _ = calls::shutdown(self.fd, libc::SHUT_RDWR);
             return Ok(());
         }
@@ -168,23 +243,33 @@ impl Arriving<'_> {
     }
 }
 
-/// The client's answer.
-fn receive(from: i32, deadline: u64) -> Result<Handed, Reason> {
-    let mut bytes = [0u8; ANSWER + 1];
-    loop {
-        match fd_passing::receive_with(from, &mut bytes, MSG_DONTWAIT) {
-            Ok((got, sent)) => {
-                let [companion, link] = sent.map(Pending);
-                let token = claim::token_of(&bytes[..got]).filter(|_| companion.0 >= 0).ok_or(Reason::NearRefused)?;
-                return Ok(Handed { token, companion, link });
-            }
-            Err(Errno(libc::EAGAIN | libc::EINTR)) if clock::monotonic_ns() < deadline => {
-                let _ = await_any([from, -1], deadline);
-            }
-            Err(Errno(libc::EMFILE | libc::ENFILE)) => return Err(Reason::NoDescriptors),
-            // It has given up, in good order.
-            Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
-            Err(_) => return Err(Reason::NearRefused),
-        }
-    }
+/// Takes the offer back. False: the client has accepted it.
+fn take_back(index: usize, ready: &Ready) -> bool {
+    let _setup = SETUP.lock();
+    offered::take_back(&link::page(link::at(index).base, usize::from(ready.channel)).head)
 }
+
+/// Takes the link that the client has made for this connection, when it has shown the secret.
+fn take_link(unix: &Held, ready: &Ready, guest: &Guest, secret: &Token) -> Result<Entered, Reason> {
+    let mut room = [0u8; WORD + 1];
+    let sent = match hear_until(unix.fd, &mut room, clock::monotonic_ns() + ANSWERS) {
+        Heard::Bytes(got, Some(fd)) => {
+            let fd = Pending(fd);
+            is_word(&room[..got], &word(LINK, secret)).then_some(fd).ok_or(Reason::NearRefused)?
+        }
+        Heard::End => return Err(Reason::ClientLeft),
+        Heard::NoDescriptors => return Err(Reason::NoDescriptors),
+        _ => return Err(Reason::NearRefused),
+    };
+    let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+    let (index, _) = peers::take_in(sent.take(), ready.nonce, ready.sequence, guest).map_err(|error| match error.0 {
+        libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
+        libc::ENOMEM => Reason::NoMemory,
+        _ => Reason::NearRefused,
+    })?;
+    link::enter(index);
+    let _ = calls::send_byte(unix.fd, TAKEN, MSG_DONTWAIT | MSG_NOSIGNAL);
+    Ok(Entered(index))
+}
+
+const _: () = assert!(messages::CLAIM != READY, "one is not taken for the other");

@@ -1,11 +1,13 @@
-//! The client's half: a name, a connection of the kernel's that shows the mark, the answer to the server that claims it, and its token.
+//! The client's half: a name, a connection of the kernel's that shows the mark, and the handshake with the server that claims it.
 
-use crate::claim::{self, Claim, Token, CLAIM, UNKNOWN_LINK};
-use crate::directory::{self, Name};
+use crate::directory;
+use crate::held::Held;
+use crate::known::{servers, Server, Way};
 use crate::mark;
-use crate::own::drawn;
-use crate::servers::{servers, Server, Way};
-use crate::waiting::{await_any, keep_beside, look_for_token, receive, Looked};
+use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, TAKEN, UNKNOWN_LINK};
+use crate::name::Name;
+use crate::own::{drawn, token};
+use crate::waiting::{await_any, hear, hear_no_more, hear_until, keep_beside, look_for_proof, say, take_proof, Heard, Looked};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
 use shunt_link as link;
@@ -19,8 +21,8 @@ use shunt_segment::channel::{life, release};
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_stream::socket::Socket;
-use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::{self, SETUP};
 use shunt_table::private::Pending;
@@ -29,15 +31,16 @@ use shunt_table::sockaddr::Encoded;
 use shunt_table::{fd_passing, sockaddr};
 
 /// How long a server is waited for that may claim the connection (ns): in calls that wait and in those that do not; where it has claimed one lately, and
-/// where nothing is known of it.
-const PATIENCE: [[u64; 2]; 2] = [[50_000_000, 20_000_000], [20_000_000, 10_000_000]];
+/// where nothing is known of it. Longer than two ticks of the kernel's clock: so long a server may take a name for older than the connection that is not.
+const PATIENCE: [[u64; 2]; 2] = [[50_000_000, 20_000_000], [20_000_000, 20_000_000]];
 /// How long a call that does not wait waits for the TCP connection (ns), where nothing is known of the server: it takes some 50 us on one host, and
 /// what takes longer is far.
 const NEAR_BY: u64 = 1_000_000;
-/// How long a token is waited for, once a server has taken the channel (ns).
-const TOKEN: u64 = 200_000_000;
-/// How long a server may take to say what it claims, when it has connected (ns).
-const SAID: u64 = 5_000_000;
+/// How long each word of a server's is waited for, once it has claimed the connection (ns).
+const WORDS: u64 = 200_000_000;
+/// So many may ask at a time, and in all: one is the server, others are strangers.
+const ASKING: usize = 4;
+const ASKED: u32 = 16;
 
 /// Connects `fd` to `server`, which may be in another network namespace of this host.
 pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::result::Result<Outcome, Reason> {
@@ -110,21 +113,32 @@ struct Attempt<'a> {
     near_by: u64,
 }
 
+/// What a wait for claims came to.
+enum Asked {
+    /// This server claims the connection, over this AF_UNIX connection.
+    By(Held, Claim),
+    /// The server has written a proof for another process, which has taken the name's place; it was taken off.
+    Astray,
+    /// Nobody did in time, or the program's bytes came, which no server sends that will claim it.
+    Nobody,
+}
+
 /// What a claim came to.
 enum Handed {
     Connected,
-    /// The server has no part in the connection, nor will.
+    /// The server has no part in the connection, nor will: it goes on by TCP, as whole as it was.
     Refused(Reason),
-    /// It may have: no word of the connection can be believed.
+    /// A proof may come yet: no word of the connection can be believed.
     Unclear,
 }
 
-/// A channel with its companion, for the server of one claim.
-struct Handing {
-    offer: Offer,
-    /// Ours, and the server's.
-    companion: [Pending; 2],
-    token: Token,
+/// What came of a server that claimed the connection.
+enum Came {
+    /// The proof, which was taken off.
+    Proof(Proof),
+    UnknownLink,
+    Nothing,
+    Unclear,
 }
 
 impl Attempt<'_> {
@@ -152,17 +166,20 @@ impl Attempt<'_> {
             Err(error) => return Outcome::Done(Err(error), Reason::NearUnclaimed),
         }
         self.name.is_shown();
-        let deadline = if self.nonblocking { began + self.patience } else { clock::monotonic_ns() + self.patience };
-        while let Some(from) = self.await_server(deadline) {
-            // A claim that is none is a stranger's: the server may come yet.
-            let Some(claim) = self.read_claim(from.0) else { continue };
-            match self.hand_over(&from, &claim) {
+        let reason = match self.await_claim(clock::monotonic_ns() + self.patience) {
+            Asked::By(from, claim) => match self.hand_over(&from, &claim) {
                 Handed::Connected => return Outcome::Connected,
-                Handed::Refused(reason) => return Outcome::Done(Ok(0), reason),
+                Handed::Refused(reason) => reason,
                 Handed::Unclear => return self.start_over(Ok(()), Reason::NearRefused),
-            }
+            },
+            Asked::Astray => Reason::NearRefused,
+            Asked::Nobody => Reason::NearUnclaimed,
+        };
+        // A server that met another process at the name would write a proof into the connection, which the program would read.
+        match self.name.is_untouched() {
+            true => Outcome::Done(Ok(0), reason),
+            false => self.start_over(Ok(()), Reason::NearRefused),
         }
-        Outcome::Done(Ok(0), Reason::NearUnclaimed)
     }
 
     /// Waits for a connection that is on its way. Errors: its own; EINPROGRESS at the deadline.
@@ -181,13 +198,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Ends the connection, of which `known` is all that is known, and makes another one without the mark. Where the program waits no longer for
-    /// the first, it does not wait for the second.
+    /// Ends the connection, of which `known` is all that is known, and makes another one without the mark, from the same port. Where the program waits no
+    /// longer for the first, it does not wait for the second.
     fn start_over(&self, known: Result<()>, reason: Reason) -> Outcome {
         let nowhere = [0u64; 2]; // AF_UNSPEC
         let given_up = known.err().filter(|_| !self.nonblocking);
         if calls::connect(self.fd, nowhere.as_ptr().cast(), 16).is_err() {
             return Outcome::Done(Err(known.err().unwrap_or(Errno(libc::ECONNRESET))), reason);
+        }
+        if let Err(error) = self.bind_again() {
+            return Outcome::Done(Err(error), reason);
         }
         let address = self.address();
         let connect = || calls::connect(self.fd, address.pointer(), address.length);
@@ -199,67 +219,118 @@ impl Attempt<'_> {
         Outcome::Done(Err(error), reason)
     }
 
-    /// The next that connects to the name; `None`: none does until the deadline, or the server has sent something, and so has no use for it.
-    fn await_server(&self, deadline: u64) -> Option<Pending> {
+    /// A port that the kernel chose at the program's bind is given up when the connection ends, though getsockname(2) names it still, and the program may have
+    /// asked for it. One that was bound for the connection was seen by nobody.
+    fn bind_again(&self) -> Result<()> {
+        if !self.socket.has(flag::BOUND) {
+            return Ok(());
+        }
+        let own = Encoded::new(self.socket.family.load(Ordering::Relaxed), &self.client);
+        match calls::bind(self.fd, own.pointer(), own.length) {
+            Err(Errno(libc::EINVAL)) => Ok(()), // it has its port: the program's choice
+            bound => bound,
+        }
+    }
+
+    /// Waits for the server that claims this connection, among others that may ask.
+    fn await_claim(&self, deadline: u64) -> Asked {
+        let mut asking: [Option<Held>; ASKING] = [const { None }; ASKING];
+        let mut asked = 0;
         loop {
-            let [asked, spoke] = await_any([self.name.listener(), self.fd], deadline);
-            if asked != 0 {
-                let none = core::ptr::null_mut();
-                match calls::accept4(self.name.listener(), none, core::ptr::null_mut(), SOCK_CLOEXEC | SOCK_NONBLOCK) {
-                    Ok(from) => return Some(Pending(from)),
-                    Err(Errno(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED)) if clock::monotonic_ns() < deadline => {}
-                    Err(_) => return None,
+            let listener = if asked < ASKED { self.name.listener() } else { -1 };
+            let number = |place: usize| asking[place].as_ref().map_or(-1, |held| held.fd);
+            let told = await_any([self.fd, listener, number(0), number(1), number(2), number(3)], deadline);
+            if told[0] != 0 {
+                match look_for_proof(self.fd) {
+                    Looked::First(First::Proof(_)) => {
+                        take_proof(self.fd);
+                        return Asked::Astray;
+                    }
+                    // It comes in one piece.
+                    Looked::First(First::Part) => {}
+                    _ => return Asked::Nobody,
                 }
-            } else if spoke != 0 || clock::monotonic_ns() >= deadline {
-                return None;
+            }
+            for place in 0..ASKING {
+                if told[2 + place] == 0 {
+                    continue;
+                }
+                let Some(from) = asking[place].take() else { continue };
+                let mut bytes = [0u8; CLAIM + 1];
+                match hear(from.fd, &mut bytes) {
+                    Heard::Bytes(got, None) => {
+                        if let Some(claim) = self.claim(&bytes[..got]) {
+                            return Asked::By(from, claim);
+                        }
+                    }
+                    Heard::Bytes(_, Some(fd)) => drop(Pending(fd)),
+                    Heard::Nothing => asking[place] = Some(from),
+                    Heard::NoDescriptors | Heard::End => {}
+                }
+            }
+            if clock::monotonic_ns() >= deadline {
+                return Asked::Nobody;
+            }
+            if told[1] != 0 {
+                let none = core::ptr::null_mut();
+                let accept = || calls::accept4(self.name.listener(), none, core::ptr::null_mut(), SOCK_CLOEXEC | SOCK_NONBLOCK);
+                match Held::new(accept) {
+                    Ok(from) => {
+                        let place = asking.iter().position(Option::is_none).unwrap_or(asked as usize % ASKING);
+                        asking[place] = Some(from);
+                        asked += 1;
+                    }
+                    Err(Errno(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED)) => {}
+                    Err(_) => return Asked::Nobody,
+                }
             }
         }
     }
 
-    /// The claim to this connection that comes from there.
-    fn read_claim(&self, from: i32) -> Option<Claim> {
-        let mut bytes = [0u8; CLAIM + 1];
-        let got = receive(from, &mut bytes, clock::monotonic_ns() + SAID)?;
-        let claim = Claim::decode(&bytes[..got])?;
+    /// The claim to this connection; others' are none.
+    fn claim(&self, bytes: &[u8]) -> Option<Claim> {
+        let claim = Claim::decode(bytes)?;
         let same = |one: &Address, other: &Address| one.ip == other.ip && one.port == other.port;
         (same(&claim.client, &self.client) && claim.mark == self.mark).then_some(claim)
     }
 
     /// Gives a channel to the server that claims the connection, if that is what it says.
-    fn hand_over(&mut self, from: &Pending, claim: &Claim) -> Handed {
+    fn hand_over(&mut self, from: &Held, claim: &Claim) -> Handed {
         if claim.version != shunt_segment::VERSION {
             return Handed::Refused(Reason::VersionMismatch);
         }
         if (claim.server.ip, claim.server.port) != (self.server.ip, self.server.port) {
             return Handed::Refused(Reason::NearTranslated);
         }
+        let Some(token) = token() else { return Handed::Refused(Reason::NearRefused) };
         // Another one with a new link, if the server has dropped the one that it had.
         for _ in 0..2 {
             let handing = match self.offer(claim.server_id) {
-                Ok((handing, is_new)) => match self.send(from.0, &handing, is_new) {
-                    Ok(()) => handing,
-                    Err(_) => return self.withdraw(handing, Reason::NearRefused),
-                },
+                Ok(handing) => handing,
                 Err(reason) => return Handed::Refused(reason),
             };
-            match self.await_token(from.0, &handing) {
-                Came::Token => return self.settle(handing),
-                Came::Nothing => return self.withdraw(handing, Reason::NearRefused),
-                Came::UnknownLink => match self.withdraw(handing, Reason::NearRefused) {
-                    Handed::Refused(_) => {}
-                    other => return other,
-                },
+            if !say(from.fd, &handing.ready(token).encode()) {
+                self.withdraw(&handing);
+                return Handed::Refused(Reason::NearRefused);
+            }
+            match self.await_proof(from.fd, &token) {
+                Came::Proof(proof) => return self.settle(from, handing, &proof),
+                Came::UnknownLink => self.withdraw(&handing),
+                Came::Nothing => {
+                    self.withdraw(&handing);
+                    return Handed::Refused(Reason::NearRefused);
+                }
+                Came::Unclear => {
+                    self.withdraw(&handing);
+                    return Handed::Unclear;
+                }
             }
         }
         Handed::Refused(Reason::NearRefused)
     }
 
-    /// A channel for the server, and whether it needs its link.
-    fn offer(&self, server_id: u64) -> core::result::Result<(Handing, bool), Reason> {
-        let mut pair = [-1; 2];
-        let made = calls::socketpair(AF_UNIX, libc::SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr());
-        made.map_err(|_| Reason::NoDescriptors)?;
-        let companion = pair.map(Pending);
+    /// A channel for the server.
+    fn offer(&self, server_id: u64) -> core::result::Result<Handing, Reason> {
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
         let (offer, is_new) = peers::offer(server_id).map_err(|error| match error.0 {
             libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
@@ -280,122 +351,156 @@ impl Attempt<'_> {
             client: self.client,
             server: *self.server,
         };
-        let (name, length) = sockaddr::abstract_name(hello.encode().as_slice());
-        let named = calls::bind(companion[0].0, (&raw const name).cast(), length);
         page.head.state.store(life::OFFERED, Ordering::Release);
-        let mut token = [0; 16];
-        token[..8].copy_from_slice(&drawn().to_ne_bytes());
-        token[8..].copy_from_slice(&drawn().to_ne_bytes());
-        let handing = Handing { offer, companion, token };
-        if named.is_err() {
-            self.let_go(&handing, is_new);
-            return Err(Reason::Refused);
-        }
-        Ok((handing, is_new))
+        Ok(Handing { offer, hello, is_new })
     }
 
-    fn send(&self, to: i32, handing: &Handing, is_new: bool) -> Result<()> {
-        let both = [handing.companion[1].0, handing.offer.link.fd];
-        let sent = &both[..1 + usize::from(is_new)];
-        fd_passing::send_with(to, &claim::answer(&handing.token), sent, MSG_DONTWAIT | MSG_NOSIGNAL)
-    }
-
-    /// What the server does with the answer: its token comes by the TCP connection, or none will.
-    fn await_token(&self, from: i32, handing: &Handing) -> Came {
-        let deadline = clock::monotonic_ns() + TOKEN;
-        let mut from = from;
+    /// What the server does with the answer: it says that its proof comes by the TCP connection, or none will.
+    fn await_proof(&self, from: i32, token: &Token) -> Came {
+        let mut deadline = clock::monotonic_ns() + WORDS;
+        let (mut is_committed, mut hears, mut is_late) = (false, from, false);
         loop {
-            match look_for_token(self.fd, &handing.token) {
-                Looked::Token => return Came::Token,
-                Looked::Other => return Came::Nothing,
-                Looked::Nothing => {}
-            }
-            if clock::monotonic_ns() >= deadline {
-                return Came::Nothing;
-            }
-            let [said, _] = await_any([from, self.fd], deadline);
-            if said != 0 {
-                let mut byte = [0u8; 1];
-                match calls::recvfrom(
-                    from,
-                    byte.as_mut_ptr().cast(),
-                    1,
-                    MSG_DONTWAIT,
-                    core::ptr::null_mut(),
-                    core::ptr::null_mut(),
-                ) {
-                    Ok(1) if byte[0] == UNKNOWN_LINK => return Came::UnknownLink,
-                    Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
-                    // It has ended. Its token is on its way if it has taken the channel, and else it never comes.
-                    _ => {
-                        let page = link::page(handing.offer.link.base, handing.offer.channel);
-                        if offered::is_offered(&page.head, page.head.generation.load(Ordering::Relaxed)) {
-                            return Came::Nothing;
-                        }
-                        from = -1;
-                    }
+            // Before the TCP connection: a server commits itself first.
+            if hears >= 0 {
+                match self.hear_word(hears) {
+                    Some(COMMITTED) if !is_committed => is_committed = true,
+                    Some(UNKNOWN_LINK) if !is_committed => return Came::UnknownLink,
+                    None => {}
+                    // It has ended, or says what nobody asked.
+                    _ => hears = -1,
                 }
             }
+            match look_for_proof(self.fd) {
+                Looked::First(First::Proof(proof)) if is_committed && proof.token == *token => {
+                    take_proof(self.fd);
+                    return if is_late { Came::Nothing } else { Came::Proof(proof) };
+                }
+                // Another process's, which has taken the name's place.
+                Looked::First(First::Proof(_)) => {
+                    take_proof(self.fd);
+                    return Came::Nothing;
+                }
+                Looked::First(First::Part) if hears >= 0 || is_committed => {}
+                // The program's bytes, the connection's end, or the server's, which had not said that it proves anything.
+                _ => return Came::Nothing,
+            }
+            if clock::monotonic_ns() >= deadline {
+                if is_committed {
+                    return Came::Unclear;
+                }
+                let mut byte = [0u8; 1];
+                match hear_no_more(from, &mut byte) {
+                    // Its proof is taken off, and no more: this end of the AF_UNIX connection is of no use any more.
+                    Heard::Bytes(1, None) if byte[0] == COMMITTED => {
+                        (is_committed, hears, is_late) = (true, -1, true);
+                        deadline += WORDS;
+                    }
+                    _ => return Came::Nothing,
+                }
+            }
+            let _ = await_any([hears, self.fd], deadline);
         }
     }
 
-    /// No token came, or none that is one: takes the channel back, unless the server has it.
-    fn withdraw(&mut self, handing: Handing, reason: Reason) -> Handed {
-        let page = link::page(handing.offer.link.base, handing.offer.channel);
-        let is_ours = offered::take_back(&page.head);
-        self.let_go(&handing, true);
-        if is_ours {
-            Handed::Refused(reason)
-        } else {
-            Handed::Unclear
+    /// A word of the server's; `None`: nothing yet. 0: none will come.
+    fn hear_word(&self, from: i32) -> Option<u8> {
+        let mut byte = [0u8; 1];
+        match hear(from, &mut byte) {
+            Heard::Bytes(1, None) => Some(byte[0]),
+            Heard::Nothing => None,
+            Heard::Bytes(_, Some(fd)) => {
+                drop(Pending(fd));
+                Some(0)
+            }
+            _ => Some(0),
         }
     }
 
-    /// The channel is nobody's any more. `for_good`: nor is its link lent again.
-    fn let_go(&self, handing: &Handing, for_good: bool) {
+    /// The channel is nobody's any more, nor is its link lent again.
+    fn withdraw(&self, handing: &Handing) {
         let held = SETUP.lock();
         let Offer { index, channel, link } = &handing.offer;
         let page = link::page(link.base, *channel);
+        offered::take_back(&page.head);
         page.head.state.store(life::FREE, Ordering::Release);
         for side in &page.sides {
             side.released.store(release::CLOSED, Ordering::Release);
         }
         if held.is_some() {
-            if for_good {
-                peers::abandon(*index);
-            }
+            peers::abandon(*index);
             link::leave(*index, *channel, true, false);
         }
     }
 
-    /// The token has come: the companion takes the socket's numbers.
-    fn settle(&mut self, handing: Handing) -> Handed {
-        let mut token = [0u8; 16];
-        let none = core::ptr::null_mut();
-        let _ = calls::recvfrom(self.fd, token.as_mut_ptr().cast(), token.len(), MSG_DONTWAIT, none, core::ptr::null_mut());
-        self.name.is_over();
-        let [own, _] = handing.companion;
-        let Offer { index, channel, link } = handing.offer;
-        if !self.nonblocking {
-            let _ = calls::fcntl(own.0, libc::F_SETFL, libc::O_RDWR as usize);
+    /// The server has the TCP connection. If nobody stands between it and the AF_UNIX connection, that takes the socket's numbers.
+    fn settle(&mut self, from: &Held, handing: Handing, proof: &Proof) -> Handed {
+        if !is_direct(from.fd, proof, &handing.hello) || !self.send_link(from.fd, &handing, proof) {
+            self.withdraw(&handing);
+            return Handed::Refused(Reason::NearRefused);
         }
-        let Some(_setup) = SETUP.lock() else { return Handed::Unclear };
+        if !self.nonblocking {
+            let _ = calls::fcntl(from.fd, libc::F_SETFL, libc::O_RDWR as usize);
+        }
+        let Some(_setup) = SETUP.lock() else {
+            self.withdraw(&handing);
+            return Handed::Refused(Reason::Unknown);
+        };
+        // The server takes the offer back when it waits no longer; what is accepted it waits for.
+        let Offer { index, channel, link } = handing.offer;
+        let is_offered = offered::accept(&link::page(link.base, channel).head, handing.hello.generation);
+        if !is_offered || !say(from.fd, &word(GO, &proof.secret)) {
+            self.withdraw(&handing);
+            return Handed::Refused(Reason::NearRefused);
+        }
+        self.name.is_over();
         peers::proved(index);
         let setting = Setting { fd: self.fd, socket: self.socket, nonblocking: self.nonblocking, bound: self.client };
         attach::settle(&setting, link.base, index, channel);
         link::let_go(index);
         link::note(index, channel, 0, 0);
         keep_beside(self.fd, self.socket);
-        attach::replace(self.fd, own.0, self.socket, channel);
+        attach::replace(self.fd, from.fd, self.socket, channel);
         options::connected(self.socket, self.fd, true);
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
         Handed::Connected
     }
+
+    /// Sends the link, if the server does not have it. False: the server did not take it.
+    fn send_link(&self, to: i32, handing: &Handing, proof: &Proof) -> bool {
+        if !handing.is_new {
+            return true;
+        }
+        let sent = fd_passing::send_with(to, &word(LINK, &proof.secret), &[handing.offer.link.fd], MSG_DONTWAIT | MSG_NOSIGNAL);
+        let mut byte = [0u8; 1];
+        sent.is_ok()
+            && matches!(hear_until(to, &mut byte, clock::monotonic_ns() + WORDS), Heard::Bytes(1, None) if byte[0] == TAKEN)
+    }
 }
 
-/// What became of an answer.
-enum Came {
-    Token,
-    Nothing,
-    UnknownLink,
+/// A channel, for the server of one claim.
+struct Handing {
+    offer: Offer,
+    hello: Hello,
+    is_new: bool,
+}
+
+impl Handing {
+    fn ready(&self, token: Token) -> Ready {
+        let Hello { nonce, sequence, channel, generation, .. } = self.hello;
+        Ready { token, nonce, sequence, channel, generation, is_new: self.is_new }
+    }
+}
+
+/// Whether the AF_UNIX connection is the server's own, as the kernel has told it, and is called by this connection's name: a process between the two would have
+/// another one at either end.
+fn is_direct(fd: i32, proof: &Proof, hello: &Hello) -> bool {
+    let mut name = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
+    let mut length = core::mem::size_of::<sockaddr_un>() as libc::socklen_t;
+    if calls::getpeername(fd, (&raw mut name).cast(), &mut length).is_err() {
+        return false;
+    }
+    let (wanted, wanted_length) = sockaddr::abstract_name(hello.encode_for_server().as_slice());
+    length == wanted_length
+        && name.sun_path == wanted.sun_path
+        && calls::status_of(fd).is_ok_and(|status| status.st_ino & u64::from(u32::MAX) == proof.peer)
 }

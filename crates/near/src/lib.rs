@@ -4,12 +4,12 @@
 //! namespace. It knows nothing of other hosts.
 //!
 //! ```text
-//! directory   whether there is one; names of connections in it, and what killed processes left
+//! directory   whether there is one, and what killed processes left in it      name    of one connection
 //! mark        the sizes of segments by which a SYN shows that its connection has a name
-//! claim       the two messages
-//! own         what this process calls itself      waiting     for messages and tokens
-//! servers     which servers claim connections, and which do not
-//! connect     the client's half      accept   the server's
+//! messages    what is said by AF_UNIX, and by TCP      waiting   for both
+//! held        descriptors of handshakes that are under way
+//! own         what this process calls itself           known     which servers claim connections, which clients answer
+//! connect     the client's half                        accept    the server's
 //! ```
 //!
 //! ```
@@ -22,12 +22,14 @@
 #![cfg_attr(not(test), no_std)]
 
 mod accept;
-mod claim;
 mod connect;
 mod directory;
+mod held;
+mod known;
 mod mark;
+mod messages;
+mod name;
 mod own;
-mod servers;
 mod waiting;
 
 pub use directory::stop;
@@ -39,7 +41,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     listens: |_, _, _| {},
     listens_no_longer: |_| {},
     accepted: accept::accepted,
-    moved: |_, _| {},
+    moved: shunt_stream::lifeline::moved,
     forked: |_| forget(),
     forget,
     left_namespace: || {},
@@ -48,8 +50,10 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     ending: directory::ending,
 };
 
-/// In the child after fork: another process has another name; the names in the directory are the parent's to remove.
+/// In the child after fork: another process has another name; the names in the directory are the parent's to remove, and its handshakes its own.
 fn forget() {
     own::forget();
+    shunt_stream::lifeline::forked();
+    held::forget();
     directory::forget();
 }

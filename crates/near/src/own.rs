@@ -21,6 +21,12 @@ pub fn drawn() -> u64 {
     }
 }
 
+/// 128 random bits; `None`: the kernel has none yet.
+pub fn token() -> Option<[u8; 16]> {
+    let mut token = [0; 16];
+    (calls::getrandom(token.as_mut_ptr().cast(), 16, libc::GRND_NONBLOCK) == Ok(16)).then_some(token)
+}
+
 /// This process's name for its clients, not 0; `None`: a handler interrupted a thread that has the set-up lock.
 pub fn id() -> Option<u64> {
     let _setup = SETUP.lock()?;

@@ -1,11 +1,12 @@
 //! What a handshake waits for, and what stays beside a stream when it is over.
 
-use crate::claim::Token;
+use crate::messages::{First, Proof, PROOF, WORD};
 use core::sync::atomic::Ordering;
+use shunt_stream::lifeline;
 use shunt_stream::socket::Socket;
-use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK, POLLIN};
+use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, clock, Errno};
-use shunt_table::{global, private};
+use shunt_table::{fd_passing, global, private};
 
 /// How long a thread looks before it sleeps (ns).
 const LOOKS: u64 = 60_000;
@@ -17,45 +18,50 @@ pub fn keep_beside(fd: i32, socket: &Socket) {
     let _ = calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
     let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
     socket.private_fd.store(kept, Ordering::Relaxed);
+    lifeline::begin(socket);
 }
 
 /// What came by the TCP connection.
 pub enum Looked {
-    /// The token.
-    Token,
-    /// Nothing yet.
-    Nothing,
-    /// Other bytes, or the connection's end.
-    Other,
+    /// The first bytes, or none.
+    First(First),
+    /// The connection's end.
+    End,
 }
 
 /// Looks, and takes nothing.
-pub fn look_for_token(fd: i32, token: &Token) -> Looked {
-    let mut bytes = [0u8; 16];
+pub fn look_for_proof(fd: i32) -> Looked {
+    let mut bytes = [0u8; PROOF];
     let none = core::ptr::null_mut();
-    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_PEEK | MSG_DONTWAIT, none, core::ptr::null_mut()) {
-        Ok(16) if bytes == *token => Looked::Token,
-        Ok(got) if got > 0 && got < 16 && bytes[..got] == token[..got] => Looked::Nothing,
-        Err(Errno(libc::EAGAIN | libc::EINTR)) => Looked::Nothing,
-        _ => Looked::Other,
+    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), PROOF, MSG_PEEK | MSG_DONTWAIT, none, core::ptr::null_mut()) {
+        Ok(got @ 1..) => Looked::First(Proof::begin(&bytes[..got])),
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => Looked::First(First::Part),
+        _ => Looked::End,
     }
 }
 
-/// Waits until one of two descriptors has something to tell, awake first; -1: none. Gives what each tells.
-pub fn await_any(descriptors: [i32; 2], deadline: u64) -> [i16; 2] {
-    let mut set = descriptors.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+/// Takes a proof off that was seen: what follows is the program's.
+pub fn take_proof(fd: i32) {
+    let mut bytes = [0u8; PROOF];
+    let none = core::ptr::null_mut();
+    let _ = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), PROOF, MSG_DONTWAIT, none, core::ptr::null_mut());
+}
+
+/// Waits until one of the descriptors has something to tell, awake first; -1: none. Gives what each tells; at the deadline nothing.
+pub fn await_any<const N: usize>(descriptors: [i32; N], deadline: u64) -> [i16; N] {
+    let mut set = descriptors.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     let began = clock::monotonic_ns();
     loop {
         let now = clock::monotonic_ns();
         let awake = now.saturating_sub(began) < LOOKS.min(global::options().spin_ns);
         let left = if awake { 0 } else { deadline.saturating_sub(now) };
         let mut time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        let found = calls::ppoll(set.as_mut_ptr(), set.len(), &mut time, core::ptr::null(), calls::KERNEL_SIGSET);
+        let found = calls::ppoll(set.as_mut_ptr(), N, &mut time, core::ptr::null(), calls::KERNEL_SIGSET);
         if found.is_ok_and(|found| found > 0) {
             return set.map(|one| one.revents);
         }
         if now >= deadline {
-            return [0; 2];
+            return [0; N];
         }
         if awake {
             calls::sched_yield();
@@ -63,16 +69,93 @@ pub fn await_any(descriptors: [i32; 2], deadline: u64) -> [i16; 2] {
     }
 }
 
-/// What comes from an AF_UNIX stream in one piece; `None`: nothing by then, or its end.
-pub fn receive(from: i32, room: &mut [u8], deadline: u64) -> Option<usize> {
-    loop {
-        let none = core::ptr::null_mut();
-        match calls::recvfrom(from, room.as_mut_ptr().cast(), room.len(), MSG_DONTWAIT, none, core::ptr::null_mut()) {
-            Ok(got @ 1..) => return Some(got),
-            Err(Errno(libc::EAGAIN | libc::EINTR)) if clock::monotonic_ns() < deadline => {
-                let _ = await_any([from, -1], deadline);
+/// What came over an AF_UNIX connection, with a descriptor if one came along; whatever comes beyond that is closed.
+pub enum Heard {
+    /// So many bytes.
+    Bytes(usize, Option<i32>),
+    /// Nothing yet.
+    Nothing,
+    /// There is no number for the descriptor.
+    NoDescriptors,
+    /// The connection's end.
+    End,
+}
+
+/// Takes what there is. A descriptor is the caller's to close.
+pub fn hear(from: i32, room: &mut [u8]) -> Heard {
+    match fd_passing::receive_with(from, room, MSG_DONTWAIT) {
+        Ok((got, [first, second])) => {
+            if second >= 0 {
+                let _ = calls::close(second);
             }
-            _ => return None,
+            Heard::Bytes(got, (first >= 0).then_some(first))
         }
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => Heard::Nothing,
+        Err(Errno(libc::EMFILE | libc::ENFILE)) => Heard::NoDescriptors,
+        Err(_) => Heard::End,
+    }
+}
+
+/// One message, or the deadline's passing: [`Heard::Nothing`].
+pub fn hear_until(from: i32, room: &mut [u8], deadline: u64) -> Heard {
+    loop {
+        match hear(from, room) {
+            Heard::Nothing if clock::monotonic_ns() < deadline => {
+                let _ = await_any([from], deadline);
+            }
+            heard => return heard,
+        }
+    }
+}
+
+/// Nothing is waited for any more: what was sent before this is there, and what is sent behind it fails at its sender. The other end and this one do not
+/// disagree on which it was.
+pub fn hear_no_more(from: i32, room: &mut [u8]) -> Heard {
+    let _ = calls::shutdown(from, libc::SHUT_RD);
+    hear(from, room)
+}
+
+/// Sends a message in one piece.
+pub fn say(to: i32, bytes: &[u8]) -> bool {
+    let none = core::ptr::null();
+    calls::sendto(to, bytes.as_ptr().cast(), bytes.len(), MSG_DONTWAIT | libc::MSG_NOSIGNAL, none, 0) == Ok(bytes.len())
+}
+
+/// Whether a message is that word.
+pub fn is_word(bytes: &[u8], word: &[u8; WORD]) -> bool {
+    bytes == word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::held::Held;
+
+    fn pair() -> [Held; 2] {
+        let mut pair = [-1; 2];
+        calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()).expect("a pair");
+        pair.map(|fd| Held::new(|| Ok(fd)).expect("a place"))
+    }
+
+    /// Both ends know whether a word was said in time.
+    #[test]
+    fn a_word_is_said_before_the_end_of_hearing_or_fails() {
+        let mut room = [0u8; 4];
+        let [server, client] = pair();
+        assert!(say(client.fd, b"GO"));
+        assert!(matches!(hear_no_more(server.fd, &mut room), Heard::Bytes(2, None)));
+        assert!(!say(client.fd, b"GO"));
+        let [server, client] = pair();
+        assert!(matches!(hear_no_more(server.fd, &mut room), Heard::End));
+        assert!(!say(client.fd, b"GO"));
+    }
+
+    #[test]
+    fn nothing_is_waited_for_beyond_the_deadline() {
+        let mut room = [0u8; 4];
+        let [server, _client] = pair();
+        let now = clock::monotonic_ns();
+        assert!(matches!(hear_until(server.fd, &mut room, now), Heard::Nothing));
+        assert_eq!(await_any([server.fd, -1], now), [0, 0]);
     }
 }

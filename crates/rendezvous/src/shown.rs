@@ -8,7 +8,9 @@ mod at {
     pub const SEGMENT: usize = 16;
     pub const LAST_SENT: usize = 44;
     pub const PATH: usize = 60;
+    pub const ROUND_TRIP: usize = 68;
     pub const OWN: usize = 84;
+    pub const SENT_AGAIN: usize = 100;
     /// Since Linux 5.4.
     pub const WINDOW: usize = 228;
 }
@@ -27,6 +29,9 @@ pub struct Shown {
     pub own: u32,
     /// When the connection was there at the latest (ns): nothing was sent on it, so the kernel's "last sent" is its making.
     pub made: u64,
+    /// When the SYN was answered (ns), up to a tick of the kernel's clock and what that is behind: the connection is there when the answer is answered, which is
+    /// later where that was lost or had no room. `None`: it was answered more than once, or the kernel does not tell.
+    pub answered: Option<u64>,
 }
 
 /// Asks the kernel; `headers`: bytes of those of IP and TCP.
@@ -35,7 +40,7 @@ pub fn look(fd: i32, headers: u32) -> Shown {
     let mut length = bytes.len() as libc::socklen_t;
     let now = clock::monotonic_ns();
     if calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length).is_err() {
-        return Shown { segment: 0, own: 0, made: 0 };
+        return Shown { segment: 0, own: 0, made: 0, answered: None };
     }
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let stamps = if bytes[at::OPTIONS] & STAMPED != 0 { STAMPS } else { 0 };
@@ -46,7 +51,12 @@ pub fn look(fd: i32, headers: u32) -> Shown {
     let bounded =
         word(at::SEGMENT) >= word(at::OWN) || segment + headers >= word(at::PATH) || (is_whole && word(at::WINDOW) < 2 * segment);
     let age = u64::from(word(at::LAST_SENT)) * 1_000_000;
-    Shown { segment: if bounded { 0 } else { segment }, own: word(at::OWN) + stamps, made: (now + TICKS).saturating_sub(age) }
+    let answered = match (word(at::SENT_AGAIN), u64::from(word(at::ROUND_TRIP))) {
+        (0, microseconds @ 1..) => Some(now.saturating_sub(age + microseconds * 1000)),
+        _ => None,
+    };
+    let made = (now + TICKS).saturating_sub(age);
+    Shown { segment: if bounded { 0 } else { segment }, own: word(at::OWN) + stamps, made, answered }
 }
 
 #[cfg(test)]
@@ -104,5 +114,27 @@ mod tests {
         assert_eq!(calls::sendto(client.as_raw_fd(), b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0), Ok(1));
         let made = look(server.as_raw_fd(), 40).made;
         assert!((before..after + 2 * TICKS).contains(&made), "{before} {made} {after}");
+    }
+
+    /// The kernel makes the listener's end when the hand-shake's last packet finds room, or bytes come: its making says nothing of how long the client has
+    /// waited.
+    #[test]
+    fn a_connection_is_as_old_as_the_answer_to_its_syn() {
+        let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let answered = |server: &OwnedFd| look(server.as_raw_fd(), 40).answered;
+        let before = clock::monotonic_ns();
+        let (server, _client) = accepted(&listener, &[]);
+        let after = clock::monotonic_ns();
+        assert!(answered(&server).is_some_and(|then| (before - 20_000_000..=after).contains(&then)));
+        // Until bytes come.
+        set(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 30);
+        let port = listener.local_addr().expect("an address").port();
+        let mut client = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
+        let connected = clock::monotonic_ns();
+        let _ = sleeping::nap(300_000_000);
+        std::io::Write::write_all(&mut client, b"x").expect("a byte");
+        let server: OwnedFd = listener.accept().expect("it").0.into();
+        assert!(look(server.as_raw_fd(), 40).made > connected + 250_000_000, "its making is late");
+        assert!(answered(&server).is_none_or(|then| then < connected + 100_000_000));
     }
 }

@@ -17,6 +17,7 @@ const LISTENER: &[u8] = b"shunt1-listen-";
 const INBOX: &[u8] = b"shunt1-inbox-";
 const STATION: &[u8] = b"shunt1-station-";
 const CLIENT: &[u8] = b"shunt1-client-";
+const SERVER: &[u8] = b"shunt1-server-";
 const RELAY: &[u8] = b"shunt1-carrier-";
 
 /// Length of an encoded [`Hello`] name.
@@ -107,7 +108,17 @@ pub struct Hello {
 impl Hello {
     /// The client's name.
     pub fn encode(&self) -> Name {
-        let mut name = Name::new(CLIENT);
+        self.encode_as(CLIENT)
+    }
+
+    /// The name of the server's end, where that is the one which connected ([`Hello::of_side`]).
+    pub fn encode_for_server(&self) -> Name {
+        const _: () = assert!(SERVER.len() == CLIENT.len());
+        self.encode_as(SERVER)
+    }
+
+    fn encode_as(&self, prefix: &[u8]) -> Name {
+        let mut name = Name::new(prefix);
         name.push(&self.version.to_le_bytes());
         name.push(&self.nonce.to_le_bytes());
         name.push(&self.sequence.to_le_bytes());
@@ -124,7 +135,17 @@ impl Hello {
 
     /// Reads a client's name; `None` if it is not one of this version, whatever the bytes are.
     pub fn decode(name: &[u8]) -> Option<Hello> {
-        let mut at = Reader { rest: name.strip_prefix(CLIENT)? };
+        Hello::read(name.strip_prefix(CLIENT)?)
+    }
+
+    /// Reads the name of either end, and says which side has it: 0 the client's, 1 the server's. One of a connection's ends has a name.
+    pub fn of_side(name: &[u8]) -> Option<(Hello, usize)> {
+        let ends = [CLIENT, SERVER];
+        ends.iter().enumerate().find_map(|(side, prefix)| Some((Hello::read(name.strip_prefix(*prefix)?)?, side)))
+    }
+
+    fn read(rest: &[u8]) -> Option<Hello> {
+        let mut at = Reader { rest };
         let version = at.u32()?;
         if version != VERSION {
             return None;
@@ -190,6 +211,9 @@ mod tests {
         assert_eq!(name.length, HELLO);
         assert!(name.length <= LONGEST);
         assert_eq!(Hello::decode(name.as_slice()), Some(hello()));
+        assert_eq!(Hello::of_side(name.as_slice()), Some((hello(), 0)));
+        let servers = hello().encode_for_server();
+        assert_eq!((Hello::of_side(servers.as_slice()), Hello::decode(servers.as_slice())), (Some((hello(), 1)), None));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! When this process looks after its streams although nothing happens to them: time limits that no other process keeps
-//! ([`crate::stalled`], [`crate::corked`]).
+//! ([`crate::stalled`], [`crate::corked`], and beside them [`crate::lifeline`]).
 //!
 //! There is no thread of ours to sleep until then. So a thread that sleeps in this process for anything sleeps no longer than to
 //! the next look, and one that finds it due looks after all streams that ask for it; so does a thread that finds nothing in a call
@@ -33,7 +33,7 @@ const LOOKING: u64 = 5_000_000;
 /// thread may keep it in between.
 #[inline]
 pub fn next() -> u64 {
-    LOOKS.next.time()
+    LOOKS.next.time().min(crate::lifeline::next())
 }
 
 /// The next look is due at `time`, if not before; `u64::MAX`: at no time. The stream asks for it already.

@@ -1,14 +1,14 @@
 //! Looking after streams to which nothing happens, when it is time ([`crate::deadlines`]).
 
 use crate::deadlines::{begin, end, next, NEVER};
-use crate::{corked, stalled};
+use crate::{corked, lifeline, stalled};
 use shunt_sys::clock;
 use shunt_table::table;
 
-/// Looks after the streams that ask for it, if it is time. True if there are bytes that were not there before.
+/// Looks after the streams that ask for it, if it is time. True if there are bytes that were not there before, or an end.
 #[inline]
 pub fn keep() -> bool {
-    next() != NEVER && keep_due()
+    next() != NEVER && (lifeline::keep() | keep_due())
 }
 
 #[cold]

@@ -33,6 +33,12 @@ pub(super) fn time_out(socket: &Socket, fd: i32) {
     let _ = reset(socket, fd, Event::TimedOut);
 }
 
+/// The TCP connection that stays beside the stream was reset: both sides get ECONNRESET, each as it notices.
+#[cold]
+pub(super) fn reset_from_outside(socket: &Socket, fd: i32) -> Result<()> {
+    reset(socket, fd, Event::PeerReset)
+}
+
 /// This side resets the connection; its own next call gets what `event` leaves.
 fn reset(socket: &Socket, fd: i32, event: Event) -> Result<()> {
     let held = socket.lock_send()?;

@@ -38,6 +38,7 @@ pub mod fast_path;
 pub mod flush_relays;
 pub mod kept_pipes;
 pub mod life;
+pub mod lifeline;
 pub mod locks;
 pub mod mark;
 pub mod options;

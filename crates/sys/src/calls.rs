@@ -167,6 +167,10 @@ calls! {
     openat(directory: c_int, path: *const u8, flags: c_int, mode: u32) -> Result<c_int> = descriptor, SYS_openat;
     /// fchmodat(2)
     fchmodat(directory: c_int, path: *const u8, mode: u32) -> Result<()> = unit, SYS_fchmodat;
+    /// fchmodat2(2), since Linux 6.6: fchmodat(2) with flags
+    fchmodat2(directory: c_int, path: *const u8, mode: u32, flags: c_int) -> Result<()> = unit, SYS_fchmodat2;
+    /// renameat2(2)
+    renameat2(from: c_int, old: *const u8, to: c_int, new: *const u8, flags: u32) -> Result<()> = unit, SYS_renameat2;
     /// unlinkat(2)
     unlinkat(directory: c_int, path: *const u8, flags: c_int) -> Result<()> = unit, SYS_unlinkat;
     /// getdents64(2)

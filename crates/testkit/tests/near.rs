@@ -313,7 +313,7 @@ fn plain_programs_get_no_byte() {
         \x20       for mark in range(1269, 1333, 2):\n\
         \x20           try:\n\
         \x20               u = socket.socket(socket.AF_UNIX); u.settimeout(0.02); u.connect(d + '/' + n)\n\
-        \x20               u.send(b'shunt-n1' + struct.pack('<IHQ', version, mark, 77) + ip + struct.pack('<H', port) + v4 + server + struct.pack('<H', 9100))\n\
+        \x20               u.send(b'shunt-n2' + struct.pack('<IHQ', version, mark, 77) + ip + struct.pack('<H', port) + v4 + server + struct.pack('<H', 9100))\n\
         \x20               claims += 1\n\
         \x20               m, fds, _, _ = socket.recv_fds(u, 100, 4)\n\
         \x20               if m: answers += 1; held.append((u, fds)); print('answer', answers, [os.readlink('/proc/self/fd/%d' % f).split(':')[0] for f in fds], flush=True)\n\

@@ -1,9 +1,9 @@
 //! Descriptors that come in a message (SCM_RIGHTS, unix(7)): the program's, and what a sender's shunt appended.
 
-use super::{take_up_listener, take_up_stream, unix_name, Came};
+use super::{named, take_up_listener, take_up_stream, unix_name, Came};
 use shunt_inbox::datagram::adopt;
 use shunt_link as link;
-use shunt_segment::name::{self, Hello};
+use shunt_segment::name;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, sockaddr_un};
 use shunt_table::global::SETUP;
@@ -141,7 +141,7 @@ fn put(fd: i32, places: &mut [i32]) {
 /// Whether a descriptor is an end of a connection of shunt's.
 fn is_companion(fd: i32) -> bool {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
-    [false, true].into_iter().any(|peer| unix_name(fd, peer, &mut room).is_ok_and(|name| Hello::decode(name).is_some()))
+    named(fd, &mut room).is_some()
 }
 
 impl Drop for Appended {

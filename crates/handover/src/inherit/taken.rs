@@ -8,7 +8,7 @@
 //! - A *listener* is the kernel's alone from then on, for both; clients that wait in the rendezvous are carried to the kernel's queue.
 
 use super::message::{Appended, Received};
-use super::unix_name;
+use super::{named, unix_name};
 use crate::convert_to_kernel;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -49,10 +49,8 @@ pub fn take(process: i32, number: i32, flags: u32) -> Result<i32> {
 
 fn serve(process: i32, fd: i32) -> Result<()> {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
-    for (side, peer) in [(0, false), (1, true)] {
-        if let Some(hello) = unix_name(fd, peer, &mut room).ok().and_then(Hello::decode) {
-            return take_stream(process, fd, &hello, side);
-        }
+    if let Some((hello, side)) = named(fd, &mut room) {
+        return take_stream(process, fd, &hello, side);
     }
     let option = |name| calls::getsockopt_int(fd, SOL_SOCKET, name);
     match option(libc::SO_DOMAIN) {

@@ -100,6 +100,10 @@ pub const UNACCEPTED: u32 = 1 << 18;
 pub const ERROR_QUEUE: u32 = 1 << 19;
 /// What is received is noted for a tool ([`crate::tap`]).
 pub const TAPPED: u32 = 1 << 20;
+/// Its private descriptor is a TCP connection whose end is the stream's ([`crate::lifeline`]).
+pub const LIFELINE: u32 = 1 << 21;
+/// That has ended, when it was looked at last.
+pub const LIFELINE_ENDED: u32 = 1 << 22;
 
 /// The program bound an address.
 pub const BOUND: Descriptor = Descriptor(1 << 0);

@@ -1,5 +1,5 @@
-//! What is known of addresses: whether a server claims connections, the way to it, and which clients did not answer. A few entries, of which the
-//! oldest goes when there is no room; a server that is forgotten costs a client one wait more.
+//! What is known of others: whether a server claims connections and the way to it, which clients did not answer, and how long was waited for them in vain. A
+//! few entries, of which the oldest goes when there is no room; a server that is forgotten costs a client one wait more.
 
 use shunt_segment::address::Address;
 use shunt_table::global::{LockedCell, SETUP};
@@ -43,8 +43,8 @@ const NOWHERE: Address = Address { ip: [0; 16], port: 0, scope: 0 };
 const NONE: Entry =
     Entry { address: NOWHERE, until: 0, failures: 0, claims: false, way: (Way { source: NOWHERE, segment: 0 }, 0) };
 
-/// Addresses.
-pub struct Servers {
+/// Servers by address, or clients by address and user.
+pub struct Known {
     entries: [Entry; MOST],
     next: usize,
 }
@@ -52,22 +52,69 @@ pub struct Servers {
 /// What this process knows of others. Under the set-up lock.
 struct Lists {
     /// Servers that claim connections, or do not.
-    servers: LockedCell<Servers>,
-    /// Clients, by address alone, that did not answer a claim.
-    clients: LockedCell<Servers>,
+    servers: LockedCell<Known>,
+    /// Clients, by address and user, that did not answer a claim.
+    clients: LockedCell<Known>,
+    /// Waits for clients that came to nothing.
+    vain: LockedCell<Vain>,
 }
 
-static LISTS: Lists = Lists { servers: LockedCell::new(Servers::NONE), clients: LockedCell::new(Servers::NONE) };
+static LISTS: Lists = Lists {
+    servers: LockedCell::new(Known::NONE),
+    clients: LockedCell::new(Known::NONE),
+    vain: LockedCell::new(Vain { since: 0, waited: 0 }),
+};
+
+/// How long accept may wait in vain in a second (ns), for whatever clients.
+const IN_VAIN: u64 = 50_000_000;
+
+/// How long was waited in vain in the second that began at `since` (ns).
+pub struct Vain {
+    since: u64,
+    waited: u64,
+}
+
+impl Vain {
+    fn allows(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.since) >= SECOND {
+            *self = Vain { since: now, waited: 0 };
+        }
+        self.waited < IN_VAIN
+    }
+
+    fn waited(&mut self, time: u64) {
+        self.waited = self.waited.saturating_add(time);
+    }
+}
+
+/// Whether accept may wait for a client: not long in vain was waited for others in this second.
+pub fn may_wait(now: u64) -> bool {
+    let _setup = SETUP.lock();
+    // SAFETY: as of the servers.
+    unsafe { &mut *LISTS.vain.get() }.allows(now)
+}
+
+/// It has waited so long (ns), and nothing came of it.
+pub fn waited_in_vain(time: u64) {
+    let _setup = SETUP.lock();
+    // SAFETY: as of the servers.
+    unsafe { &mut *LISTS.vain.get() }.waited(time);
+}
+
+/// What a client is known by: others of its address may be other users'.
+pub fn client(address: &Address, user: u32) -> Address {
+    Address { port: 0, scope: user, ..*address }
+}
 
 /// Looks at what is known of servers, or changes it.
-pub fn servers<T>(look: impl FnOnce(&mut Servers) -> T) -> T {
+pub fn servers<T>(look: impl FnOnce(&mut Known) -> T) -> T {
     let _setup = SETUP.lock();
     // SAFETY: under the set-up lock; a handler that interrupted its holder finds values, and nothing points into them.
     look(unsafe { &mut *LISTS.servers.get() })
 }
 
-/// The same of clients.
-pub fn clients<T>(look: impl FnOnce(&mut Servers) -> T) -> T {
+/// The same of clients, by what [`client`] gives.
+pub fn clients<T>(look: impl FnOnce(&mut Known) -> T) -> T {
     let _setup = SETUP.lock();
     // SAFETY: as of the servers.
     look(unsafe { &mut *LISTS.clients.get() })
@@ -84,9 +131,9 @@ pub enum Server {
     Silent,
 }
 
-impl Servers {
+impl Known {
     /// None is known.
-    pub const NONE: Servers = Servers { entries: [NONE; MOST], next: 0 };
+    pub const NONE: Known = Known { entries: [NONE; MOST], next: 0 };
 
     fn find(&mut self, address: &Address) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.until != 0 && entry.address == *address)
@@ -157,7 +204,7 @@ mod tests {
 
     #[test]
     fn silence_is_believed_for_longer_each_time() {
-        let mut servers = Servers::NONE;
+        let mut servers = Known::NONE;
         let server = Address::v4([10, 0, 0, 2], 80);
         assert_eq!(servers.of(&server, 5), Server::Unknown);
         let mut now = 5;
@@ -180,8 +227,33 @@ mod tests {
     }
 
     #[test]
+    fn accept_waits_in_vain_for_a_share_of_a_second() {
+        let mut vain = Vain { since: 0, waited: 0 };
+        let mut now = 5 * SECOND;
+        for _ in 0..3 {
+            let mut waits = 0;
+            while vain.allows(now) {
+                vain.waited(20_000_000);
+                now += 20_000_000;
+                waits += 1;
+            }
+            assert_eq!(waits, 3);
+            now += SECOND;
+        }
+    }
+
+    #[test]
+    fn a_client_is_an_address_and_a_user() {
+        let mut clients = Known::NONE;
+        let address = Address::v4([10, 0, 0, 2], 5000);
+        clients.is_far(&client(&address, 4001), 5);
+        assert_eq!(clients.of(&client(&Address { port: 5001, ..address }, 4001), 6), Server::Silent);
+        assert_eq!(clients.of(&client(&address, 4002), 6), Server::Unknown);
+    }
+
+    #[test]
     fn the_oldest_goes() {
-        let mut servers = Servers::NONE;
+        let mut servers = Known::NONE;
         for port in 1..=MOST as u16 + 1 {
             servers.is_far(&Address::v4([10, 0, 0, 2], port), 5);
         }

@@ -1,0 +1,157 @@
+//! The TCP connection that stays beside a stream to another network namespace: nothing is sent on it, so all that happens to it is its end. One that comes from
+//! outside (`ss -K`, a filter that resets, the network that goes) ends the stream.
+//!
+//! The kernel is asked whether any has ended, in one call for all of them, by a thread that is about to sleep or finds nothing, some forty times a second at most;
+//! sleeping threads wake for it. What moves bytes asks nothing. A peer that closes, exits or is killed ends its TCP connection, too, and says so otherwise, or
+//! the kernel does: so an end is believed at the second look. Where processes share a side, or did, the last one that has the stream need not have the
+//! TCP connection any more, and its end says nothing.
+
+use crate::end::reset_from_outside;
+use crate::socket::{flag, Socket};
+use crate::waiting::{readiness, wake};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use shunt_segment::channel::{state, word};
+use shunt_sys::libc::{self, epoll_event};
+use shunt_sys::{calls, clock};
+use shunt_table::{private, table};
+
+/// Between two looks (ns).
+const EVERY: u64 = 25_000_000;
+/// There is nothing to look at.
+const NEVER: u64 = u64::MAX;
+
+struct Lifelines {
+    /// The kernel's set of them; -1: none was made.
+    set: AtomicI32,
+    /// How many streams have one.
+    live: AtomicU32,
+    /// When the kernel is asked next (ns).
+    due: AtomicU64,
+    /// One has ended, whose stream was not looked at for the second time.
+    suspected: AtomicBool,
+}
+
+static LIFELINES: Lifelines =
+    Lifelines { set: AtomicI32::new(-1), live: AtomicU32::new(0), due: AtomicU64::new(NEVER), suspected: AtomicBool::new(false) };
+
+/// The stream's private descriptor is its TCP connection, from now on. Where the kernel has no room its end is not noticed.
+pub fn begin(socket: &Socket) {
+    let connection = socket.private_fd.load(Ordering::Relaxed);
+    let Some(set) = set().filter(|_| connection >= 0) else { return };
+    let mut event = epoll_event { events: (libc::EPOLLRDHUP | libc::EPOLLET) as u32, u64: 0 };
+    if calls::epoll_ctl(set, libc::EPOLL_CTL_ADD, connection, &mut event).is_ok() {
+        socket.set(flag::LIFELINE);
+        LIFELINES.live.fetch_add(1, Ordering::Relaxed);
+        LIFELINES.due.fetch_min(clock::monotonic_ns() + EVERY, Ordering::Relaxed);
+    }
+}
+
+fn set() -> Option<i32> {
+    let known = LIFELINES.set.load(Ordering::Acquire);
+    if known >= 0 {
+        return Some(known);
+    }
+    let made = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).ok()?;
+    match LIFELINES.set.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(made),
+        Err(other) => {
+            private::close(made);
+            Some(other)
+        }
+    }
+}
+
+/// The stream ends, and its private descriptor is about to be closed.
+pub fn end(socket: &Socket) {
+    if socket.has(flag::LIFELINE) {
+        socket.clear(flag::LIFELINE);
+        let one_less = |live: u32| live.checked_sub(1);
+        let _ = LIFELINES.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    }
+}
+
+/// When the next look is due (CLOCK_MONOTONIC, ns); `u64::MAX`: at no time.
+#[inline(always)]
+pub fn next() -> u64 {
+    LIFELINES.due.load(Ordering::Relaxed)
+}
+
+/// Looks, if that is due. True: a stream has ended.
+#[inline(always)]
+pub fn keep() -> bool {
+    next() != NEVER && keep_due()
+}
+
+#[cold]
+fn keep_due() -> bool {
+    let (due, now) = (next(), clock::monotonic_ns());
+    if now < due {
+        return false;
+    }
+    let again = if LIFELINES.live.load(Ordering::Relaxed) == 0 { NEVER } else { now + EVERY };
+    if LIFELINES.due.compare_exchange(due, again, Ordering::Relaxed, Ordering::Relaxed).is_err() || again == NEVER {
+        return false;
+    }
+    let mut events = [epoll_event { events: 0, u64: 0 }; 64];
+    let set = LIFELINES.set.load(Ordering::Acquire);
+    let told = calls::epoll_pwait(set, events.as_mut_ptr(), events.len() as i32, 0, core::ptr::null(), calls::KERNEL_SIGSET);
+    if !LIFELINES.suspected.load(Ordering::Relaxed) && told.is_ok_and(|told| told == 0) {
+        return false;
+    }
+    look_through()
+}
+
+/// Each stream whose TCP connection has ended is noted at first, and ended the next time.
+fn look_through() -> bool {
+    LIFELINES.suspected.store(false, Ordering::Relaxed);
+    let mut any = false;
+    for fd in table::numbers() {
+        let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::LIFELINE)) else { continue };
+        const ENDED: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
+        let connection = socket.private_fd.load(Ordering::Relaxed);
+        let has_ended = calls::poll_one(connection, libc::POLLRDHUP, 0).is_ok_and(|told| told & ENDED != 0);
+        if !has_ended || is_shared(socket) || is_over(socket, fd) {
+            continue;
+        }
+        if !socket.has(flag::LIFELINE_ENDED) {
+            socket.set(flag::LIFELINE_ENDED);
+            LIFELINES.suspected.store(true, Ordering::Relaxed);
+            continue;
+        }
+        // Where a handler has interrupted a send of this thread's, the next look does it.
+        match reset_from_outside(socket, fd) {
+            Ok(()) => any = true,
+            Err(_) => LIFELINES.suspected.store(true, Ordering::Relaxed),
+        }
+    }
+    any
+}
+
+/// Whether several processes have, or had, one of the sides.
+fn is_shared(socket: &Socket) -> bool {
+    let sides = [socket.own(), socket.peer()];
+    socket.has(flag::SHARED) || sides.iter().any(|side| side.receive.state.load(Ordering::Relaxed) & state::SHARED != 0)
+}
+
+/// Whether the stream is over already, or its peer is: then that says how it ends.
+fn is_over(socket: &Socket, fd: i32) -> bool {
+    const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
+    wake::ask_peer(socket, fd);
+    readiness::closed(socket)
+        || socket.incoming().look().0 & word::CLOSED != 0
+        || socket.own().receive.state.load(Ordering::Relaxed) & OVER != 0
+        || socket.has(flag::HUNG_UP)
+}
+
+/// In the child after fork: the kernel's set is the parent's, and the streams are shared.
+pub fn forked() {
+    private::close(LIFELINES.set.swap(-1, Ordering::Relaxed));
+    LIFELINES.live.store(0, Ordering::Relaxed);
+    LIFELINES.due.store(NEVER, Ordering::Relaxed);
+    LIFELINES.suspected.store(false, Ordering::Relaxed);
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    private::renumber(&LIFELINES.set, from, to);
+}
