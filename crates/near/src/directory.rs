@@ -1,6 +1,6 @@
 //! The directory: whether there is one, names in it that stay for a while, and what killed processes left there.
 
-use crate::name::{Identity, Path, NAME, PREFIX, REMOVED};
+use crate::path::{Identity, Path, NAME, PREFIX, REMOVED};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
@@ -184,7 +184,7 @@ mod tests {
         let mut found = 0;
         let mut entry = [0u8; 72];
         entry[16] = 72;
-        entry[19..19 + NAME].copy_from_slice(&crate::name::name(&Address::default()));
+        entry[19..19 + NAME].copy_from_slice(&crate::path::name(&Address::default()));
         each_name(&entry, |_| found += 1);
         assert_eq!(found, 1);
         for length in [0, 18, 19, 73, 255] {

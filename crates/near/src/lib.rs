@@ -30,6 +30,7 @@ mod mark;
 mod messages;
 mod name;
 mod own;
+mod path;
 mod waiting;
 
 pub use directory::stop;

@@ -78,11 +78,11 @@ pub struct Ready {
 /// What a server writes into the TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proof {
-    /// The client's token: who wrote it has the claim's AF_UNIX connection.
+    /// The client's token: its writer has the claim's AF_UNIX connection.
     pub token: Token,
-    /// What the client is to say over the AF_UNIX connection: who says it has read the TCP connection.
+    /// What the client is to say over the AF_UNIX connection: its sender has read the TCP connection.
     pub secret: Token,
-    /// The inode of the other end of the server's AF_UNIX connection, as the kernel tells: nobody stands between.
+    /// The inode of the other end of the server's AF_UNIX connection, as the kernel tells: no relay stands between.
     pub peer: u64,
 }
 

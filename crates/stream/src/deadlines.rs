@@ -16,9 +16,12 @@ struct Looks {
     /// Before when there is no other look: a peer decides when the bytes that it holds back are due, and could have a look at all streams
     /// follow upon the last for ever.
     not_before: AtomicU64,
+    /// When [`crate::lifeline`] asks the kernel next.
+    lifelines: AtomicU64,
 }
 
-static LOOKS: Looks = Looks { next: Next(AtomicU64::new(NEVER)), not_before: AtomicU64::new(0) };
+static LOOKS: Looks =
+    Looks { next: Next(AtomicU64::new(NEVER)), not_before: AtomicU64::new(0), lifelines: AtomicU64::new(NEVER) };
 
 /// Between two looks at least, in ns, and as a multiple of what the first of them took: so much of a processor they cost at most.
 const PAUSE: u64 = 1_000_000;
@@ -33,7 +36,13 @@ const LOOKING: u64 = 5_000_000;
 /// thread may keep it in between.
 #[inline]
 pub fn next() -> u64 {
-    LOOKS.next.time().min(crate::lifeline::next())
+    LOOKS.next.time().min(lifelines().load(Ordering::Relaxed))
+}
+
+/// When the kernel is asked next for the ends of TCP connections beside streams (ns); `u64::MAX`: at no time.
+#[inline(always)]
+pub(crate) fn lifelines() -> &'static AtomicU64 {
+    &LOOKS.lifelines
 }
 
 /// The next look is due at `time`, if not before; `u64::MAX`: at no time. The stream asks for it already.

@@ -6,10 +6,11 @@
 //! the kernel does: so an end is believed at the second look. Where processes share a side, or did, the last one that has the stream need not have the
 //! TCP connection any more, and its end says nothing.
 
+use crate::deadlines::{self, NEVER};
 use crate::end::reset_from_outside;
 use crate::socket::{flag, Socket};
 use crate::waiting::{readiness, wake};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
@@ -17,22 +18,17 @@ use shunt_table::{private, table};
 
 /// Between two looks (ns).
 const EVERY: u64 = 25_000_000;
-/// There is nothing to look at.
-const NEVER: u64 = u64::MAX;
 
 struct Lifelines {
     /// The kernel's set of them; -1: none was made.
     set: AtomicI32,
     /// How many streams have one.
     live: AtomicU32,
-    /// When the kernel is asked next (ns).
-    due: AtomicU64,
     /// One has ended, whose stream was not looked at for the second time.
     suspected: AtomicBool,
 }
 
-static LIFELINES: Lifelines =
-    Lifelines { set: AtomicI32::new(-1), live: AtomicU32::new(0), due: AtomicU64::new(NEVER), suspected: AtomicBool::new(false) };
+static LIFELINES: Lifelines = Lifelines { set: AtomicI32::new(-1), live: AtomicU32::new(0), suspected: AtomicBool::new(false) };
 
 /// The stream's private descriptor is its TCP connection, from now on. Where the kernel has no room its end is not noticed.
 pub fn begin(socket: &Socket) {
@@ -42,7 +38,7 @@ pub fn begin(socket: &Socket) {
     if calls::epoll_ctl(set, libc::EPOLL_CTL_ADD, connection, &mut event).is_ok() {
         socket.set(flag::LIFELINE);
         LIFELINES.live.fetch_add(1, Ordering::Relaxed);
-        LIFELINES.due.fetch_min(clock::monotonic_ns() + EVERY, Ordering::Relaxed);
+        deadlines::lifelines().fetch_min(clock::monotonic_ns() + EVERY, Ordering::Relaxed);
     }
 }
 
@@ -70,26 +66,20 @@ pub fn end(socket: &Socket) {
     }
 }
 
-/// When the next look is due (CLOCK_MONOTONIC, ns); `u64::MAX`: at no time.
-#[inline(always)]
-pub fn next() -> u64 {
-    LIFELINES.due.load(Ordering::Relaxed)
-}
-
 /// Looks, if that is due. True: a stream has ended.
 #[inline(always)]
 pub fn keep() -> bool {
-    next() != NEVER && keep_due()
+    deadlines::lifelines().load(Ordering::Relaxed) != NEVER && keep_due()
 }
 
 #[cold]
 fn keep_due() -> bool {
-    let (due, now) = (next(), clock::monotonic_ns());
+    let (due, now) = (deadlines::lifelines().load(Ordering::Relaxed), clock::monotonic_ns());
     if now < due {
         return false;
     }
     let again = if LIFELINES.live.load(Ordering::Relaxed) == 0 { NEVER } else { now + EVERY };
-    if LIFELINES.due.compare_exchange(due, again, Ordering::Relaxed, Ordering::Relaxed).is_err() || again == NEVER {
+    if deadlines::lifelines().compare_exchange(due, again, Ordering::Relaxed, Ordering::Relaxed).is_err() || again == NEVER {
         return false;
     }
     let mut events = [epoll_event { events: 0, u64: 0 }; 64];
@@ -147,7 +137,7 @@ fn is_over(socket: &Socket, fd: i32) -> bool {
 pub fn forked() {
     private::close(LIFELINES.set.swap(-1, Ordering::Relaxed));
     LIFELINES.live.store(0, Ordering::Relaxed);
-    LIFELINES.due.store(NEVER, Ordering::Relaxed);
+    deadlines::lifelines().store(NEVER, Ordering::Relaxed);
     LIFELINES.suspected.store(false, Ordering::Relaxed);
 }
 
