@@ -1,7 +1,7 @@
 //! `shunt capture`: the bytes of accelerated streams, as segments of TCP in a file that Wireshark and tshark read.
 //!
 //! Programs note what they send in memory that this command has made ([`taps`]), [`flows`] puts the notes of both ends in order and gives them
-//! headers, [`file`] writes. No program waits for it: what it does not read in time is lost, counted and told.
+//! headers, [`mod@file`] writes. No program waits for it: what it does not read in time is lost, counted and told.
 mod file;
 mod flows;
 mod links;
