@@ -12,7 +12,7 @@ pub(crate) struct Page {
     pub(crate) state: AtomicPtr<ProcessState>,
     /// Its memfd, -1: none.
     pub(crate) fd: AtomicI32,
-    /// The process that made it; 0 in a child of that one, until it makes its own.
+    /// The process that made it; 0 in a child of that one, until it makes its own; [`BEING_MADE`] while a thread of it does.
     pub(crate) owner: AtomicI32,
     /// Where what tools capture is noted; null: nowhere so far.
     pub(crate) tap: AtomicPtr<Tap>,
@@ -24,6 +24,19 @@ pub(crate) static PAGE: Page = Page {
     owner: AtomicI32::new(0),
     tap: AtomicPtr::new(core::ptr::null_mut()),
 };
+
+/// A thread makes the page: others note nothing meanwhile.
+pub(crate) const BEING_MADE: i32 = -1;
+
+/// The page that this process has made. The owner is read first: once it is this process, so is the page, which stays mapped.
+#[inline]
+pub(crate) fn own() -> Option<&'static ProcessState> {
+    if PAGE.owner.load(Ordering::Acquire) <= 0 {
+        return None;
+    }
+    // SAFETY: null or mapped.
+    unsafe { PAGE.state.load(Ordering::Acquire).as_ref() }
+}
 
 /// The descriptor of the state, -1: none.
 pub fn descriptor() -> i32 {
@@ -43,22 +56,16 @@ pub fn address() -> usize {
 
 /// `fd` is ours alone: not the program's affair, and not counted.
 pub fn keep(fd: i32) {
-    let state = PAGE.state.load(Ordering::Acquire);
-    // In a child that has noted nothing yet, the rows are its parent's. SAFETY: null or mapped.
-    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
-        if PAGE.owner.load(Ordering::Relaxed) != 0 {
-            slot.store(row::pack(Reason::Unknown as u8, kind::PRIVATE, 0), Ordering::Relaxed);
-        }
+    if let Some(slot) = own().and_then(|state| state.rows.get(fd as u32 as usize)) {
+        slot.store(row::pack(Reason::Unknown as u8, kind::PRIVATE, 0), Ordering::Relaxed);
     }
 }
 
 /// `fd` is closed.
 #[inline]
 pub fn forget(fd: i32) {
-    let state = PAGE.state.load(Ordering::Acquire);
-    // SAFETY: null or mapped.
-    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
-        if slot.load(Ordering::Relaxed) != 0 && PAGE.owner.load(Ordering::Relaxed) != 0 {
+    if let Some(slot) = own().and_then(|state| state.rows.get(fd as u32 as usize)) {
+        if slot.load(Ordering::Relaxed) != 0 {
             slot.store(0, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,7 @@
 //! What tools see of this process: reasons per descriptor and counters, in a memfd that `shunt why` reads.
 
-use crate::status_rows::PAGE;
 pub use crate::status_rows::{address, descriptor, forget, receivers};
+use crate::status_rows::{own, BEING_MADE, PAGE};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::{self, row, ProcessState, ROWS};
 use shunt_segment::reason::Reason;
@@ -21,7 +21,10 @@ pub fn start() {
     }
     let Ok(fd) = calls::memfd_create(process::NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING) else { return };
     let Ok(fd) = private::keep(fd) else { return };
-    if calls::ftruncate(fd, process::SIZE as i64).is_err() {
+    // A child that has other rights may still have the descriptor: it is not to make the file shorter, which would end this process.
+    let sized = calls::ftruncate(fd, process::SIZE as i64);
+    let sealed = sized.and_then(|_| calls::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK as usize));
+    if sealed.is_err() {
         private::close(fd);
         return;
     }
@@ -51,18 +54,13 @@ pub fn start() {
     }
     forget_tap();
     PAGE.fd.store(fd, Ordering::Relaxed);
-    PAGE.owner.store(calls::getpid() as i32, Ordering::Relaxed);
+    PAGE.owner.store(calls::getpid() as i32, Ordering::Release);
 }
 
 /// Which capture has what this process sends and receives; 0: none.
 #[inline]
 pub fn capture() -> u32 {
-    // SAFETY: null or mapped.
-    let state = unsafe { PAGE.state.load(Ordering::Acquire).as_ref() };
-    match PAGE.owner.load(Ordering::Relaxed) {
-        0 => 0,
-        _ => state.map_or(0, |state| state.header.tap.load(Ordering::Acquire)),
-    }
+    own().map_or(0, |state| state.header.tap.load(Ordering::Acquire))
 }
 
 /// Where that is noted; `None`: no tool captures it, or what it has made room for cannot be mapped.
@@ -132,13 +130,14 @@ pub fn forked() {
 }
 
 fn state() -> Option<&'static ProcessState> {
-    let mut state = PAGE.state.load(Ordering::Acquire);
-    if !state.is_null() && PAGE.owner.load(Ordering::Relaxed) == 0 {
+    // In a child of a fork one thread makes it, of however many there are by now.
+    let begins = || PAGE.owner.compare_exchange(0, BEING_MADE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if PAGE.owner.load(Ordering::Relaxed) == 0 && !PAGE.state.load(Ordering::Relaxed).is_null() && begins() {
         start();
-        state = PAGE.state.load(Ordering::Acquire);
+        let _ = PAGE.owner.compare_exchange(BEING_MADE, 0, Ordering::Release, Ordering::Relaxed);
+        // it could not
     }
-    // SAFETY: null or mapped.
-    unsafe { state.as_ref() }
+    own()
 }
 
 /// Notes what `fd` is, and counts the reason.
@@ -182,11 +181,7 @@ pub fn count(reason: Reason) {
 #[cold]
 pub fn waited(spun: u64, slept: Option<u64>) {
     // In the child of a fork it is the parent's until something is noted.
-    if PAGE.owner.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    // SAFETY: null or mapped.
-    let Some(state) = (unsafe { PAGE.state.load(Ordering::Acquire).as_ref() }) else { return };
+    let Some(state) = own() else { return };
     let waits = &state.header.waits;
     waits.spun.fetch_add(spun, Ordering::Relaxed);
     if let Some(slept) = slept {
