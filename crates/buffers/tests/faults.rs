@@ -262,17 +262,28 @@ fn a_signals_handler_may_write_to_the_unit_that_is_being_mended() {
             action.sa_flags = libc::SA_RESTART;
             assert_eq!(libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()), 0);
         }
+        // Of this thread alone: in another one the handler might come when the region is the receiver's already.
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        // SAFETY: plain structures.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGALRM;
+            event.sigev_notify_thread_id = libc::gettid();
+            assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer), 0);
+        }
+        let every = |nanoseconds| {
+            let each = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+            let time = libc::itimerspec { it_interval: each, it_value: each };
+            // SAFETY: the timer, and a structure.
+            assert_eq!(unsafe { libc::timer_settime(timer, 0, &time, std::ptr::null_mut()) }, 0);
+        };
         large(50, |_, region| {
             PLACE.store(region.pointer() as usize, SeqCst);
-            let each = libc::timeval { tv_sec: 0, tv_usec: 50 };
-            let timer = libc::itimerval { it_interval: each, it_value: each };
-            // SAFETY: a structure of ours; a page of the region's.
-            unsafe {
-                libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
-                region.pointer().add(100).write_volatile(9);
-                let none = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, ..std::mem::zeroed() };
-                libc::setitimer(libc::ITIMER_REAL, &none, std::ptr::null_mut());
-            }
+            every(50_000);
+            // SAFETY: a page of the region's.
+            unsafe { region.pointer().add(100).write_volatile(9) };
+            every(0);
         });
         assert!(CALLS.load(SeqCst) > 0);
     });
@@ -280,7 +291,7 @@ fn a_signals_handler_may_write_to_the_unit_that_is_being_mended() {
 
 #[test]
 fn the_kernel_writes_to_a_unit_that_another_thread_mends() {
-    let (go, end) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (go, done, end) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut seen = 0;
@@ -290,6 +301,7 @@ fn the_kernel_writes_to_a_unit_that_another_thread_mends() {
                     // SAFETY: the region of this round.
                     unsafe { (now as *mut u8).add(100).write_volatile(9) };
                     seen = now;
+                    done.store(now, SeqCst);
                 }
             }
         });
@@ -308,6 +320,10 @@ fn the_kernel_writes_to_a_unit_that_another_thread_mends() {
             // SAFETY: into the region.
             let count = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&zero), place as *mut libc::c_void, 64) };
             failed += usize::from(count != 64);
+            // Later the region is another message's, or hidden.
+            while done.load(SeqCst) != place + turn {
+                std::hint::spin_loop();
+            }
         });
         end.store(1, SeqCst);
         assert_eq!(failed, 0);
