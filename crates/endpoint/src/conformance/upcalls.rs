@@ -45,7 +45,11 @@ pub fn upcalls(make: Make<'_>) {
         }
         send(&mut *a, &message);
         sent += 1;
-        assert!(sent < 8 * backlog.capacity, "never almost full: {backlog:?}");
+        // A network that loses has a thread or a process of its own, which needs its turn.
+        if lossy {
+            std::thread::yield_now();
+        }
+        assert!(sent < if lossy { 64 } else { 8 } * backlog.capacity, "never almost full: {backlog:?}");
     };
     assert!(told as u32 * 100 >= b.backlog().capacity * HALF || lossy, "too early: {told}");
 }
