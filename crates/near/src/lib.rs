@@ -35,6 +35,7 @@ mod waiting;
 
 pub use directory::stop;
 use shunt_rendezvous::carriers::Carrier;
+use shunt_stream::lifeline;
 
 /// What connect and accept ask of this crate, and what it hears of the process's life.
 pub const OTHER_NAMESPACES: Carrier = Carrier {
@@ -42,7 +43,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     listens: |_, _, _| {},
     listens_no_longer: |_| {},
     accepted: accept::accepted,
-    moved: shunt_stream::lifeline::moved,
+    moved: lifeline::moved,
     forked: |_| forget(),
     forget,
     left_namespace: || {},
@@ -54,7 +55,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
 /// In the child after fork: another process has another name; the names in the directory are the parent's to remove, and its handshakes its own.
 fn forget() {
     own::forget();
-    shunt_stream::lifeline::forked();
+    lifeline::forked();
     held::forget();
     directory::forget();
 }

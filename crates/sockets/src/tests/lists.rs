@@ -96,7 +96,7 @@ fn sources() -> Vec<PathBuf> {
     }
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
-    for name in ["table", "link", "stream", "inbox", "rendezvous", "poll", "remote", "handover", "sockets"] {
+    for name in ["table", "link", "stream", "inbox", "rendezvous", "poll", "near", "remote", "handover", "sockets"] {
         walk(&crates.join(name).join("src"), &mut found);
     }
     found
