@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use clap::ArgMatches;
+use shunt_sys::clock::ticks;
 
 use crate::failure::Failure;
 use crate::inspect::connection::{self, Connection};
@@ -74,8 +75,6 @@ fn processes_of(pids: &[u32]) -> Vec<Process> {
 fn ticks_per_second() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| {
-        // SAFETY: the instruction is part of x86-64.
-        let ticks = || unsafe { core::arch::x86_64::_rdtsc() };
         let (since, before) = (Instant::now(), ticks());
         std::thread::sleep(Duration::from_millis(20));
         (ticks() - before) as f64 / since.elapsed().as_secs_f64()

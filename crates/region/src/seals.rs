@@ -4,8 +4,8 @@ use crate::limit::Limit;
 use shunt_sys::memory_file::{self, SIZE_SEALS, WRITE_SEALS};
 use shunt_sys::{calls, libc};
 
-/// F_SEAL_FUTURE_WRITE: a process that maps it from now on can read it, whatever its descriptor says.
-const READ_ONLY: i32 = 0x10;
+/// A process that maps it from now on can read it, whatever its descriptor says.
+const READ_ONLY: i32 = libc::F_SEAL_FUTURE_WRITE;
 
 /// Seals a pool that its owner has mapped already.
 pub(crate) fn seal(fd: i32, read_only: bool) -> Result<(), Limit> {

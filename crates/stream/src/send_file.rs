@@ -10,7 +10,7 @@ use crate::waiting::holding;
 use crate::{carried, send_pacing, splice};
 use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, MSG_NOSIGNAL};
-use shunt_sys::{calls, thread, user, Errno, Result};
+use shunt_sys::{calls, memory_file, thread, user, Errno, Result};
 use shunt_table::memory::pieces::MOST;
 
 /// Bytes moved per step by [`send_file`]: few enough for a reader to copy out while the next ones are copied in.
@@ -48,23 +48,13 @@ fn fill(space: Space, from: i32, offset: i64, way: &mut Way) -> usize {
         Way::None => return 0,
     };
     if *way == Way::Cached && got == Err(Errno(libc::EOPNOTSUPP)) {
-        *way = if lies_in_memory(from) { Way::Plain } else { Way::None };
+        // Pages of tmpfs may have been swapped out, as those of the ring may.
+        *way = if memory_file::size(from).is_ok() { Way::Plain } else { Way::None };
         if *way == Way::Plain {
             got = read(0);
         }
     }
     got.unwrap_or(0)
-}
-
-/// Whether it is a regular file of tmpfs or hugetlbfs, which devices in /dev are not. Its pages may have been swapped out, as those of the
-/// ring may.
-fn lies_in_memory(file: i32) -> bool {
-    const HUGETLBFS: i64 = 0x958458f6;
-    // SAFETY: plain integers.
-    let mut status: libc::statfs = unsafe { core::mem::zeroed() };
-    calls::status_of(file).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
-        && calls::fstatfs(file, &mut status).is_ok()
-        && matches!(status.f_type, libc::TMPFS_MAGIC | HUGETLBFS)
 }
 
 /// Whether the kernel can splice from a file that has no size: a device or a file of /proc may be readable, and not that.

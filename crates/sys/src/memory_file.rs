@@ -9,8 +9,8 @@ use libc::c_int;
 
 /// What memory that is handed to others cannot do any more: change its size, or its seals.
 pub const SIZE_SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-/// Either turns a store to a mapping that is made from now on into a fault. The second is F_SEAL_FUTURE_WRITE.
-pub const WRITE_SEALS: c_int = libc::F_SEAL_WRITE | 0x10;
+/// Either turns a store to a mapping that is made from now on into a fault.
+pub const WRITE_SEALS: c_int = libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE;
 
 /// Bytes of a file of ordinary pages of memory.
 ///

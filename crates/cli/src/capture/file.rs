@@ -10,9 +10,9 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use pcap_file::{DataLink, PcapError};
+use shunt_sys::clock::ticks;
 
 use super::flows::{Segment, Sink};
-use super::taps::ticks;
 
 /// The option that says in which unit times are: nanoseconds.
 const NANOSECONDS: u8 = 9;

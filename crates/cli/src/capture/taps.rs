@@ -9,6 +9,7 @@ use shunt_segment::address::Address;
 use shunt_segment::process::{ProcessHeader, MAGIC, NAME};
 use shunt_segment::tap::{self, kind, OFFSET, OPENED_WORDS, RING, WORDS};
 use shunt_segment::VERSION;
+use shunt_sys::clock::ticks;
 
 use crate::inspect::processes::{self, Descriptor, Target};
 use crate::inspect::words::Words;
@@ -85,12 +86,6 @@ pub struct Opened {
     /// The process's end: 0 the client's, 1 the server's.
     pub side: usize,
     pub ends: [Address; 2],
-}
-
-/// Now, as processes count.
-pub fn ticks() -> u64 {
-    // SAFETY: the instruction is part of x86-64.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Begins to capture a process, unless that is so already.

@@ -44,8 +44,7 @@ impl Sample {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let per_second = rustix::param::clock_ticks_per_second() as f64;
         let processes = pids.iter().filter_map(|pid| Process::look(*pid, per_second)).collect();
-        // SAFETY: the instruction is part of x86-64.
-        let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+        let ticks = shunt_sys::clock::ticks();
         Sample { at: Instant::now(), time, ticks, connections, streams, processes }
     }
 }

@@ -216,11 +216,15 @@ struct Connection {
 }
 
 impl Connection {
+    /// Whether no call has begun to come, and no answer waits to be taken.
+    fn is_idle(&self) -> bool {
+        !self.reader.has_begun() && self.outgoing.is_empty()
+    }
+
     /// Whether its caller has let a call or an answer lie for too long; in a server that has no room for others, also where it only does
     /// nothing.
     fn is_late(&self, time: Instant, full: bool) -> bool {
-        let begun = full || self.reader.has_begun() || !self.outgoing.is_empty();
-        begun && time.saturating_duration_since(self.since) > LATE
+        (full || !self.is_idle()) && time.saturating_duration_since(self.since) > LATE
     }
 
     /// Takes what came, a room full at most: other connections have their turn.
@@ -308,10 +312,11 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
             polls.push(want(connection.stream.as_raw_fd(), read | write));
         }
         // A full server looks now and then whether another thread's caller has gone.
-        let limit = match (full || rests, connections.is_empty()) {
-            (true, _) => 50,
-            (_, true) => -1,
-            _ => 1000,
+        let limit = match full || rests {
+            true => 50,
+            // Callers that only do nothing are not late.
+            false if connections.iter().all(Connection::is_idle) => -1,
+            false => 1000,
         };
         // SAFETY: as many entries as are said.
         if unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as u64, limit) } < 0 {

@@ -134,8 +134,8 @@ fn state() -> Option<&'static ProcessState> {
     let begins = || PAGE.owner.compare_exchange(0, BEING_MADE, Ordering::Acquire, Ordering::Relaxed).is_ok();
     if PAGE.owner.load(Ordering::Relaxed) == 0 && !PAGE.state.load(Ordering::Relaxed).is_null() && begins() {
         start();
+        // Where it could not, the next note tries again.
         let _ = PAGE.owner.compare_exchange(BEING_MADE, 0, Ordering::Release, Ordering::Relaxed);
-        // it could not
     }
     own()
 }
