@@ -3,7 +3,6 @@ mod serve;
 mod text;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -26,23 +25,12 @@ use text::{Family, Format, Kind};
 pub fn metrics(matches: &ArgMatches) -> Result<u8, Failure> {
     processes::are_shown()?;
     if let Some(path) = matches.get_one::<std::ffi::OsString>("output") {
-        return write(Path::new(path)).map(|()| 0);
+        return output::replace(Path::new(path), &now(Format::Plain), 0o644).map(|()| 0);
     }
     match matches.get_one::<String>("listen") {
         Some(address) => serve::serve(address, now),
         None => output::print(&now(Format::Plain)).map(|()| 0),
     }
-}
-
-/// By the rename of another file: a collector never reads a part. That file is made anew under a name that cannot be known before: the
-/// directory may be one in which others write.
-fn write(path: &Path) -> Result<(), Failure> {
-    let told = |error: std::io::Error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()));
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    let mut beside = tempfile::Builder::new().prefix(".shunt-").permissions(mode).tempfile_in(directory).map_err(told)?;
-    beside.write_all(now(Format::Plain).as_bytes()).map_err(told)?;
-    beside.persist(path).map(drop).map_err(|error| told(error.error))
 }
 
 /// What is so now.

@@ -1,7 +1,7 @@
 //! `shunt report`: what a bug report needs, in one text file that its sender can read before it is sent.
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ use clap::{value_parser, Arg, ArgMatches};
 
 use crate::failure::Failure;
 use crate::inspect::processes;
-use crate::output::print;
+use crate::output::{print, replace};
 use crate::run::library;
 use crate::this_command;
 
@@ -54,13 +54,8 @@ pub fn report(matches: &ArgMatches) -> Result<u8, Failure> {
             PathBuf::from(format!("shunt-report-{}.txt", date(seconds)))
         }
     };
-    let mut options = std::fs::OpenOptions::new();
     // Others of the host need not read it.
-    std::os::unix::fs::OpenOptionsExt::mode(options.write(true).create(true).truncate(true), 0o600);
-    options
-        .open(&path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display())))?;
+    replace(&path, &text, 0o600)?;
     print(&format!("{}: {} bytes of text; look at it before you send it\n", path.display(), text.len()))?;
     Ok(0)
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::{warn, Failure};
 use crate::inspect::processes;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, replace};
 use crate::run::library;
 use crate::settings::{section_name, Files, Origin, Settings};
 use file::{full_name, Unit};
@@ -96,14 +96,9 @@ pub fn enable(matches: &ArgMatches) -> Result<u8, Failure> {
     let path = drop_in(&root, &unit.name);
     refuse_foreign(&path)?;
     let directory = path.parent().unwrap_or(&root);
-    let beside = directory.join(format!(".{DROP_IN}.{}", std::process::id()));
     std::fs::create_dir_all(directory)
-        .and_then(|()| std::fs::write(&beside, &text))
-        .and_then(|()| std::fs::rename(&beside, &path))
-        .map_err(|error| {
-            let _ = std::fs::remove_file(&beside);
-            Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()))
-        })?;
+        .map_err(|error| Failure::of_environment(format_args!("{}: cannot be made: {error}", directory.display())))?;
+    replace(&path, &text, 0o644)?;
     print(&format!("{}: written\n", path.display()))?;
     let answered = |finding: &Finding| finding.remedy.as_ref().is_some_and(|remedy| text.contains(remedy.as_str()));
     let remain: Vec<&Finding> = found.iter().filter(|finding| !answered(finding)).collect();
@@ -161,11 +156,13 @@ fn preloaded(value: &str) -> Vec<String> {
 
 /// A file of this name that is not ours is left alone.
 fn refuse_foreign(path: &Path) -> Result<(), Failure> {
-    match std::fs::read_to_string(path) {
-        Ok(text) if !text.starts_with(FIRST_LINE) => {
+    match std::fs::read(path) {
+        Ok(text) if text.starts_with(FIRST_LINE.as_bytes()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Ok(_) => {
             Err(Failure::of_environment(format_args!("{}: was not made by shunt enable; it is left as it is", path.display())))
         }
-        _ => Ok(()),
+        Err(error) => Err(Failure::of_environment(format_args!("{}: cannot be read: {error}", path.display()))),
     }
 }
 

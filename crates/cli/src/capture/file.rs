@@ -38,9 +38,18 @@ impl Output {
         let inner: Box<dyn Write> = match path.to_str() {
             Some("-") => Box::new(io::stdout()),
             _ => {
-                use std::os::unix::fs::OpenOptionsExt;
-                // What programs say to each other is not for others of the host.
-                Box::new(File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?)
+                use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+                // What programs say to each other is not for others of the host: nor by a link, or a file of theirs that is there.
+                let file = File::options().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
+                let about = file.metadata()?;
+                if about.is_file() {
+                    if about.uid() != rustix::process::geteuid().as_raw() {
+                        return Err(io::Error::other("the file belongs to another user"));
+                    }
+                    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+                    file.set_len(0)?;
+                }
+                Box::new(file)
             }
         };
         Output::to(inner)
