@@ -154,6 +154,9 @@ void note_inboxes(void)
     for (int fd = 0; fd < 2000; fd++) {
         char link[64], name[64] = "";
         uint64_t position = 0;
+        /* A look through /proc at a number that stands for nothing costs twenty times this one. */
+        if (raw_call(SYS_fcntl, fd, F_GETFD, 0, 0, 0, 0) < 0)
+            continue;
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         if (raw_call(SYS_readlink, (long)link, (long)name, sizeof name - 1, 0, 0, 0) <= 0 || strncmp(name, "/memfd:shunt-inbox", 18) != 0)
             continue;
