@@ -51,6 +51,33 @@ static int counter(int listener, size_t count)
     return 0;
 }
 
+/* Listens by the socket that was inherited, and serves whoever comes. */
+static int listening(int fd, int backlog)
+{
+    if (listen(fd, backlog) == -1)
+        return 6;
+    for (;;) {
+        int failed = serve(fd);
+        if (failed)
+            return failed;
+    }
+}
+
+/* The same, and tells by its bits what an accepted connection has of the options. */
+static int listening_options(int fd)
+{
+    int size = 0, nodelay = 0, answer = 0;
+    socklen_t length = sizeof size;
+    if (listen(fd, 4) == -1)
+        return 64;
+    int client = accept(fd, NULL, NULL);
+    if (getsockopt(client, SOL_SOCKET, SO_RCVBUF, &size, &length) == 0 && size == 120000)
+        answer |= 1;
+    if (getsockopt(client, IPPROTO_TCP, TCP_NODELAY, &nodelay, &length) == 0 && nodelay)
+        answer |= 2;
+    return answer;
+}
+
 /* Serves so many, and becomes a new program that does the same. */
 static int generations(int listener, size_t count)
 {
@@ -239,6 +266,10 @@ int run_helper(int argc, char **argv)
         return greet();
     if (strcmp(name, "serve") == 0)
         return serve(fd);
+    if (strcmp(name, "listen") == 0)
+        return listening(fd, (int)count);
+    if (strcmp(name, "listen-options") == 0)
+        return listening_options(fd);
     if (strcmp(name, "counter") == 0)
         return counter(fd, count);
     if (strcmp(name, "generations") == 0)

@@ -127,13 +127,16 @@ fn take_up_listener(rendezvous: i32) {
                 // Without memory it is the kernel's, as clients find when they connect next.
                 let held = SETUP.lock().is_some_and(|_setup| link::holds_range() || link::holds_range());
                 let Some(listener) = held.then(|| allocate(family)).flatten() else { break };
-                listener.listening.inode.store(status.st_ino, Ordering::Relaxed);
-                listener.private_fd.store(rendezvous, Ordering::Relaxed);
-                listener.listening.bells_fd.store(shunt_rendezvous::reconnect::server::bells().unwrap_or(-1), Ordering::Relaxed);
-                listener.set(flag::LISTENER_SHARED);
+                if !listen::promise::come(fd, listener, rendezvous) {
+                    listener.listening.inode.store(status.st_ino, Ordering::Relaxed);
+                    listener.private_fd.store(rendezvous, Ordering::Relaxed);
+                    let bells = shunt_rendezvous::reconnect::server::bells().unwrap_or(-1);
+                    listener.listening.bells_fd.store(bells, Ordering::Relaxed);
+                    listener.set(flag::LISTENER_SHARED);
+                    listener.set_listener();
+                }
                 listen::note_address(listener, &shunt_table::sockaddr::bound_address(fd));
                 listen::options::take_up(fd, listener);
-                listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);
                 shunt_link::fd_reserve::begin();
@@ -141,8 +144,11 @@ fn take_up_listener(rendezvous: i32) {
                 listener
             }
         };
-        shunt_table::table::enter(fd, Kind::Listener, listener);
-        status_page::note(fd, kind::LISTENER, Reason::Listening, None);
+        shunt_table::table::enter(fd, listener.kind(), listener);
+        match listener.kind() {
+            Kind::Listener => status_page::note(fd, kind::LISTENER, Reason::Listening, None),
+            _ => status_page::note(fd, kind::TCP, Reason::Unconnected, None),
+        }
     }
     if owner.is_none() && found.starts_with(b"shunt1-listen-") {
         let _ = calls::close(rendezvous);

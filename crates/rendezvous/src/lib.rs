@@ -4,7 +4,7 @@
 //! opening      socket(2)                     spare: TCP sockets for the next one
 //! options      setsockopt and getsockopt on streams and listeners
 //! attach       a socket becomes one end of a channel
-//! listen       the rendezvous beside the shadow socket      sharing: the processes that have it      forward: clients given on to another
+//! listen       the rendezvous beside the shadow socket      sharing: the processes that have it      forward: clients given on to another      promise: before it listens
 //! reconnect    connecting in memory, and accepting that      client, server: one acceptor      shared_*: several
 //! accept       both queues      deferred: clients that it does not give out yet (TCP_DEFER_ACCEPT)      claimed: the number it gives
 //! connect      tries the rendezvous          answers: what the kernel said of ports      carriers: the question to the crate above

@@ -6,6 +6,7 @@
 
 pub mod forward;
 pub mod options;
+pub mod promise;
 pub mod sharing;
 
 use crate::accept;
@@ -53,7 +54,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if socket.has(flag::ASYNC) || socket.has(flag::FILTERED) {
         return Err(Reason::UnsupportedSocket); // the kernel signals, or filters, what arrives at its own queue
     }
-    if socket.has(flag::PLAIN) && others_have(fd) {
+    if socket.has(flag::PLAIN) && !socket.has(flag::LISTENER_HANDED) && others_have(fd) {
         return Err(Reason::UnsupportedSocket); // they may listen too, and accept: one queue for all is the kernel's
     }
     let bound = sockaddr::bound_address(fd);
@@ -68,20 +69,18 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if shunt_table::global::SETUP.lock().is_some_and(|_setup| !link::holds_range()) {
         return Err(Reason::NoMemory);
     }
-    let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    let promised = promise::take(socket);
+    let unix = if promised >= 0 { Ok(promised) } else { calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) };
     if let Some(reason) = unix.err().and_then(crate::attach::forbidden) {
         return Err(reason);
     }
     let made = (|| -> Result<[i32; 2]> {
-        let unix = private::keep(unix?)?;
+        let unix = if promised >= 0 { promised } else { private::keep(unix?)? };
         let (address, length) = sockaddr::abstract_name(name::listener(status.st_ino).as_slice());
-        let bound =
-            calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length).and_then(|()| calls::listen(unix, backlog));
-        if let Err(error) = bound {
-            private::close(unix);
-            return Err(error);
-        }
-        server::bells().map(|bells| [unix, bells]).inspect_err(|_| private::close(unix))
+        let address = (&address as *const libc::sockaddr_un).cast();
+        let bound = if promised >= 0 { Ok(()) } else { calls::bind(unix, address, length) };
+        let listens = bound.and_then(|()| calls::listen(unix, backlog)).and_then(|()| server::bells());
+        listens.map(|bells| [unix, bells]).inspect_err(|_| private::close(unix))
     })();
     match made {
         Ok([unix, bells]) => {
@@ -91,6 +90,11 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.listening.options_time.store(0, Ordering::Relaxed);
             note_address(socket, &bound);
             socket.private_fd.store(unix, Ordering::Release);
+            if socket.has(flag::LISTENER_HANDED) {
+                if let Some(_setup) = shunt_table::global::SETUP.lock() {
+                    sharing::out_of_sight(socket);
+                }
+            }
             shunt_link::fd_reserve::begin();
             // Before the kernel listens: a client that can connect finds the station.
             crate::carriers::listens(fd, status.st_ino, &bound);
@@ -125,7 +129,12 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     crate::options::note_six_only(fd, socket);
     socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-    set_nonblocking(socket, flags & libc::O_NONBLOCK != 0);
+    let set = match socket.has(flag::LISTENER_HANDED) {
+        // Another process that listens by it has set the kernel's flag.
+        true => socket.has(flag::NONBLOCK) || nonblocking(socket),
+        false => flags & libc::O_NONBLOCK != 0,
+    };
+    set_nonblocking(socket, set);
     if flags & libc::O_NONBLOCK == 0 {
         let _ = calls::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as usize);
     }
@@ -216,7 +225,11 @@ pub fn retire(socket: &Socket, why: Reason) {
 pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {
         private::close(socket.listening.bells_fd.swap(-1, Ordering::Relaxed));
-        private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
+        let rendezvous = socket.private_fd.swap(-1, Ordering::Relaxed);
+        if rendezvous >= 0 {
+            let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR); // others may have it
+        }
+        private::close(rendezvous);
         crate::carriers::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
     }
 }

@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
-use shunt_rendezvous::listen::forward;
+use shunt_rendezvous::listen::{forward, promise};
 use shunt_stream::socket::Socket;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
@@ -53,6 +53,7 @@ impl Way<'_> {
             let word = table::get(fd);
             let concerns = match word.kind() {
                 Kind::Stream | Kind::Listener => true,
+                Kind::Tcp => word.object::<Socket>().is_some_and(|socket| self.keeps(fd) && promise::make(fd, socket).is_some()),
                 Kind::Datagram => word.object::<Datagram>().is_some_and(|socket| adopt::needed(socket).is_some()),
                 _ => false,
             };
@@ -160,6 +161,10 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
             continue;
         }
         let Some(socket) = word.object::<Socket>() else { continue };
+        if let Some(rendezvous) = (word.kind() == Kind::Tcp && way.keeps(fd)).then(|| promise::hand(fd, socket)).flatten() {
+            handed.name_copy('R', rendezvous);
+            continue;
+        }
         if !matches!(word.kind(), Kind::Stream | Kind::Listener) || !way.keeps(fd) {
             continue;
         }

@@ -3,6 +3,7 @@
 use super::PROCESS;
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_poll::epoll;
+use shunt_rendezvous::listen::promise;
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_sys::{calls, dispatch, libc, section, thread};
 use shunt_table::global::SETUP;
@@ -100,6 +101,9 @@ pub(super) fn share_listeners() {
     let mut listeners = false;
     for fd in table::programs() {
         let word = table::get(fd);
+        if let (Kind::Tcp, Some(socket)) = (word.kind(), word.object::<Socket>()) {
+            promise::make(fd, socket);
+        }
         let (Kind::Listener, Some(socket)) = (word.kind(), word.object::<Socket>()) else { continue };
         if socket.listening.defers.load(Ordering::Relaxed) != 0 {
             socket.listening.only_forked.store(0, Ordering::Relaxed); // the child gets bells that its sets do not hear

@@ -23,6 +23,7 @@ pub fn moved(from: i32, to: i32) {
         if let Some(socket) = word.object::<Socket>().or(lingering) {
             renumber(&socket.private_fd, from, to);
             renumber(&socket.listening.bells_fd, from, to);
+            renumber(&socket.listening.promised_fd, from, to);
             renumber(&socket.listening.timer_fd, from, to);
             renumber(&socket.listening.accepting_fd, from, to);
             socket.bell_listener.moved(from, to);

@@ -131,5 +131,7 @@ pub const ENDED: Descriptor = Descriptor(1 << 9);
 pub const LISTENER_NONBLOCK: Listener = Listener(1 << 0);
 /// A listener that was shared with other processes: links must always be sent.
 pub const LISTENER_SHARED: Listener = Listener(1 << 1);
+/// Another program got the socket, or this one did, with its rendezvous and before it listened.
+pub const LISTENER_HANDED: Listener = Listener(1 << 3);
 /// A listener that an edge-triggered set watches: each client is to be heard.
 pub const LISTENER_EDGES: Listener = Listener(1 << 2);

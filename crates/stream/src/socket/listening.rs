@@ -11,6 +11,8 @@ pub struct Listening {
     pub bells_fd: AtomicI32,
     /// The set in which accept sleeps beside other processes (`shunt_rendezvous::accept`). -1: none.
     pub accepting_fd: AtomicI32,
+    /// The rendezvous of one that does not listen yet, if another process may (`shunt_rendezvous::listen::promise`). -1: none.
+    pub promised_fd: AtomicI32,
     /// The backlog.
     pub backlog: AtomicU32,
     /// Others have it, if at all, by forks alone (`shunt_rendezvous::listen::sharing`): 1.
@@ -46,7 +48,7 @@ pub struct Listening {
 impl Listening {
     /// As a fresh socket's.
     pub(super) fn reset(&self) {
-        for fd in [&self.bells_fd, &self.timer_fd, &self.accepting_fd] {
+        for fd in [&self.bells_fd, &self.timer_fd, &self.accepting_fd, &self.promised_fd] {
             fd.store(-1, Ordering::Relaxed);
         }
         let words = [
