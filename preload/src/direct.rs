@@ -5,6 +5,7 @@ use core::ffi::c_long;
 use shunt_calls::libc;
 use shunt_sockets::process;
 use shunt_sockets::process::user_change::Call;
+use shunt_stream::kept_pipes;
 use shunt_sys::user;
 use shunt_table::global;
 
@@ -68,6 +69,12 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // Of a ring that was made by an instruction.
         // SAFETY: passed on.
         return unsafe { crate::uring::by_number(number == libc::SYS_io_uring_register, b as u32) };
+    }
+    if matches!(number, libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_creat) && kept_pipes::are_any() {
+        // SAFETY: passed on.
+        let opened = shunt_sys::check(unsafe { shunt_sys::raw::call6(number, a, b, c, d, e, f) });
+        opened.iter().for_each(|fd| kept_pipes::opened(*fd as i32));
+        return Some(crate::errno::answer(opened.map(|fd| fd as isize)));
     }
     if number == libc::SYS_rt_sigaction {
         // SAFETY: passed on.

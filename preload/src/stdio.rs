@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use shunt_calls::libc;
 use shunt_conventions::files::Slot;
 use shunt_conventions::modes;
+use shunt_stream::kept_pipes;
 use shunt_sys::{calls, check, syscall, Errno};
 use shunt_table::table;
 use shunt_table::table::Kind;
@@ -168,7 +169,11 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
                     follow(fd);
                 }
             }
-            return real::freopen(path, mode, stream);
+            let stream = real::freopen(path, mode, stream);
+            if !stream.is_null() && kept_pipes::are_any() {
+                kept_pipes::opened(real::fileno(stream));
+            }
+            return stream;
         };
         let flags = flags_of(mode);
         flockfile(stream);
@@ -190,6 +195,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
         };
         match opened {
             Ok((opened, flags)) => {
+                kept_pipes::opened(opened);
                 hooks::dup3(opened, fd, flags & libc::O_CLOEXEC);
                 let _ = calls::close(opened);
                 stream

@@ -124,13 +124,13 @@ size_t shunt_message_length(const shunt_message *message);
 int shunt_message_semantics(const shunt_message *message);
 /* 1: it lies in the sender's region; 0: it was copied. */
 int shunt_message_is_in_place(const shunt_message *message);
-/* The handle is gone, whatever the result. */
+/* By the port that it came by: another one refuses it, and the handle stays. Else the handle is gone, whatever the result. */
 int shunt_give_back(shunt_port *port, shunt_message *message);
 /* The next message in a region of the first pool that was offered here: system-allocated semantics. */
 int shunt_receive_region(shunt_port *port, int semantics, shunt_region **region, size_t *length);
 
 /* Passes a message on that came by `from`, without reading it: where it lies in a region, the peer of `to` reads it there, and from now
- * on sees all of its pool; else it is copied. The handle is gone, whatever the result. shunt_settle gives back to `from` what the peer of
+ * on sees all of its pool; else it is copied. What another port brought is refused, and its handle stays; else that is gone, whatever the result. shunt_settle gives back to `from` what the peer of
  * `to` has finished with, and says how many messages it still has; call it while shunt_has_message says 0 for `from`, whose peer may be
  * waiting for what came back. */
 int shunt_forward(shunt_port *to, shunt_message *message, shunt_port *from);

@@ -380,8 +380,13 @@ pub unsafe extern "C" fn shunt_message_is_in_place(message: *const Message) -> c
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_give_back(port: *mut Port, message: *mut Message) -> c_int {
-    // SAFETY: the contract above; the handle is consumed.
-    unsafe { failed((*port).give_back(*Box::from_raw(message))) }
+    // SAFETY: the contract above; the handle is consumed, unless it is another port's.
+    unsafe {
+        match (*port).has_brought(&*message) {
+            Ok(()) => failed((*port).give_back(*Box::from_raw(message))),
+            Err(limit) => code(limit.into()),
+        }
+    }
 }
 
 /// See the header.
@@ -405,8 +410,13 @@ pub unsafe extern "C" fn shunt_receive_region(
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_forward(to: *mut Port, message: *mut Message, from: *mut Port) -> c_int {
-    // SAFETY: the contract above: two ports; the handle is consumed.
-    unsafe { failed((*to).forward(*Box::from_raw(message), &mut *from)) }
+    // SAFETY: the contract above: two ports; the handle is consumed, unless it is another port's.
+    unsafe {
+        match (*from).has_brought(&*message) {
+            Ok(()) => failed((*to).forward(*Box::from_raw(message), &mut *from)),
+            Err(limit) => code(limit.into()),
+        }
+    }
 }
 
 /// See the header.

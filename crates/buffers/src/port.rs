@@ -137,6 +137,8 @@ pub struct Port {
 #[derive(Debug)]
 pub struct Message {
     record: Record,
+    /// The port that it came by.
+    port: u64,
     bytes: Vec<u8>,
     at: Option<(*const u8, usize)>,
     /// The mapping that it lies in; kept, also when the port has gone.
@@ -550,7 +552,7 @@ impl Port {
             let at = Some((span.pointer().cast_const(), span.length()));
             let mapped = self.attached.get(record.reference.pool as usize).map(|pool| pool.attached.clone());
             self.next = None;
-            return Ok(Message { record, bytes: Vec::new(), at, _mapped: mapped });
+            return Ok(Message { record, port: self.id, bytes: Vec::new(), at, _mapped: mapped });
         }
         let mut bytes = Vec::new();
         let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
@@ -560,15 +562,28 @@ impl Port {
         bytes.try_reserve_exact(length).map_err(|_| Limit::Memory)?;
         bytes.resize(length, 0);
         self.receive(&mut bytes)?;
-        Ok(Message { record, bytes, at: None, _mapped: None })
+        Ok(Message { record, port: self.id, bytes, at: None, _mapped: None })
+    }
+
+    /// Whether a message came by this port, which alone can give it back.
+    ///
+    /// # Errors
+    /// [`Limit::WrongPort`].
+    pub fn has_brought(&self, message: &Message) -> Result<(), Limit> {
+        match message.port == self.id {
+            true => Ok(()),
+            false => Err(Limit::WrongPort),
+        }
     }
 
     /// The program has finished with a message.
     ///
     /// # Errors
-    /// [`Error::Gone`].
+    /// [`Error::Gone`]. [`Limit::WrongPort`]: its sender has not got it back, and counts it until the port ends that it came by; to ask first
+    /// there is [`Port::has_brought`].
     pub fn give_back(&mut self, message: Message) -> Result<(), Error> {
         self.own()?;
+        self.has_brought(&message)?;
         match message.at {
             Some(_) => self.link.put(1, &message.record.reference.ticket.to_le_bytes()),
             None => Ok(()),

@@ -112,3 +112,27 @@ fn a_ticket_of_no_forwarded_message_is_refused() {
     last.put_raw(1, &(1u64 << 63 | 5).to_le_bytes()).unwrap();
     assert!(matches!(outward.progress(), Err(Error::Violation(_))));
 }
+
+#[test]
+fn a_message_is_given_back_and_passed_on_by_the_port_that_brought_it() {
+    let (mut first, pool, [mut inward, mut outward], _last) = chain();
+    let (mut other, _peer) = Port::pair().unwrap();
+    for wrongly in [
+        &mut |message, _: &mut Port, other: &mut Port| other.give_back(message),
+        &mut |message, _: &mut Port, other: &mut Port| outward.forward(message, other),
+    ] as [&mut dyn FnMut(_, &mut Port, &mut Port) -> Result<(), Error>; 2]
+    {
+        sent(&mut first, &pool, 1);
+        let message = inward.receive_reference().unwrap();
+        assert_eq!(other.has_brought(&message), Err(Limit::WrongPort));
+        assert_eq!(inward.has_brought(&message), Ok(()));
+        assert_eq!(wrongly(message, &mut inward, &mut other), Err(Error::Limit(Limit::WrongPort)));
+    }
+    // Its sender still counts both, and one that is given back as it should be is counted no more.
+    sent(&mut first, &pool, 2);
+    assert_eq!(first.lent().1, 3);
+    let message = inward.receive_reference().unwrap();
+    inward.give_back(message).unwrap();
+    first.progress().unwrap();
+    assert_eq!(first.lent().1, 2);
+}

@@ -35,18 +35,55 @@ static void closed(void)
     close(held[1]);
 }
 
+/* The name that `way` opens of a pipe's end. */
+static int opened_by(int way, int end)
+{
+    char path[64], number[16];
+    snprintf(path, sizeof path, way == 1 ? "/dev/fd/%d" : way == 2 ? "/proc/thread-self/fd/%d" : "/proc/self/fd/%d", end);
+    snprintf(number, sizeof number, "%d", end);
+    if (way == 3) {
+        int directory = MUST(open("/proc/self/fd", O_RDONLY | O_DIRECTORY));
+        int other = MUST(openat(directory, number, O_RDONLY | O_NONBLOCK));
+        close(directory);
+        return other;
+    }
+    if (way == 4)
+        return fileno(fopen(path, "r"));
+    if (way == 5)
+        return (int)MUST(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK));
+    if (way == 6) {
+        char link[64];
+        snprintf(link, sizeof link, "/tmp/kept-pipe-%d", getpid());
+        MUST(symlink(path, link));
+        int other = MUST(open(link, O_RDONLY | O_NONBLOCK));
+        unlink(link);
+        return other;
+    }
+    return MUST(open(path, O_RDONLY | O_NONBLOCK));
+}
+
 DUET(kept_pipe_by_path, "a pipe that only splice has seen, opened by its name in /proc")
 {
     int fd = connected();
-    filled(fd, 100);
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", held[0]);
-    int other = MUST(open(path, O_RDONLY | O_NONBLOCK));
-    R(read(other, room, 1));
-    /* Another call finds it, and from then on each name leads to it. */
-    int count = 0;
-    R(ioctl(held[0], FIONREAD, &count));
-    R(read(other, room + 1, 1));
+    for (int way = 0; way < 7; way++) {
+        filled(fd, 100);
+        int other = opened_by(way, held[0]);
+        say("way %d: %s", way, found_in(other, 100));
+        close(other);
+        closed();
+    }
+}
+
+DUET(kept_pipe_by_path_empty, "the same before anything is in it: what splice brings later is found by that name, too")
+{
+    int fd = connected();
+    MUST(pipe(held));
+    int other = opened_by(0, held[0]);
+    far_quiet("sendall 1 100 1");
+    await_bytes(fd, 100);
+    R(splice(fd, NULL, held[1], NULL, 100, SPLICE_F_MOVE));
+    fill(bytes, 100, 1, 0);
+    say("%s", found_in(other, 100));
 }
 
 DUET(kept_pipe_fork_storm, "forks beside splices: each child finds what was in the pipe")

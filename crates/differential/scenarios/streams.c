@@ -213,6 +213,116 @@ DUET(sendfile_large, "sendfile of a megabyte, blocking")
     far_end();
 }
 
+/* A file without a name in memory, filled from `seed`. */
+static int memory_of(size_t length, unsigned seed)
+{
+    int file = MUST(memfd_create("laboratory", MFD_CLOEXEC));
+    for (size_t done = 0; done < length; done += 1000) {
+        fill(bytes, 1000, seed, done);
+        MUST(write(file, bytes, length - done < 1000 ? length - done : 1000));
+    }
+    return file;
+}
+
+static void send_from(int fd, int file, off_t offset, size_t length)
+{
+    R(sendfile(fd, file, &offset, length));
+    say("offset %ld", (long)offset);
+}
+
+DUET(sendfile_memory_again, "sendfile of a file in memory, over and over: written to, cut, made longer, with holes")
+{
+    int fd = connected(), file = memory_of(20000, 7);
+    for (int turn = 0; turn < 4; turn++) {
+        send_from(fd, file, 0, 20000);
+        far("recvall 1 20000 7");
+    }
+    send_from(fd, file, 15000, 10000);
+    far("recv 1 10000");
+    R(lseek(file, 0, SEEK_CUR));
+    fill(bytes, 20000, 9, 0);
+    R(pwrite(file, bytes, 20000, 0));
+    send_from(fd, file, 0, 20000);
+    far("recvall 1 20000 9");
+    R(ftruncate(file, 5000));
+    send_from(fd, file, 0, 20000);
+    far("recvall 1 5000 9");
+    send_from(fd, file, 5000, 100);
+    R(ftruncate(file, 300000));
+    struct stat before, after;
+    fstat(file, &before);
+    for (int turn = 0; turn < 3; turn++) {
+        send_from(fd, file, 250000, 1000);
+        far("recv 1 1000");
+    }
+    fstat(file, &after);
+    say("blocks %s", before.st_blocks == after.st_blocks ? "as before" : "of what was only read");
+    R(lseek(file, 100, SEEK_SET));
+    for (int turn = 0; turn < 2; turn++) {
+        R(sendfile(fd, file, NULL, 50));
+        far("recv 1 50");
+    }
+    R(lseek(file, 0, SEEK_CUR));
+}
+
+DUET(sendfile_numbers, "files in memory that come one after the other at one number, closed by each way to do so")
+{
+    int fd = connected(), file = memory_of(5000, 3);
+    for (unsigned way = 0; way < 6; way++) {
+        for (int turn = 0; turn < 3; turn++) {
+            send_from(fd, file, 0, 5000);
+            far("recvall 1 5000 %u", way + 3);
+        }
+        int next = memory_of(5000, way + 4);
+        switch (way) {
+        case 0: close(file); MUST(dup2(next, file)); break;
+        case 1: MUST(dup2(next, file)); break;
+        case 2: syscall(SYS_close, file); MUST(dup2(next, file)); break;
+        case 3: MUST(close_range((unsigned)file, (unsigned)file, 0)); MUST(dup2(next, file)); break;
+        case 4: MUST(dup3(next, file, O_CLOEXEC)); break;
+        case 5: syscall(SYS_dup2, next, file); break;
+        }
+        close(next);
+    }
+    send_from(fd, file, 0, 5000);
+    far("recvall 1 5000 9");
+    int written_only = MUST(memfd_create("laboratory", 0));
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int one_way = MUST(open(path, O_WRONLY));
+    MUST(dup2(one_way, file));
+    send_from(fd, file, 0, 5000);
+    close(one_way);
+    close(written_only);
+    close(file);
+    send_from(fd, file, 0, 5000);
+}
+
+DUET(sendfile_memory_forked, "a file in memory that a child sends, too, and closes")
+{
+    int fd = connected(), file = memory_of(5000, 7);
+    for (int turn = 0; turn < 3; turn++) {
+        send_from(fd, file, 0, 5000);
+        far("recvall 1 5000 7");
+    }
+    for (int turn = 0; turn < 3; turn++) {
+        pid_t child = MUST(fork());
+        if (child == 0) {
+            off_t offset = 0;
+            if (sendfile(fd, file, &offset, 5000) != 5000)
+                _exit(1);
+            close(file);
+            _exit(0);
+        }
+        int status;
+        MUST(waitpid(child, &status, 0));
+        say("status %d", status);
+        far("recvall 1 5000 7");
+        send_from(fd, file, 0, 5000);
+        far("recvall 1 5000 7");
+    }
+}
+
 /* Sends `length` bytes of `file` by non-blocking sendfile, and waits for room by `wait_for_room`. */
 static void send_whole(int fd, int file, size_t length, void (*wait_for_room)(int), int told)
 {
@@ -253,6 +363,18 @@ DUET(sendfile_polled, "non-blocking sendfile of megabytes with poll, while the p
     far_begin("recvall 1 5000000 7");
     send_whole(fd, file, 5000000, await_poll, fd);
     far_end();
+}
+
+DUET(sendfile_memory_polled, "the same of a file in memory, twice")
+{
+    int fd = connected(), file = memory_of(3000000, 7);
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    for (int turn = 0; turn < 3; turn++) {
+        far_begin("recvall 1 3000000 7");
+        lseek(file, 0, SEEK_SET);
+        send_whole(fd, file, 3000000, await_poll, fd);
+        far_end();
+    }
 }
 
 DUET(sendfile_edges, "the same with an edge-triggered set")

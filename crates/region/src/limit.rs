@@ -59,6 +59,7 @@ limits! {
     Private = "region-private", "The buffer does not lie in a region.";
     Apart = "region-apart", "The processes share no memory: another host, another network namespace, or a program that asked for copies.";
     Refused = "region-refused", "The process may not make memory that can be shared: a filter of system calls, or a kernel without memfd_create.";
+    WrongPort = "region-wrong-port", "The message came by another port, which gives it back.";
 }
 
 impl Limit {

@@ -8,7 +8,7 @@ use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{holding, owner};
-use shunt_stream::{corked, due, mark};
+use shunt_stream::{corked, due, mapped_files, mark};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, user, Result};
 use shunt_table::process::status_page;
@@ -36,7 +36,8 @@ pub fn release(word: Word, fd: i32) {
                 shunt_inbox::datagram::release(socket, fd);
             }
         }
-        Kind::Foreign | Kind::Private => {}
+        Kind::Foreign => mapped_files::closing(fd),
+        Kind::Private => {}
     }
 }
 
@@ -219,6 +220,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
         }
         return calls::close_range(first, last, flags).map(|()| 0);
     }
+    mapped_files::closing_all();
     let end = || (table::high_water() as u32).min(last.saturating_add(1));
     // All of the program's first: what closes may leave a private descriptor behind, at any free number.
     let mut fd = first;

@@ -8,6 +8,7 @@
 //!
 //! Holders of a pipe's lock are in a section, and do not sleep.
 
+use crate::mapped_files::Files;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_ring::lock;
 use shunt_sys::section::Section;
@@ -49,6 +50,7 @@ struct Pool {
     lock: AtomicU32,
     spare: [AtomicPtr<u8>; SPARES],
     spares: AtomicUsize,
+    files: Files,
 }
 
 impl Pool {
@@ -96,6 +98,17 @@ impl Pool {
             let _ = calls::munmap(buffer, BUFFER);
         }
     }
+}
+
+/// What is known of files in memory; it has its place beside the pipes.
+pub(crate) fn files() -> Option<&'static Files> {
+    Pool::get().map(|pool| &pool.files)
+}
+
+/// The same, with a place if there was none. `None`: memory is short.
+pub(crate) fn place_files() -> Option<&'static Files> {
+    let _section = Section::begin();
+    Pool::make().map(|pool| &pool.files)
 }
 
 /// A buffer for bytes on their way, taken when it is first asked for: stacks of threads may be as small as 16 KiB.
@@ -186,10 +199,25 @@ pub fn settle_all() {
     }
 }
 
+/// Whether there are any.
+#[inline]
+pub fn are_any() -> bool {
+    Pool::get().is_some_and(|pool| pool.used().iter().any(|pipe| pipe.live.load(Ordering::Acquire)))
+}
+
+/// The program has opened `fd` by a name. That may be the name of a pipe in /proc, and then it is the kernel's, which is empty.
+pub fn opened(fd: i32) {
+    let is_pipe = || calls::status_of(fd).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFIFO);
+    if are_any() && is_pipe() {
+        settle_all();
+    }
+}
+
 /// In a child: its parent has settled what was there, and what came in between is the parent's to settle.
 pub fn forked() {
     let Some(pool) = Pool::get() else { return };
     pool.lock.store(0, Ordering::Relaxed);
+    pool.files.forked();
     for pipe in pool.used() {
         pipe.lock.store(0, Ordering::Relaxed);
         pipe.length.store(0, Ordering::Relaxed);

@@ -10,7 +10,7 @@
 //! life         what ends a stream, as a table                end: what this side does to end one
 //! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
 //! transfer, splice: vectors (their pieces: in table), files and pipes         corked: bytes that wait for more
-//! kept_pipes   pipes that nothing but splice has seen, in memory
+//! kept_pipes   pipes that nothing but splice has seen, in memory         mapped_files: those that sendfile sends again
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)
 //! tap          what a tool captures
@@ -40,6 +40,7 @@ pub mod kept_pipes;
 pub mod life;
 pub mod lifeline;
 pub mod locks;
+pub mod mapped_files;
 pub mod mark;
 pub mod options;
 pub mod progress;

@@ -7,7 +7,7 @@ use crate as stream;
 use crate::kept_pipes::Scratch;
 use crate::socket::{flag, Socket};
 use crate::waiting::holding;
-use crate::{carried, send_pacing, splice};
+use crate::{carried, mapped_files, send_pacing, splice};
 use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, MSG_NOSIGNAL};
 use shunt_sys::{calls, memory_file, thread, user, Errno, Result};
@@ -51,6 +51,7 @@ fn fill(space: Space, from: i32, offset: i64, way: &mut Way) -> usize {
         // Pages of tmpfs may have been swapped out, as those of the ring may.
         *way = if memory_file::size(from).is_ok() { Way::Plain } else { Way::None };
         if *way == Way::Plain {
+            mapped_files::enter(from);
             got = read(0);
         }
     }
@@ -116,6 +117,7 @@ unsafe fn send_file_from(socket: &Socket, fd: i32, from: i32, given: Option<i64>
     let step = if many { STEP_OF_MANY } else { STEP };
     let mut failure = None;
     let mut way = Way::Cached;
+    let mut mapped = mapped_files::get(from);
     while done < count {
         if socket.has(flag::REMOTE) {
             crate::progress::leave(socket, fd);
@@ -125,6 +127,26 @@ unsafe fn send_file_from(socket: &Socket, fd: i32, from: i32, given: Option<i64>
             let further = [holding::end(socket, fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
             done = carried::further(done, libc::SYS_sendfile, further) as usize;
             break;
+        }
+        if let Some(file) = mapped.take() {
+            let (data, length) = file.bytes(start + done as i64, count - done);
+            // SAFETY: a mapping that stays meanwhile; what is gone of it is a fault.
+            match unsafe { stream::send(socket, fd, data, length, if done > 0 { MSG_NOSIGNAL | stream::UNDER_WAY } else { 0 }) } {
+                Ok(sent) if length > 0 && sent as usize == length => {
+                    done += length;
+                    continue; // to the file's end
+                }
+                _ if length == 0 => {}
+                Ok(sent) => {
+                    done += sent as usize;
+                    break;
+                }
+                Err(Errno(libc::EFAULT)) => {}
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
         }
         let wanted = (count - done).min(step);
         // SAFETY: the kernel writes into the pieces alone.

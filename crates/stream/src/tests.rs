@@ -6,6 +6,7 @@ mod corks;
 mod ends;
 mod flags;
 mod life;
+mod mapped;
 mod moving;
 mod options;
 mod pair;

@@ -48,6 +48,7 @@ macro_rules! swift_hook {
 
 mod descriptors;
 mod fast_path;
+mod files;
 mod processes;
 mod receive;
 mod send;

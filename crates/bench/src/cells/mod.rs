@@ -21,6 +21,7 @@ pub mod redis;
 mod relay;
 mod request;
 mod rpc;
+mod sendfile;
 mod stream;
 mod ttcp;
 mod unix;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(latency::Latency),
         Box::new(bandwidth::Bandwidth),
         Box::new(buffers::Buffers),
+        Box::new(sendfile::SendFile),
         Box::new(request::Request),
         Box::new(rpc::Rpc),
         Box::new(load::Load::connections()),

@@ -34,6 +34,7 @@ impl Port {
     /// # Errors
     /// As [`Port::send`] and [`Port::give_back`]; the message is lost with the port that failed.
     pub fn forward(&mut self, message: Message, from: &mut Port) -> Result<(), Error> {
+        from.has_brought(&message)?;
         self.progress()?;
         match self.passed_on(&message, from) {
             Ok(pool) => {
