@@ -55,6 +55,7 @@ macro_rules! sentences {
                 servers_work_on_memory_of_callers
                 many_calls_are_outstanding
                 errors_say_what_and_who
+                procedures_that_panic_leave_everything_in_order
                 one_way_calls_run_once_each
                 deadlines_end_calls
                 a_cancelled_call_frees_its_place_when_it_is_answered
@@ -228,6 +229,42 @@ pub fn errors_say_what_and_who(device: &impl Device) {
         assert_eq!(client.call::<_, ()>(PANIC, &()).unwrap_err().kind(), Kind::Panicked);
     }
     client.call::<_, ()>(NULL, &()).unwrap();
+}
+
+pub fn procedures_that_panic_leave_everything_in_order(device: &impl Device) {
+    let server = device.server("broken", ServerOptions { threads: 2, ..ServerOptions::default() });
+    std::thread::scope(|scope| {
+        // More callers than threads: those of one thread are polled by turns, and a panic ends a turn.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let client = client(server.address());
+                let keys = client.buffer::<u32>(10_000).unwrap();
+                for round in 0..20u32 {
+                    // Lines, two lines, a message's data, the window; waited for, begun beside others, of one way.
+                    for length in [0, 12, 20, 30, 50, 100, 1000, 30_000, 100_000] {
+                        let data = Data::from(vec![7; length]);
+                        let begun = client.begin::<_, ()>(BREAK, &data).unwrap();
+                        let beside = client.begin::<_, i32>(ADD, &(round as i32, 1)).unwrap();
+                        assert_eq!(client.call::<_, ()>(BREAK, &data).unwrap_err().kind(), Kind::Panicked, "{length}");
+                        assert_eq!(begun.wait().unwrap_err().kind(), Kind::Panicked, "{length}");
+                        assert_eq!(beside.wait().unwrap(), round as i32 + 1, "{length}");
+                        client.tell(BREAK, &data).unwrap();
+                    }
+                    let lent = [keys.lend(true, true).unwrap()];
+                    let how = How { lent: &lent, ..How::default() };
+                    let error = client.call_with::<_, ()>(BREAK_ON, &keys.reference(), &how).unwrap_err();
+                    assert_eq!((error.kind(), error.ran()), (Kind::Panicked, Ran::Maybe), "{error}");
+                }
+                while client.outstanding() > 0 {
+                    client.progress();
+                }
+                drop(keys);
+                assert!(client.buffer::<u8>((4 << 20) - 4096).is_ok(), "all of the window is free again");
+                assert_eq!(client.call::<_, i32>(ADD, &(1, 2)).unwrap(), 3);
+                assert_eq!(client.strangers(), 0);
+            });
+        }
+    });
 }
 
 pub fn one_way_calls_run_once_each(device: &impl Device) {
