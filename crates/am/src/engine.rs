@@ -180,13 +180,26 @@ impl<'m> Engine<'m> {
         mut link: &mut L,
         mut dispatch: &mut D,
     ) {
-        if !self.memory.receive_straight(now, peer, frame, link, dispatch) {
+        if !self.receive_straight(now, peer, frame, link, dispatch) {
             self.receive_in_general(now, peer, frame, &mut link, &mut dispatch);
         }
     }
 
+    /// The straight way alone; false: nothing was done.
+    #[inline(always)]
+    pub(crate) fn receive_straight<L: Link + ?Sized, D: Dispatch + ?Sized>(
+        &mut self,
+        now: Nanoseconds,
+        peer: u32,
+        frame: &[u8],
+        link: &mut L,
+        dispatch: &mut D,
+    ) -> bool {
+        self.memory.receive_straight(now, peer, frame, link, dispatch)
+    }
+
     #[inline(never)]
-    fn receive_in_general(
+    pub(crate) fn receive_in_general(
         &mut self,
         now: Nanoseconds,
         peer: u32,

@@ -130,6 +130,27 @@ impl Peer {
     }
 }
 
+/// A request whose handler runs: what is written down behind it is written down however it ends.
+struct Handling<'a, 'm> {
+    memory: &'a mut Memory<'m>,
+    index: u32,
+    done: bool,
+}
+
+impl Drop for Handling<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Some(peer) = self.memory.peer_mut(self.index) else { return };
+        peer.note_straight();
+        if !self.done {
+            peer.replies_owed = peer.replies_owed.saturating_sub(1);
+        }
+        if peer.straight_limit().wrapping_sub(peer.limit_said) as i32 >= (peer.replies / 2).max(1) as i32 {
+            self.memory.shared.mark_busy(self.index);
+        }
+    }
+}
+
 impl Memory<'_> {
     /// Takes a frame, if it is one of those; false: nothing was done.
     #[inline(always)]
@@ -160,17 +181,10 @@ impl Memory<'_> {
             }
             peer.requests_taken = peer.requests_taken.wrapping_add(1);
             peer.replies_owed += 1;
-            let (mut done, request) = (false, (handler, words));
-            let mut asker = Found { memory: self, link };
-            dispatch.request(message, Replier { index, asker: &mut asker, now, done: &mut done, request });
-            let Some(peer) = self.peer_mut(index) else { return true };
-            peer.note_straight();
-            if !done {
-                peer.replies_owed = peer.replies_owed.saturating_sub(1);
-            }
-            if peer.straight_limit().wrapping_sub(peer.limit_said) as i32 >= (peer.replies / 2).max(1) as i32 {
-                self.shared.mark_busy(index);
-            }
+            let mut handling = Handling { memory: self, index, done: false };
+            let Handling { memory, done, .. } = &mut handling;
+            let mut asker = Found { memory, link };
+            dispatch.request(message, Replier { index, asker: &mut asker, now, done, request: (handler, words) });
             return true;
         }
         if task == Task::Reply as u8 && peer.requests_sent != peer.replies_received {

@@ -109,6 +109,8 @@ impl Server {
             stopped: &self.stop.0.stopped,
             bell: self.stop.0.bell.as_raw_fd(),
             connections: AtomicUsize::new(0),
+            memory: self.options.memory,
+            held: AtomicUsize::new(0),
             duplicates: Mutex::default(),
         };
         std::thread::scope(|scope| {

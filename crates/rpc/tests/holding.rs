@@ -148,6 +148,68 @@ fn an_answer_by_sunrpc_is_as_long_as_a_record_may_be() {
     assert_eq!(ask(48 << 20), words(&[7, 1, 0, 0, 0, 4]), "GARBAGE_ARGS");
 }
 
+/// Callers that begin long calls and do not end them have so much of a server's memory together, however many they are, and short calls of
+/// others go on.
+#[test]
+fn calls_by_sunrpc_that_do_not_end_have_so_many_bytes_together() {
+    const MEMORY: usize = 1 << 20;
+    const PART: usize = 400 << 10;
+    let options = ServerOptions { memory: MEMORY as u64, ..ServerOptions::default() };
+    let server = Server::bind(&"sunrpc+tcp://127.0.0.1:0".parse().unwrap(), options).unwrap().spawn(Test::default).unwrap();
+    let at = server.address().to_string();
+    let connect = || TcpStream::connect(at.strip_prefix("sunrpc+tcp://").unwrap()).unwrap();
+    let call = |length: usize| {
+        let mut call = words(&[7, 0, 2, PROGRAM, 1, ECHO.into(), 0, 0, 0, 0, length as u32]);
+        call.extend(vec![9; length]);
+        [&words(&[1 << 31 | call.len() as u32])[..], &call].concat()
+    };
+    let answered = |stream: &mut TcpStream, length: usize| {
+        stream.write_all(&call(length)).unwrap();
+        let mut answer = vec![0; 4 + reply(7).len() + 4 + length];
+        stream.read_exact(&mut answer).unwrap();
+        assert!(answer[28..].ends_with(&vec![9; length]));
+    };
+    let mut holders: Vec<TcpStream> = (0..10).map(|_| connect()).collect();
+    for holder in &mut holders {
+        // One that is refused may end the connection while it is told.
+        let _ = holder.write_all(&call(MEMORY)[..PART]);
+    }
+    // More than are let in end; these are answered, or told by a reset.
+    let ended = |holder: &mut TcpStream| {
+        holder.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut answer = [0; 64];
+        match holder.read(&mut answer) {
+            Ok(0) => true,
+            Ok(count) => {
+                assert_eq!(answer[4..count], words(&[7, 1, 0, 0, 0, 5]), "SYSTEM_ERR");
+                true
+            }
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    };
+    let let_in = MEMORY / (PART - (64 << 10));
+    let begun = std::time::Instant::now();
+    let mut left = holders;
+    while left.len() > let_in {
+        left.retain_mut(|holder| !ended(holder));
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} hold on", left.len());
+    }
+    assert_eq!(left.len(), let_in, "and no more than that");
+    answered(&mut connect(), 60_000);
+    // What they held is free with them.
+    drop(left);
+    while !long_call_goes(&mut connect(), &call(MEMORY - 4096)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing became free");
+    }
+}
+
+/// Whether a call is answered with results.
+fn long_call_goes(stream: &mut TcpStream, call: &[u8]) -> bool {
+    let mut answer = vec![0; 4 + 24];
+    let done = stream.write_all(call).and_then(|()| stream.read_exact(&mut answer));
+    done.is_ok() && answer[4..] == words(&[7, 1, 0, 0, 0, 0])
+}
+
 /// The same of one host: a name whose queue of callers is full.
 #[test]
 fn a_server_that_takes_nobody_in_has_as_long_as_the_caller_has_patience() {

@@ -38,6 +38,18 @@ impl std::fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
+/// A peer that is asked for signs of life, until this is dropped.
+struct Watched<'p, 'm, E: Endpoint> {
+    port: &'p mut Port<'m, E>,
+    peer: u32,
+}
+
+impl<E: Endpoint> Drop for Watched<'_, '_, E> {
+    fn drop(&mut self) {
+        let _ = self.port.engine.watch(self.port.now, self.peer, false);
+    }
+}
+
 impl<'m, E: Endpoint> Port<'m, E> {
     /// Polls until the condition holds. The peer is watched meanwhile, so that its death ends the wait.
     ///
@@ -59,21 +71,21 @@ impl<'m, E: Endpoint> Port<'m, E> {
         }
         let end = self.now() + limit.as_nanos() as u64;
         let _ = self.engine.watch(self.now, peer, true);
-        let result = loop {
+        let watched = Watched { port: self, peer };
+        let port = &mut *watched.port;
+        loop {
             if condition(program) {
-                break Ok(());
+                return Ok(());
             }
-            if !self.engine.is_up(peer) {
-                break Err(Trouble::Lost);
+            if !port.engine.is_up(peer) {
+                return Err(Trouble::Lost);
             }
-            let now = self.now;
+            let now = port.now;
             if now >= end {
-                break Err(Trouble::TimedOut);
+                return Err(Trouble::TimedOut);
             }
-            self.wait_while(program, Duration::from_nanos(end - now), |port| port.engine.is_up(peer));
-        };
-        let _ = self.engine.watch(self.now, peer, false);
-        result
+            port.wait_while(program, Duration::from_nanos(end - now), |port| port.engine.is_up(peer));
+        }
     }
 
     /// Sets up the connection to a peer.

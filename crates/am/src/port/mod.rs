@@ -3,10 +3,14 @@
 //! A call that blocks polls, so handlers run in it (U-Net 5.1.2). It ends with an error in the declared time at the latest
 //! ([`Config::lost_after`]) if its peer dies or stalls. Handlers may reply; they cannot make other calls, because the port
 //! is borrowed while they run.
+//!
+//! A handler that panics unwinds to the caller of the poll. Its message counts as handled, a request as not answered unless it was, and
+//! the port is as good as before: whoever catches the panic may poll again.
 
 mod blocking;
 mod device_adapter;
 mod join;
+mod panics;
 mod regions;
 mod table;
 
@@ -18,6 +22,7 @@ pub use table::Table;
 use crate::config::{Nanoseconds, MILLISECOND};
 use crate::{Config, Dispatch, Engine, MemoryError, Status};
 use device_adapter::{DeviceAdapter, Rest};
+use panics::{Caught, Panic, Unwinding};
 use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags, INLINE};
 use shunt_sys::clock;
 use std::time::Duration;
@@ -219,30 +224,45 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// Sends what may be sent, and looks after timers and peers that are gone.
     #[inline(never)]
     fn go_on(&mut self, program: &mut dyn Dispatch) {
+        let mut caught = Caught::new(program);
         if self.engine.is_busy() || self.engine.is_due(self.now) {
-            self.engine.transmit(self.now, &mut self.adapter, program);
+            self.engine.transmit(self.now, &mut self.adapter, &mut caught);
         }
         self.adapter.flush();
         while let Some(peer) = self.adapter.gone() {
-            let _ = self.engine.disconnect(self.now, peer, &mut self.adapter, program);
+            let _ = self.engine.disconnect(self.now, peer, &mut self.adapter, &mut caught);
         }
+        panics::go_on(caught.end());
     }
 
     #[inline(always)]
     fn take_arrival<P: Dispatch + ?Sized>(&mut self, mut program: &mut P) {
-        let length = self.arrival.len();
-        match self.adapter.peer_of(self.arrival.channel()) {
-            Some(peer) if length <= INLINE => {
-                self.engine.receive(self.now, peer, self.arrival.head(), &mut self.adapter, program);
+        let unwinding = Unwinding(self);
+        let port = &mut *unwinding.0;
+        let length = port.arrival.len();
+        if let Some(peer) = port.adapter.peer_of(port.arrival.channel()) {
+            let short = length <= INLINE;
+            if !(short && port.engine.receive_straight(port.now, peer, port.arrival.head(), &mut port.adapter, program)) {
+                panics::go_on(port.take_in_general(peer, &mut program));
             }
-            Some(peer) => self.take_long(peer, &mut program),
-            None => {}
         }
-        self.adapter.endpoint.release(&mut self.arrival);
+        port.adapter.endpoint.release(&mut port.arrival);
+        std::mem::forget(unwinding);
+    }
+
+    /// Takes a frame that is unusual in any way.
+    #[inline(never)]
+    fn take_in_general(&mut self, peer: u32, program: &mut dyn Dispatch) -> Panic {
+        let mut caught = Caught::new(program);
+        if self.arrival.len() <= INLINE {
+            self.engine.receive_in_general(self.now, peer, self.arrival.head(), &mut self.adapter, &mut caught);
+        } else {
+            self.take_long(peer, &mut caught);
+        }
+        caught.end()
     }
 
     /// Takes a frame of which the descriptor has not all.
-    #[inline(never)]
     fn take_long(&mut self, peer: u32, program: &mut dyn Dispatch) {
         let (head, length) = (self.arrival.head(), self.arrival.len());
         if self.engine.config().checked != 0 && crate::frame::is_bulk(head, length) {
@@ -252,7 +272,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
             // Into private memory once; what is judged there cannot change.
             let length = length.min(self.scratch.len());
             let copied = self.arrival.copy_to(&self.adapter.endpoint.segment(), 0, &mut self.scratch[..length]);
-            self.engine.receive(self.now, peer, &self.scratch[..copied], &mut self.adapter, program);
+            self.engine.receive_in_general(self.now, peer, &self.scratch[..copied], &mut self.adapter, program);
         }
     }
 
@@ -316,8 +336,10 @@ impl<'m, E: Endpoint> Port<'m, E> {
 
     /// Ends a connection and tells the peer.
     pub fn disconnect(&mut self, peer: u32, program: &mut dyn Dispatch) {
-        let _ = self.engine.disconnect(self.now, peer, &mut self.adapter, program);
+        let mut caught = Caught::new(program);
+        let _ = self.engine.disconnect(self.now, peer, &mut self.adapter, &mut caught);
         self.adapter.flush();
+        panics::go_on(caught.end());
     }
 }
 

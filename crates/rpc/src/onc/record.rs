@@ -96,6 +96,12 @@ impl Reader {
     pub fn held(&self) -> usize {
         self.record.len()
     }
+
+    /// These bytes.
+    #[must_use]
+    pub fn begun(&self) -> &[u8] {
+        &self.record
+    }
 }
 
 /// The mark before a record that is one fragment: what each reader of records takes.

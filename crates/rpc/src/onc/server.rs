@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of answers that wait for a caller to read them, beyond which its calls are not read.
 const CROWD: usize = 1 << 20;
+/// Bytes that each connection may make its server keep before they count among those of all.
+const OWN: usize = 64 << 10;
 /// Bytes of a datagram at most: those of IPv4.
 const DATAGRAM: usize = 65_507;
 /// Answers that are kept for datagrams that come again: so many, for so long.
@@ -78,6 +80,9 @@ pub(crate) struct Common<'a> {
     /// Readable once the server is to stop.
     pub bell: RawFd,
     pub connections: AtomicUsize,
+    /// Bytes that all connections may make the server keep, and those that they do.
+    pub memory: u64,
+    pub held: AtomicUsize,
     pub duplicates: Mutex<Duplicates>,
 }
 
@@ -211,6 +216,8 @@ struct Connection {
     come: Vec<u8>,
     outgoing: Vec<u8>,
     over: bool,
+    /// Bytes of it that count among those of all.
+    counted: usize,
     /// When a call last began or ended, or some of an answer was taken.
     since: Instant,
 }
@@ -264,6 +271,30 @@ impl Connection {
             }
         }
         self.come.extend_from_slice(bytes);
+    }
+
+    /// Counts what is kept for it: a call that has not come whole, calls behind it, answers that are not taken. One by which it becomes too
+    /// much for the server is answered as what no room was found for, as far as its caller listens, and the connection ends.
+    fn count(&mut self, common: &Common<'_>) {
+        let kept = self.reader.held() + self.come.len() + self.outgoing.len();
+        let kept = if self.over { 0 } else { kept.saturating_sub(OWN) };
+        let all = if kept > self.counted {
+            common.held.fetch_add(kept - self.counted, Ordering::Relaxed) + kept - self.counted
+        } else {
+            common.held.fetch_sub(self.counted - kept, Ordering::Relaxed);
+            0
+        };
+        self.counted = kept;
+        if all as u64 > common.memory {
+            if let Some(xid) = self.reader.begun().first_chunk() {
+                let answer = Reply { xid: u32::from_be_bytes(*xid), outcome: Outcome::SystemError }.to_bytes();
+                self.outgoing.extend_from_slice(&mark(answer.len() as u32));
+                self.outgoing.extend_from_slice(&answer);
+                self.flush();
+            }
+            self.over = true;
+            self.count(common);
+        }
     }
 
     fn flush(&mut self) {
@@ -330,10 +361,15 @@ pub(crate) fn work<S: Service>(common: &Common<'_>, service: S) -> io::Result<()
             if poll.revents & !libc::POLLOUT != 0 {
                 connection.serve(&mut desk, &mut room);
             }
+            connection.count(common);
         }
         let before = connections.len();
         let time = Instant::now();
-        connections.retain(|connection| !connection.over && !connection.is_late(time, full));
+        connections.iter_mut().filter(|connection| connection.is_late(time, full)).for_each(|connection| {
+            connection.over = true;
+            connection.count(common);
+        });
+        connections.retain(|connection| !connection.over);
         common.connections.fetch_sub(before - connections.len(), Ordering::Relaxed);
         if polls[1].revents != 0 {
             match common.door {
@@ -357,7 +393,7 @@ fn accept(common: &Common<'_>, listener: &TcpListener) -> io::Result<Connection>
     common.connections.fetch_add(1, Ordering::Relaxed);
     let reader = Reader::new(common.record);
     let (_kept, since) = (Kept::new(&stream), Instant::now());
-    Ok(Connection { _kept, stream, reader, come: vec![], outgoing: vec![], over: false, since })
+    Ok(Connection { _kept, stream, reader, come: vec![], outgoing: vec![], over: false, counted: 0, since })
 }
 
 fn datagram<S: Service>(common: &Common<'_>, socket: &UdpSocket, desk: &mut Desk<S>, room: &mut [u8]) {
@@ -404,7 +440,7 @@ mod tests {
         let _caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().unwrap().0;
         let (_kept, reader, since) = (Kept::new(&stream), Reader::new(100), Instant::now());
-        let mut connection = Connection { _kept, stream, reader, come: vec![], outgoing: vec![], over: false, since };
+        let mut connection = Connection { _kept, stream, reader, come: vec![], outgoing: vec![], over: false, counted: 0, since };
         let late = since + LATE + Duration::from_millis(1);
         assert!(!connection.is_late(late, false), "nothing has begun");
         assert!(connection.is_late(late, true) && !connection.is_late(since + LATE, true), "others wait for its place");

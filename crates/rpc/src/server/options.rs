@@ -18,7 +18,9 @@ pub struct Options {
     pub spin: Duration,
     /// The largest window that a caller may have. 64 MiB at first.
     pub window: u64,
-    /// Bytes of all windows of callers on other hosts, which lie in this process's memory. 1 GiB at first.
+    /// Bytes that all callers together make this process keep: windows of callers on other hosts; by SunRPC, calls that have not come whole
+    /// and answers that are not taken, but for 64 KiB of each connection. A caller whose window is too much is refused as `Busy`; a call by
+    /// SunRPC that is, with SYSTEM_ERR, and its connection ends. 1 GiB at first.
     pub memory: u64,
     /// Bytes of a call or an answer by SunRPC at most. 4 MiB at first.
     pub record: usize,

@@ -72,6 +72,8 @@ pub(super) struct Worker<'a, S> {
     #[allow(clippy::vec_box)]
     active: Vec<Box<Caller>>,
     sleeping: HashMap<u64, Box<Caller>>,
+    /// Which of the active ones is looked at.
+    at: usize,
     serial: u64,
 }
 
@@ -108,6 +110,7 @@ impl<'a, S: Service> Worker<'a, S> {
             epoll,
             active,
             sleeping,
+            at: 0,
             serial: 0,
         };
         worker.watch(stop.bell.as_raw_fd(), token::STOP, libc::EPOLLIN)?;
@@ -148,8 +151,12 @@ impl<'a, S: Service> Worker<'a, S> {
                 self.events(&mut hall, pause);
                 continue;
             }
-            // A procedure that panics ends the looks, and nothing else: its call was answered on the way.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.looks()));
+            // A procedure that panics ends the looks, and nothing else: its call was answered on the way. The next look begins at the caller
+            // behind, so that one whose calls all panic keeps no other waiting.
+            if catch_unwind(AssertUnwindSafe(|| self.looks())).is_err() {
+                let next = (self.at + 1).min(self.active.len());
+                self.active.rotate_left(next);
+            }
             // Here and not at each look: a pause is as long as a third of a call.
             std::hint::spin_loop();
             let time = now();
@@ -178,6 +185,7 @@ impl<'a, S: Service> Worker<'a, S> {
     fn look(&mut self) -> bool {
         let mut came = false;
         for at in 0..self.active.len() {
+            self.at = at;
             let caller = &mut self.active[at];
             let (service, interfaces, journal) = (&mut self.service, &self.interfaces, &mut self.journal);
             let mut serving = Serving { service, interfaces, caller: &mut caller.state, journal };

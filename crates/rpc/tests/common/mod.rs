@@ -15,6 +15,8 @@ pub const PANIC: u16 = 5;
 pub const SLEEP: u16 = 6;
 pub const COUNT: u16 = 7;
 pub const FILL: u16 = 8;
+pub const BREAK: u16 = 9;
+pub const BREAK_ON: u16 = 10;
 
 /// What its tools are told.
 pub const TEXT: &str = "program TEST { version V { int ADD(int, int) = 1; } = 1; } = 0x20000042;";
@@ -79,6 +81,17 @@ impl Service for Test {
                 let bytes = vec![byte as u8; into.len()];
                 into.copy_from(&bytes);
                 Ok(bytes.len() as u32)
+            }),
+            // Without the hook, which would write to the standard error.
+            BREAK => serve(arguments, answer, |_: Data| -> Result<(), Refusal> {
+                self.count += 1;
+                std::panic::resume_unwind(Box::new("as it was asked to"))
+            }),
+            BREAK_ON => serve(arguments, answer, |keys: Reference<u32>| -> Result<(), Refusal> {
+                let mut keys = context.shared(keys, 1 << 20)?;
+                let changed: Vec<u32> = keys.to_vec().iter().map(|key| key + 1).collect();
+                keys.copy_from(&changed);
+                std::panic::resume_unwind(Box::new("as it was asked to"))
             }),
             _ => Err(Refusal::NoProcedure),
         }

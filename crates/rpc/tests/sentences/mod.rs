@@ -55,6 +55,8 @@ macro_rules! sentences {
                 servers_work_on_memory_of_callers
                 many_calls_are_outstanding
                 errors_say_what_and_who
+                procedures_that_panic_leave_everything_in_order
+                a_caller_whose_calls_panic_holds_up_no_other
                 one_way_calls_run_once_each
                 deadlines_end_calls
                 a_cancelled_call_frees_its_place_when_it_is_answered
@@ -230,6 +232,69 @@ pub fn errors_say_what_and_who(device: &impl Device) {
     client.call::<_, ()>(NULL, &()).unwrap();
 }
 
+pub fn procedures_that_panic_leave_everything_in_order(device: &impl Device) {
+    let server = device.server("broken", ServerOptions { threads: 2, ..ServerOptions::default() });
+    std::thread::scope(|scope| {
+        // More callers than threads: those of one thread are polled by turns, and a panic ends a turn.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let client = client(server.address());
+                let keys = client.buffer::<u32>(10_000).unwrap();
+                for round in 0..20u32 {
+                    // Lines, two lines, a message's data, the window; waited for, begun beside others, of one way.
+                    for length in [0, 12, 20, 30, 50, 100, 1000, 30_000, 100_000] {
+                        let data = Data::from(vec![7; length]);
+                        let begun = client.begin::<_, ()>(BREAK, &data).unwrap();
+                        let beside = client.begin::<_, i32>(ADD, &(round as i32, 1)).unwrap();
+                        assert_eq!(client.call::<_, ()>(BREAK, &data).unwrap_err().kind(), Kind::Panicked, "{length}");
+                        assert_eq!(begun.wait().unwrap_err().kind(), Kind::Panicked, "{length}");
+                        assert_eq!(beside.wait().unwrap(), round as i32 + 1, "{length}");
+                        client.tell(BREAK, &data).unwrap();
+                    }
+                    let lent = [keys.lend(true, true).unwrap()];
+                    let how = How { lent: &lent, ..How::default() };
+                    let error = client.call_with::<_, ()>(BREAK_ON, &keys.reference(), &how).unwrap_err();
+                    assert_eq!((error.kind(), error.ran()), (Kind::Panicked, Ran::Maybe), "{error}");
+                }
+                while client.outstanding() > 0 {
+                    client.progress();
+                }
+                drop(keys);
+                assert!(client.buffer::<u8>((4 << 20) - 4096).is_ok(), "all of the window is free again");
+                assert_eq!(client.call::<_, i32>(ADD, &(1, 2)).unwrap(), 3);
+                assert_eq!(client.strangers(), 0);
+            });
+        }
+    });
+}
+
+pub fn a_caller_whose_calls_panic_holds_up_no_other(device: &impl Device) {
+    let server = device.server("flood", ServerOptions::default());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (over, server) = (&over, &server);
+        scope.spawn(move || {
+            let client = client(server.address());
+            let mut begun = std::collections::VecDeque::new();
+            let nothing = Data::from(vec![]);
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while begun.len() < 100 {
+                    begun.push_back(client.begin::<_, ()>(BREAK, &nothing).unwrap());
+                }
+                let _ = tell.send(());
+                assert_eq!(begun.pop_front().unwrap().wait().unwrap_err().kind(), Kind::Panicked);
+            }
+        });
+        told.recv().unwrap();
+        let client = client(server.address());
+        let how = How { deadline: Some(Duration::from_secs(20)), ..How::default() };
+        let answers = (0..100).map(|round| client.call_with::<_, i32>(ADD, &(round, 1), &how)).collect::<Result<Vec<_>, _>>();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(answers.unwrap(), (1..=100).collect::<Vec<_>>());
+    });
+}
+
 pub fn one_way_calls_run_once_each(device: &impl Device) {
     let server = device.server("one-way", ServerOptions::default());
     let client = client(server.address());
@@ -256,7 +321,9 @@ pub fn deadlines_end_calls(device: &impl Device) {
     let soon = How { deadline: Some(Duration::from_millis(20)), ..How::default() };
     let late = How { deadline: Some(Duration::from_secs(60)), ..How::default() };
     let error = client.call_with::<_, bool>(SLEEP, &300u32, &soon).unwrap_err();
-    assert_eq!((error.kind(), error.ran()), (Kind::TimedOut, Ran::Maybe), "{error}");
+    // A server that had no processor so long says that it did not begin.
+    let refused = error.ran() == Ran::No && error.to_string().contains("before its turn came");
+    assert!(error.kind() == Kind::TimedOut && (error.ran() == Ran::Maybe || refused), "{error}");
     // Behind a call that takes too long for it, one ends before it has begun.
     let first = client.begin::<_, bool>(SLEEP, &100u32).unwrap();
     let second = client.begin_with::<_, u32>(COUNT, &(), &soon).unwrap();
