@@ -37,6 +37,8 @@ pub enum Ended {
         /// The rank.
         rank: usize,
     },
+    /// The launcher, which is none of ours, has gone.
+    Gone,
     /// The launcher was told to end by this signal.
     Launcher {
         /// The signal's number.
@@ -53,6 +55,7 @@ impl Ended {
             cause::ASKED => Ended::Asked { rank, status: code },
             cause::LAUNCHER => Ended::Launcher { signal: code },
             cause::EARLY => Ended::Early { rank },
+            cause::GONE => Ended::Gone,
             _ => Ended::Left { rank },
         }
     }
@@ -65,6 +68,7 @@ impl Ended {
             Ended::Asked { rank, status } => (cause::ASKED, rank as u32, status),
             Ended::Launcher { signal } => (cause::LAUNCHER, 0, signal),
             Ended::Early { rank } => (cause::EARLY, rank as u32, 0),
+            Ended::Gone => (cause::GONE, 0, 0),
         }
     }
 
@@ -73,7 +77,7 @@ impl Ended {
         match self {
             Ended::Signal { signal, .. } | Ended::Launcher { signal } => 128 + signal,
             Ended::Status { status, .. } | Ended::Asked { status, .. } => status,
-            Ended::Left { .. } | Ended::Early { .. } => 1,
+            Ended::Left { .. } | Ended::Early { .. } | Ended::Gone => 1,
         }
     }
 }
@@ -108,6 +112,7 @@ impl fmt::Display for Ended {
             Ended::Status { rank, status } => write!(f, "rank {rank} exited with status {status}"),
             Ended::Left { rank } => write!(f, "rank {rank} ended without having finalized"),
             Ended::Early { rank } => write!(f, "rank {rank} finalized while others wait for it in a barrier"),
+            Ended::Gone => write!(f, "the launcher of this job has gone"),
             Ended::Asked { rank, status } => write!(f, "rank {rank} ended the job with status {status}"),
             Ended::Launcher { signal } => write!(f, "the launcher got signal {signal}{}", signal_name(signal)),
         }

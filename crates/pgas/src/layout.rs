@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
 /// Groups that may exist at one time.
@@ -42,6 +42,8 @@ pub mod cause {
     pub const LAUNCHER: u32 = 5;
     /// A rank finalized while others wait for it.
     pub const EARLY: u32 = 6;
+    /// The launcher, which is none of ours, has gone.
+    pub const GONE: u32 = 7;
 }
 
 /// Values of [`RankBlock::state`].

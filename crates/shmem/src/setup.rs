@@ -46,7 +46,7 @@ pub fn or_fail<T>(name: &'static str, result: Result<T>) -> T {
 pub fn fail(name: &'static str, error: Error) -> ! {
     let status = match &error {
         Error::Ended(cause) => {
-            if pmix::is_used() {
+            if pmix::is_used() && *cause != Ended::Gone {
                 told_by_the_launcher(cause);
             }
             cause.status()
