@@ -105,7 +105,7 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
     if rank == local[0] {
         let place = Place::open(key, &server).map_err(trouble)?;
         let (others, processors) = place.gather(&local[1..], &server).map_err(trouble)?;
-        let layout = Layout::new(ranks, heap_from_environment()?);
+        let layout = Layout::fitting(ranks, heap_from_environment()?)?;
         let memory =
             crate::launch::create(&layout, ranks > processors).map_err(|error| format!("no memory for a job: {error}"))?;
         for other in &others {
