@@ -37,6 +37,8 @@ pub enum Ended {
         /// The rank.
         rank: usize,
     },
+    /// The launcher, which is none of ours, has gone.
+    Gone,
     /// The launcher was told to end by this signal.
     Launcher {
         /// The signal's number.
@@ -53,6 +55,7 @@ impl Ended {
             cause::ASKED => Ended::Asked { rank, status: code },
             cause::LAUNCHER => Ended::Launcher { signal: code },
             cause::EARLY => Ended::Early { rank },
+            cause::GONE => Ended::Gone,
             _ => Ended::Left { rank },
         }
     }
@@ -65,6 +68,7 @@ impl Ended {
             Ended::Asked { rank, status } => (cause::ASKED, rank as u32, status),
             Ended::Launcher { signal } => (cause::LAUNCHER, 0, signal),
             Ended::Early { rank } => (cause::EARLY, rank as u32, 0),
+            Ended::Gone => (cause::GONE, 0, 0),
         }
     }
 
@@ -73,7 +77,7 @@ impl Ended {
         match self {
             Ended::Signal { signal, .. } | Ended::Launcher { signal } => 128 + signal,
             Ended::Status { status, .. } | Ended::Asked { status, .. } => status,
-            Ended::Left { .. } | Ended::Early { .. } => 1,
+            Ended::Left { .. } | Ended::Early { .. } | Ended::Gone => 1,
         }
     }
 }
@@ -108,6 +112,7 @@ impl fmt::Display for Ended {
             Ended::Status { rank, status } => write!(f, "rank {rank} exited with status {status}"),
             Ended::Left { rank } => write!(f, "rank {rank} ended without having finalized"),
             Ended::Early { rank } => write!(f, "rank {rank} finalized while others wait for it in a barrier"),
+            Ended::Gone => write!(f, "the launcher of this job has gone"),
             Ended::Asked { rank, status } => write!(f, "rank {rank} ended the job with status {status}"),
             Ended::Launcher { signal } => write!(f, "the launcher got signal {signal}{}", signal_name(signal)),
         }
@@ -124,6 +129,13 @@ pub enum Error {
         /// How many there are.
         ranks: usize,
     },
+    /// No such member of a team.
+    Member {
+        /// The member that was named.
+        number: i64,
+        /// How many there are.
+        members: usize,
+    },
     /// The bytes are not all in symmetric memory.
     Address {
         /// The rank whose memory was meant.
@@ -132,10 +144,10 @@ pub enum Error {
         address: usize,
         /// How many bytes.
         length: usize,
-        /// The offset from the heap's beginning, if that is the nearest memory.
-        offset: i64,
-        /// The heap's size.
-        heap: usize,
+        /// Where the own heap begins, and its size.
+        heap: (usize, usize),
+        /// Where the own static data begins, and its size.
+        data: (usize, usize),
     },
     /// An atomic operation on an address that is no multiple of the operand's size.
     Alignment {
@@ -156,7 +168,10 @@ pub enum Error {
     /// The job ends.
     Ended(Ended),
     /// More groups than there is room for.
-    Groups,
+    Groups {
+        /// How many there may be.
+        room: usize,
+    },
     /// The job's memory could not be mapped or is not as it must be.
     Setup(String),
 }
@@ -166,16 +181,32 @@ impl fmt::Display for Error {
         match self {
             Error::Rank { ranks: 0, .. } => write!(f, "there are no ranks before the start and after the end"),
             Error::Rank { rank, ranks } => write!(f, "there is no rank {rank} among {ranks}"),
-            Error::Address { rank, address, length, offset, heap } => write!(
-                f,
-                "{length} bytes at {address:#x} for rank {rank} are not in symmetric memory (offset {offset} of a heap of {heap} bytes)"
-            ),
+            Error::Member { number, members } => write!(f, "there is no rank {number} among the {members} of the context's team"),
+            Error::Address { rank, address, length, heap, data } => {
+                write!(f, "{length} bytes at {address:#x} for rank {rank} are not in symmetric memory (")?;
+                // As far before or behind it as it is long, an address is probably a wrong one of it.
+                let near = |(begin, bytes): (usize, usize)| {
+                    let offset = address.wrapping_sub(begin) as i64;
+                    (bytes > 0 && offset.unsigned_abs() as usize <= bytes.saturating_mul(2)).then_some(offset)
+                };
+                match (near(*heap), near(*data)) {
+                    (Some(offset), _) => write!(f, "offset {offset} of a heap of {} bytes)", heap.1),
+                    (None, Some(offset)) => write!(f, "offset {offset} of {} bytes of static data)", data.1),
+                    (None, None) => {
+                        write!(f, "neither in the heap, {:#x} to {:#x}, nor in static data", heap.0, heap.0 + heap.1)?;
+                        match data.1 {
+                            0 => write!(f, ", of which the program has none)"),
+                            _ => write!(f, ", {:#x} to {:#x})", data.0, data.0 + data.1),
+                        }
+                    }
+                }
+            }
             Error::Alignment { rank, address, size } => {
                 write!(f, "an atomic operation of {size} bytes at {address:#x} for rank {rank} is not aligned")
             }
             Error::Full { bytes, heap } => write!(f, "no room for {bytes} bytes in a symmetric heap of {heap}"),
             Error::Ended(cause) => write!(f, "{cause}"),
-            Error::Groups => write!(f, "there are {} teams already", crate::layout::GROUPS),
+            Error::Groups { room } => write!(f, "there are {room} teams and active sets already"),
             Error::Setup(what) => write!(f, "{what}"),
         }
     }

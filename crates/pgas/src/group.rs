@@ -7,10 +7,11 @@ mod crossing;
 
 use crate::arrival;
 use crate::error::{Error, Result};
-use crate::layout::{GroupHead, Member, GROUPS, ROUNDS};
+use crate::layout::{GroupHead, Header, Member, ROUNDS};
 use crate::trace::{self, Kind, What};
 use crate::wait::{self, Span, Waits};
 use crate::world::World;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// Marks of groups of a job's own, which [`Group::mark`] does not come to.
@@ -288,13 +289,13 @@ pub(crate) fn members(key: u64, ranks: usize) -> Vec<usize> {
 }
 
 fn head(world: &World, slot: usize) -> &'static GroupHead {
-    debug_assert!(slot < GROUPS);
+    debug_assert!(slot < world.layout().groups());
     // SAFETY: the layout has so many slots; the mapping lives as long as the process; all is atomic.
     unsafe { &*((world.base() + world.layout().group(slot)) as *const GroupHead) }
 }
 
 fn member(world: &World, slot: usize, index: usize) -> &'static Member {
-    debug_assert!(slot < GROUPS && index < world.ranks());
+    debug_assert!(slot < world.layout().groups() && index < world.ranks());
     let at = world.base() + world.layout().group(slot) + size_of::<GroupHead>() + index * size_of::<Member>();
     // SAFETY: a slot has room for as many members as there are ranks; the mapping lives as long as the process; all is atomic.
     unsafe { &*(at as *const Member) }
@@ -305,15 +306,21 @@ fn slot(world: &World, key: u64) -> Result<usize> {
     let lock = &world.header().groups_lock;
     let own = world.me() as u32 + 1;
     wait::until(world, Waits::Lock, Span::FLAG, || lock.compare_exchange(0, own, AcqRel, Relaxed).is_ok())?;
-    let keys = || (0..GROUPS).map(|slot| (slot, head(world, slot).key.load(Acquire)));
-    let found = keys().find(|&(_, other)| other == key).or_else(|| keys().find(|&(_, other)| other == 0)).map(|(slot, _)| slot);
-    if let Some(slot) = found {
-        head(world, slot).key.store(key, Release);
-    }
+    let found = find_slot(world.header(), world.layout().groups(), key, |slot| &head(world, slot).key);
     lock.store(0, Release);
     // Others may sleep for it.
     for rank in 0..world.ranks() {
         world.flagged(rank);
     }
-    found.ok_or(Error::Groups)
+    found.ok_or(Error::Groups { room: world.layout().groups() })
+}
+
+/// The slot of a key, which is taken if there is none; the caller has the lock. Slots that never were taken are not looked at, so that they have no pages.
+pub(crate) fn find_slot<'k>(header: &Header, room: usize, key: u64, at: impl Fn(usize) -> &'k AtomicU64) -> Option<usize> {
+    let used = (header.groups_used.load(Relaxed) as usize).min(room);
+    let find = |wanted| (0..used).find(|slot| at(*slot).load(Acquire) == wanted);
+    let slot = find(key).or_else(|| find(0)).or((used < room).then_some(used))?;
+    at(slot).store(key, Release);
+    header.groups_used.store(used.max(slot + 1) as u32, Release);
+    Some(slot)
 }

@@ -183,6 +183,8 @@ struct Running<'j> {
     status: i32,
     /// A rank that ended with status 0 without ever having been one, as programs may that share nothing.
     absent: Option<usize>,
+    /// The first rank that ended with another status than 0 after it had finalized.
+    late: Option<(Ended, u32)>,
 }
 
 /// Starts the ranks, waits for them, and ends what must end.
@@ -202,7 +204,7 @@ pub fn run(job: &Job) -> io::Result<Outcome> {
 pub fn run_traced(job: &Job, file: File) -> io::Result<(Outcome, io::Result<()>)> {
     let part = Part::whole(job);
     let recording = Recording::begin();
-    let layout = Layout::new(job.ranks, job.heap).traced(RECORDS);
+    let layout = fitting(job.ranks, job.heap)?.traced(RECORDS);
     let (outcome, control) = run_with(job, &part, Signals::hold()?, layout)?;
     // SAFETY: the control mapping has all that lies before the heaps.
     let written = unsafe { recording.write(file, control.address(), &layout) };
@@ -211,7 +213,11 @@ pub fn run_traced(job: &Job, file: File) -> io::Result<(Outcome, io::Result<()>)
 
 /// The same for the ranks of one host.
 fn run_part(job: &Job, part: &Part, signals: Signals) -> io::Result<Outcome> {
-    run_with(job, part, signals, Layout::new(part.total, job.heap)).map(|(outcome, _)| outcome)
+    run_with(job, part, signals, fitting(part.total, job.heap)?).map(|(outcome, _)| outcome)
+}
+
+fn fitting(ranks: usize, heap: usize) -> io::Result<Layout> {
+    Layout::fitting(ranks, heap).map_err(|why| io::Error::new(io::ErrorKind::OutOfMemory, why))
 }
 
 /// The same with this layout; with the memory before the heaps.
@@ -229,7 +235,8 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
         keeper::start(listener.try_clone()?, hosts.clone(), hosts.of(part.first), (shown, layout), crowded)?;
     }
     let control = memory.map(0, layout.heaps())?;
-    let mut running = Running { job, part, layout, control, ranks: Vec::new(), signals, cause: None, status: 0, absent: None };
+    let mut running =
+        Running { job, part, layout, control, ranks: Vec::new(), signals, cause: None, status: 0, absent: None, late: None };
     let mut labels = labels::Labels::new(job.label, part.sink.clone().unwrap_or_else(|| Arc::new(labels::own_output)));
     for rank in 0..job.ranks {
         match running.start(rank, &memory, &processors, &mut labels) {
@@ -253,7 +260,10 @@ fn run_with(job: &Job, part: &Part, signals: Signals, layout: Layout) -> io::Res
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe && running.cause.is_none_or(by_pipe) => return Err(error),
         _ => {}
     }
-    Ok((Outcome { status: running.status, cause: running.cause }, running.control))
+    Ok((
+        Outcome { status: running.status, cause: running.cause.or(running.late.filter(|_| part.sink.is_none())) },
+        running.control,
+    ))
 }
 
 impl Running<'_> {
@@ -297,6 +307,8 @@ impl Running<'_> {
                 }
                 if grouped {
                     libc::setpgid(0, 0);
+                    // In the background of a terminal with `stty tostop` too, a rank may write.
+                    libc::signal(libc::SIGTTOU, libc::SIG_IGN);
                 }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 if libc::getppid() as u32 != launcher {
@@ -316,7 +328,12 @@ impl Running<'_> {
         }
         let mut child = command.spawn()?;
         if let (Some(out), Some(error)) = (child.stdout.take(), child.stderr.take()) {
-            labels.read(self.part.first + rank, out, error);
+            let read = labels.read(self.part.first + rank, out, error);
+            if let Err(error) = read {
+                // It is none of the job's ranks yet.
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(io::Error::new(error.kind(), format!("no thread for a rank's output: {error}")));
+            }
         }
         Ok(Rank { process: child.id(), status: None, grouped })
     }
@@ -404,6 +421,7 @@ impl Running<'_> {
             // The others need nothing of it any more.
             if self.status == 0 {
                 self.status = why.status();
+                self.late = Some((why, process));
             }
             return;
         }
@@ -454,9 +472,4 @@ fn open_files() -> usize {
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
         limit.rlim_cur as usize
     }
-}
-
-/// Bytes that a job takes of address space, without its static data.
-pub fn address_space(ranks: usize, heap: usize) -> usize {
-    Layout::new(ranks, heap).data().next_multiple_of(PAGE)
 }

@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// The first word of a job's memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntgas");
 /// Of this layout.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Ranks that a job may have: an index of a group's member takes ten bits.
 pub const RANKS: usize = 1024;
-/// Groups that may exist at one time.
-pub const GROUPS: usize = 256;
+/// Groups that may exist at one time: teams, ...
+const TEAMS: usize = 256;
+/// ... and active sets, of which a program may use each there is; it never says when one is over. More ranks than 64 do not get more.
+const SETS: usize = 64 * 64;
+/// Address space that the heaps of a job may take: processes have twice that.
+const SPACE: usize = 1 << 46;
 /// Rounds of a barrier by flags: two to this power members.
 pub const ROUNDS: usize = 10;
 /// Heaps begin and end at multiples of this, so that huge pages fit.
@@ -42,6 +46,8 @@ pub mod cause {
     pub const LAUNCHER: u32 = 5;
     /// A rank finalized while others wait for it.
     pub const EARLY: u32 = 6;
+    /// The launcher, which is none of ours, has gone.
+    pub const GONE: u32 = 7;
 }
 
 /// Values of [`RankBlock::state`].
@@ -85,6 +91,8 @@ pub struct Header {
     pub groups_lock: AtomicU32,
     /// Marks that were given to groups.
     pub marks: AtomicU32,
+    /// Slots of groups that have ever been taken: those behind are free.
+    pub groups_used: AtomicU32,
     /// The first rank of this host.
     pub first: u32,
     /// How many ranks this host has.
@@ -121,7 +129,7 @@ pub struct RankBlock {
     pub holds: AtomicU64,
 }
 
-/// The state that the members of a group share; [`GROUPS`] of them follow the blocks.
+/// The state that the members of a group share; [`Layout::groups`] of them follow the blocks.
 #[repr(C, align(64))]
 pub struct GroupHead {
     /// Start, stride, size and what tells groups of equal members apart; 0 if this one is free.
@@ -172,8 +180,32 @@ const fn up(value: usize, to: usize) -> usize {
 
 impl Layout {
     /// `heap` is rounded up.
+    ///
+    /// # Panics
+    /// Where [`Layout::fitting`] fails.
     pub fn new(ranks: usize, heap: usize) -> Layout {
-        Layout { ranks, heap_bytes: up(heap.max(1), HUGE), trace: 0 }
+        Layout::fitting(ranks, heap).expect("heaps that fit")
+    }
+
+    /// The same, of any size.
+    ///
+    /// # Errors
+    /// A sentence, if a process has no address space for so many heaps.
+    pub fn fitting(ranks: usize, heap: usize) -> Result<Layout, String> {
+        match heap.max(1).checked_next_multiple_of(HUGE) {
+            Some(bytes) if bytes.checked_mul(ranks.max(1)).is_some_and(|all| all <= SPACE) => {
+                Ok(Layout { ranks, heap_bytes: bytes, trace: 0 })
+            }
+            _ => Err(format!(
+                "no process has address space for {ranks} symmetric heaps of {} MiB each (SHMEM_SYMMETRIC_SIZE)",
+                heap >> 20
+            )),
+        }
+    }
+
+    /// How many groups there may be at one time.
+    pub fn groups(&self) -> usize {
+        TEAMS + (self.ranks * self.ranks).min(SETS)
     }
 
     /// The same with rings of so many records.
@@ -201,7 +233,7 @@ impl Layout {
 
     /// Of a rank's ring, behind the groups; all are empty if the job is not traced.
     pub fn ring(&self, rank: usize) -> usize {
-        up(self.group(GROUPS), PAGE) + rank * up(ring_bytes(self.trace), PAGE)
+        up(self.group(self.groups()), PAGE) + rank * up(ring_bytes(self.trace), PAGE)
     }
 
     /// Of rank 0's heap; the others follow at the stride `heap_bytes`.
@@ -225,14 +257,25 @@ mod tests {
             let layout = Layout::new(ranks, 1);
             assert_eq!(layout.ring(0), layout.ring(ranks));
             let traced = layout.traced(100);
-            assert_eq!(traced.group(GROUPS), layout.group(GROUPS));
-            assert!(traced.ring(0) >= traced.group(GROUPS) && traced.ring(1) >= traced.ring(0) + ring_bytes(100));
+            let end = layout.group(layout.groups());
+            assert_eq!(traced.group(traced.groups()), end);
+            assert!(traced.ring(0) >= end && traced.ring(1) >= traced.ring(0) + ring_bytes(100));
             assert!(traced.heaps() >= traced.ring(ranks - 1) + ring_bytes(100));
             assert!(size_of::<Header>() <= Layout::HOSTS && Layout::HOSTS + 8 * crate::remote::hosts::TABLE <= PAGE);
             assert!(layout.group(0) >= layout.block(ranks - 1) + size_of::<RankBlock>());
-            assert!(layout.heaps() >= layout.group(GROUPS - 1) + layout.group_stride());
+            assert!(layout.heaps() >= layout.group(layout.groups() - 1) + layout.group_stride());
             assert_eq!(layout.heaps() % HUGE, 0);
             assert_eq!(layout.data() - layout.heaps(), ranks * HUGE);
         }
+    }
+    #[test]
+    fn heaps_that_no_process_can_map_are_refused() {
+        for (ranks, heap) in
+            [(1, usize::MAX), (3, 6_148_914_691_236_517_888), (2, SPACE), (RANKS, SPACE / RANKS + 1), (0, SPACE + 1)]
+        {
+            let why = Layout::fitting(ranks, heap).unwrap_err();
+            assert!(why.contains(&format!("{ranks} symmetric heaps")), "{why}");
+        }
+        assert_eq!(Layout::fitting(RANKS, SPACE / RANKS).unwrap().data(), Layout::new(RANKS, SPACE / RANKS).heaps() + SPACE);
     }
 }

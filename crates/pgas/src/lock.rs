@@ -31,21 +31,30 @@ fn far(world: &World, address: usize) -> Option<u64> {
     world.place_of(0, address, 8).filter(|place| place % 8 == 0 && world.is_far(0))
 }
 
-/// Waits until it is the ticket's turn, as far as rank 0's host says: it is asked again and again, less and less often.
+/// Waits until it is the ticket's turn, as far as rank 0's host says: it is asked again and again, at first after as long as short turns of those
+/// before take, less and less often while one has it, and soon again when it has gone on.
 fn wait_far(world: &World, address: usize, ticket: u32) -> Result<()> {
-    let (mut pause, longest) = (Duration::from_micros(20), Duration::from_millis(1));
-    while turn(world.far_atomic(address, Operation::Load, 0u64, 0, 0)?) != ticket {
+    let (shortest, longest) = (Duration::from_micros(20), Duration::from_millis(1));
+    let (mut pause, mut last) = (shortest, ticket);
+    loop {
+        let now = turn(world.far_atomic(address, Operation::Load, 0u64, 0, 0)?);
+        if now == ticket {
+            return Ok(());
+        }
         if let Some(cause) = world.ended() {
             return Err(Error::Ended(cause));
         }
+        let wanted = if now == last { pause * 2 } else { shortest * ticket.wrapping_sub(now).min(50) };
+        (pause, last) = (wanted.min(longest), now);
         std::thread::sleep(pause);
-        pause = (pause * 2).min(longest);
     }
-    Ok(())
 }
 
 fn word(world: &World, address: usize) -> Result<&'static AtomicU64> {
-    let at = world.remote(address, 8, 0).filter(|at| at % 8 == 0).ok_or_else(|| world.wrong(address, 8, 0))?;
+    let at = world.remote(address, 8, 0).ok_or_else(|| world.wrong(address, 8, 0))?;
+    if at % 8 != 0 {
+        return Err(Error::Alignment { rank: 0, address, size: 8 });
+    }
     // SAFETY: eight aligned bytes of symmetric memory, which stays as long as the process.
     Ok(unsafe { AtomicU64::from_ptr(at as *mut u64) })
 }

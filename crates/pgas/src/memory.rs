@@ -73,18 +73,31 @@ impl Memory {
         std::os::fd::AsFd::as_fd(&self.file)
     }
 
-    /// At least this long.
-    pub fn grow(&self, length: usize) -> io::Result<()> {
+    /// How long it is.
+    pub fn length(&self) -> io::Result<usize> {
         // SAFETY: `stat` is ours, and plain data.
-        let size = unsafe {
+        unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
             check(libc::fstat(self.file.as_raw_fd(), &mut stat))?;
-            stat.st_size as usize
-        };
-        if size < length {
-            // Two ranks that grow it to the same length do no harm, and a rank never asks for another length than the others.
-            // SAFETY: takes numbers only.
-            check(unsafe { libc::ftruncate(self.file.as_raw_fd(), length as i64) })?;
+            Ok(stat.st_size as usize)
+        }
+    }
+
+    /// At least this long.
+    pub fn grow(&self, length: usize) -> io::Result<()> {
+        if self.length()? < length {
+            // Two ranks that grow it to the same length do no harm, and a rank never asks for another length than the others. A limit of files'
+            // sizes is told by an error, not by the end of this process.
+            // SAFETY: takes numbers only; sets an action that runs no code, and the one before.
+            unsafe {
+                let before = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                let grown = check(libc::ftruncate(self.file.as_raw_fd(), length as i64));
+                libc::signal(libc::SIGXFSZ, before);
+                grown.map_err(|error| match error.raw_os_error() {
+                    Some(libc::EFBIG) => io::Error::new(error.kind(), format!("{error}: a limit of files' sizes (ulimit -f)")),
+                    _ => error,
+                })?;
+            }
         }
         Ok(())
     }

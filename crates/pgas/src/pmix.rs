@@ -1,31 +1,31 @@
 //! Ranks that another launcher has started: `mpirun`, `prterun`, `srun`, or what else speaks PMIx. The library is opened when its variables are
-//! in the environment, and is no dependency.
+//! in the environment, and is no dependency. It is asked which rank this is and which are here, and told the end; it brings no ranks together.
 //!
 //! The lowest rank makes the job's memory as [`crate::launch`] does, and hands it to the others ([`meeting`]). The launcher ends the job when
-//! a rank dies; a rank that waits learns it here, too ([`watch`]).
+//! a rank dies; a rank that waits learns it here, too, and any rank the end of the launcher ([`watch`]).
 
 mod library;
 mod meeting;
+mod server;
 mod watch;
 
 use crate::layout::{Layout, RANKS};
 use crate::memory::Memory;
 use crate::world::{heap_from_environment, VARIABLE};
 use library::{Library, Process, WILDCARD};
-use meeting::{Other, Place};
-use std::ffi::CString;
+use meeting::{Key, Other, Place};
+use server::Server;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::AcqRel;
-use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 /// What programs that a rank starts find in [`VARIABLE`]: each is a job of one.
 pub(crate) const ALONE: &str = "alone";
-/// Under this, the lowest rank of a host tells where the others find it.
-const INVITATION: &std::ffi::CStr = c"shunt.spmd.invitation";
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
+static SERVER: OnceLock<Mutex<Server>> = OnceLock::new();
 static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// A rank, and those whose end it watches.
@@ -37,13 +37,18 @@ pub(crate) struct Started {
     others: Vec<Other>,
 }
 
-fn random() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    // SAFETY: fills bytes of ours.
-    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-        16 => Ok(bytes),
-        _ => Err(io::Error::last_os_error()),
-    }
+fn server() -> Option<MutexGuard<'static, Server>> {
+    SERVER.get().map(|server| server.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// What tells this job from all others, as its ranks of one host know alike: its name, and where its launcher's server listens.
+fn key() -> Key {
+    let server = |name: &str| name == "PMIX_NAMESPACE" || name.starts_with("PMIX_SERVER_");
+    let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(server)).collect();
+    variables.sort();
+    let parts: Vec<Vec<u8>> =
+        variables.into_iter().flat_map(|(name, value)| [name, value]).map(|text| text.into_encoded_bytes()).collect();
+    Key::of(&parts)
 }
 
 /// Whether such a launcher has started this process.
@@ -70,13 +75,17 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
             return Ok(None);
         }
     };
+    let before = server::open_now();
     let own =
         library.init().map_err(|why| format!("{why}: the launcher does not answer; {VARIABLE}={ALONE} starts a job of one"))?;
+    let server = SERVER.get_or_init(|| Mutex::new(Server::since(&before)));
+    let key = key();
     // Programs that this one starts find PMIx's variables and are no ranks.
     std::env::set_var(VARIABLE, ALONE);
     let job = Process { rank: WILDCARD, ..own.clone() };
     let ranks = library.number(&job, c"pmix.job.size")? as usize;
     if ranks == 1 {
+        watch::start(None, Vec::new()).map_err(|error| format!("cannot watch the launcher: {error}"))?;
         return Ok(None);
     }
     if ranks > RANKS {
@@ -92,12 +101,11 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
     }
     let rank = own.rank as usize;
     let trouble = |error: io::Error| format!("ranks of this host do not meet: {error}");
+    let server = server.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if rank == local[0] {
-        let place = Place::open().map_err(trouble)?;
-        library.tell(INVITATION, &CString::new(place.invitation()).expect("digits and letters"))?;
-        library.meet()?;
-        let (others, processors) = place.gather(&local[1..]).map_err(trouble)?;
-        let layout = Layout::new(ranks, heap_from_environment()?);
+        let place = Place::open(key, &server).map_err(trouble)?;
+        let (others, processors) = place.gather(&local[1..], &server).map_err(trouble)?;
+        let layout = Layout::fitting(ranks, heap_from_environment()?)?;
         let memory =
             crate::launch::create(&layout, ranks > processors).map_err(|error| format!("no memory for a job: {error}"))?;
         for other in &others {
@@ -105,9 +113,7 @@ pub(crate) fn start() -> Result<Option<Started>, String> {
         }
         return Ok(Some(Started { memory, rank, others }));
     }
-    library.meet()?;
-    let lowest = Process { rank: local[0] as u32, ..own };
-    let (memory, stream) = meeting::come(&library.text(&lowest, INVITATION)?, rank).map_err(trouble)?;
+    let (memory, stream) = meeting::come(key, rank, local[0], &server).map_err(trouble)?;
     let mut others = vec![Other { rank: local[0], stream }];
     if rank != local[1] {
         // Open as long as this process, for the lowest rank to see.
@@ -124,10 +130,7 @@ impl Started {
     pub fn watch(self, base: usize, layout: Layout) -> io::Result<()> {
         // Its descriptor stays, for those who look from outside.
         std::mem::forget(self.memory);
-        match self.others.is_empty() {
-            true => Ok(()),
-            false => watch::start(base, layout, self.others),
-        }
+        watch::start(Some((base, layout)), self.others)
     }
 }
 
@@ -138,14 +141,28 @@ pub fn is_used() -> bool {
 
 /// This process needs the launcher's care no more.
 pub fn leave() {
-    if let Some(library) = LIBRARY.get().filter(|_| !LEFT.swap(true, AcqRel)) {
+    let Some(library) = LIBRARY.get().filter(|_| !LEFT.swap(true, AcqRel)) else { return };
+    // Of a program that has closed all that it does not know, the library waits in vain for an answer, and would write into what has those
+    // numbers now. The launcher has seen the connection's end.
+    let mut server = server();
+    let is_whole = server.as_ref().is_none_or(|server| server.is_whole());
+    if let Some(server) = &mut server {
+        server.release();
+    }
+    drop(server);
+    if is_whole {
         library.finalize();
     }
 }
 
+/// Whether it has said so.
+fn has_left() -> bool {
+    LEFT.load(Acquire)
+}
+
 /// Asks the launcher to end the job.
 pub(crate) fn abort(status: i32) {
-    if let Some(library) = LIBRARY.get() {
+    if let (Some(library), true) = (LIBRARY.get(), server().is_none_or(|server| server.is_whole())) {
         library.abort(status);
     }
 }

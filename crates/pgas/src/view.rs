@@ -1,6 +1,6 @@
 //! Which rank waits for what, read from the outside: the job's memory is copied, never mapped, and nothing in it is believed.
 
-use crate::layout::{rank_state, GroupHead, Header, Layout, RankBlock, GROUPS, MAGIC, PAGE, RANKS, VERSION};
+use crate::layout::{rank_state, GroupHead, Header, Layout, RankBlock, MAGIC, PAGE, RANKS, VERSION};
 use crate::wait::Waits;
 use std::fmt;
 use std::fs::File;
@@ -81,7 +81,7 @@ fn rows(bytes: &[u8], layout: &Layout, key: impl Fn(usize) -> u64) -> Vec<Row> {
             Wait::Lock((0..layout.ranks).find(holds))
         }
         value if value == Waits::Barrier as u32 => {
-            let slot = on(rank).checked_sub(1).filter(|slot| *slot < GROUPS as u64);
+            let slot = on(rank).checked_sub(1).filter(|slot| *slot < layout.groups() as u64);
             let members = slot.map_or(Vec::new(), |slot| crate::group::members(key(slot as usize), layout.ranks));
             let absent = |other: &usize| why(*other) != Waits::Barrier as u32 || on(*other) != on(rank);
             Wait::Barrier { missing: members.iter().copied().filter(absent).collect(), members }
@@ -173,7 +173,7 @@ mod tests {
         fn hostile_contents_name_no_rank_that_does_not_exist(
             ranks in 0u32..40,
             noise in prop::collection::vec(any::<u8>(), 0..16_000),
-            keys in prop::collection::vec(any::<u64>(), GROUPS),
+            keys in prop::collection::vec(any::<u64>(), 4096 + 256),
             kinds in prop::collection::vec((0u32..5, 0u32..300), 40),
         ) {
             let mut bytes = job(ranks);

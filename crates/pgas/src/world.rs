@@ -356,8 +356,13 @@ impl World {
         if rank < 0 || rank >= self.ranks as i64 {
             return Error::Rank { rank, ranks: self.ranks };
         }
-        let offset = address.wrapping_sub(self.own_heap) as i64;
-        Error::Address { rank: rank as usize, address, length, offset, heap: self.heap_bytes }
+        Error::Address {
+            rank: rank as usize,
+            address,
+            length,
+            heap: (self.own_heap, self.heap_bytes),
+            data: (self.own_data, self.data_bytes),
+        }
     }
 
     /// Whether the bytes are symmetric memory of this rank.
@@ -666,6 +671,12 @@ fn from_memory(memory: &Memory, me: usize, broken: impl Fn(String) -> Error) -> 
     if layout.ranks == 0 || layout.ranks > RANKS || me >= layout.ranks {
         return Err(broken("no such rank".into()));
     }
+    // The heaps' end is before any static data's beginning; a page more or less would be found by a signal later.
+    let fits = Layout::fitting(layout.ranks, layout.heap_bytes).is_ok_and(|fitting| fitting.heap_bytes == layout.heap_bytes);
+    let length = memory.length().map_err(|error| broken(format!("cannot tell the size of the job's memory: {error}")))?;
+    if !fits || layout.trace <= RECORDS && layout.data() > length {
+        return Err(broken(format!("{} heaps of {} bytes do not lie in {length} bytes", layout.ranks, layout.heap_bytes)));
+    }
     if layout.trace > RECORDS {
         return Err(broken("the job's rings are too long".into()));
     }
@@ -720,7 +731,7 @@ fn take_rank(block: &RankBlock) -> bool {
 /// A job of this process alone.
 fn alone() -> Result<Joined> {
     let heap = heap_from_environment().map_err(Error::Setup)?;
-    let layout = Layout::new(1, heap);
+    let layout = Layout::fitting(1, heap).map_err(Error::Setup)?;
     let trouble = |error: std::io::Error| Error::Setup(format!("no memory for a symmetric heap of {heap} bytes: {error}"));
     let mapping = Mapping::anonymous(layout.data(), layout.heaps()).map_err(trouble)?;
     crate::launch::write_header(mapping.address(), &layout, false);

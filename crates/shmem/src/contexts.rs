@@ -28,6 +28,16 @@ pub fn rank(context: Ctx, pe: c_int) -> usize {
     of_team(context, pe)
 }
 
+/// How many ranks a context of a team knows; none of the default context.
+pub fn members(context: Ctx) -> Option<usize> {
+    match context.addr() {
+        0 => Some(0),
+        1 => None,
+        // SAFETY: as in `of_team`.
+        _ => Some(unsafe { &*context }.size),
+    }
+}
+
 #[inline(never)]
 fn of_team(context: Ctx, pe: c_int) -> usize {
     if context.is_null() {

@@ -3,9 +3,38 @@
 use crate::setup::{fail, or_fail, tell};
 use shunt_pgas::{Error, World};
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
-fn barrier(name: &'static str, world: &World) {
-    or_fail(name, world.all().barrier(world));
+/// With SHMEM_DEBUG, ranks look whether all of them ask for the same.
+fn is_careful() -> bool {
+    static CAREFUL: OnceLock<bool> = OnceLock::new();
+    *CAREFUL.get_or_init(|| std::env::var("SHMEM_DEBUG").is_ok_and(|value| value != "0"))
+}
+
+/// All ranks are in this call, with this size and the object at this address, if they have one.
+fn barrier(name: &'static str, world: &World, bytes: usize, object: usize) {
+    let all = world.all();
+    if !is_careful() || world.ranks() == 1 {
+        return or_fail(name, all.barrier(world));
+    }
+    let call = name.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let offset = object.wrapping_sub(world.own_heap().0) as u64;
+    let own = [bytes as u64, if object == 0 { u64::MAX } else { offset }, call];
+    (0..).zip(own).for_each(|(at, word)| or_fail(name, all.tell(world, at, word)));
+    or_fail(name, all.barrier(world));
+    let first = [0, 1, 2].map(|at| all.told(world, 0, at));
+    if first != own {
+        let place = |offset: u64| if offset == u64::MAX { "no object".into() } else { format!("offset {offset}") };
+        let [size, offset, _] = first;
+        fail(
+            name,
+            Error::Setup(match first[2] == own[2] {
+                true => format!("{bytes} bytes, {}; rank 0 calls it with {size} bytes, {}", place(own[1]), place(offset)),
+                false => "rank 0 is in another call of the symmetric heap".into(),
+            }),
+        );
+    }
+    or_fail(name, all.barrier(world));
 }
 
 fn started(name: &'static str) -> &'static World {
@@ -22,7 +51,7 @@ pub fn malloc(name: &'static str, size: usize, alignment: usize) -> *mut c_void 
         return std::ptr::null_mut();
     }
     let address = world.take(size, alignment).unwrap_or(0);
-    barrier(name, world);
+    barrier(name, world, size, address);
     address as *mut c_void
 }
 
@@ -34,7 +63,7 @@ pub fn calloc(name: &'static str, count: usize, size: usize) -> *mut c_void {
         // SAFETY: the heap has just given these bytes.
         unsafe { std::ptr::write_bytes(address as *mut u8, 0, bytes) };
     }
-    barrier(name, world);
+    barrier(name, world, bytes, address);
     address as *mut c_void
 }
 
@@ -52,13 +81,13 @@ pub fn realloc(name: &'static str, old: *mut c_void, size: usize) -> *mut c_void
         tell(name, not_allocated(world, old));
         return std::ptr::null_mut();
     };
-    barrier(name, world);
+    barrier(name, world, size, old as usize);
     let address = world.exchange(old as usize, size).unwrap_or(0);
     if address != 0 {
         // SAFETY: both are, or were, objects of the heap of at least this length.
         unsafe { std::ptr::copy(old as *const u8, address as *mut u8, length.min(size)) };
     }
-    barrier(name, world);
+    barrier(name, world, size, address);
     address as *mut c_void
 }
 
@@ -73,7 +102,7 @@ pub fn free(name: &'static str, object: *mut c_void) {
     }
     // After the end, the heap is still there, and no rank waits any more.
     if world.is_live() {
-        barrier(name, world);
+        barrier(name, world, 0, object as usize);
     }
     world.give(object as usize);
 }

@@ -46,7 +46,7 @@ pub fn or_fail<T>(name: &'static str, result: Result<T>) -> T {
 pub fn fail(name: &'static str, error: Error) -> ! {
     let status = match &error {
         Error::Ended(cause) => {
-            if pmix::is_used() {
+            if pmix::is_used() && *cause != Ended::Gone {
                 told_by_the_launcher(cause);
             }
             cause.status()
@@ -116,7 +116,7 @@ fn introduce(world: &World) {
     }
     if asked("SHMEM_INFO") {
         told += &format!("SHMEM_SYMMETRIC_SIZE={} bytes of each of {} ranks\n", world.own_heap().1, world.ranks());
-        told += "SHMEM_VERSION, SHMEM_INFO: print this\n";
+        told += "SHMEM_VERSION, SHMEM_INFO: print this\nSHMEM_DEBUG: ranks compare what they ask of the symmetric heap\n";
     }
     let _ = std::io::stdout().write_all(told.as_bytes());
 }
@@ -187,7 +187,12 @@ pub fn addr_accessible(address: usize, pe: c_int) -> c_int {
 }
 
 pub fn ptr(address: usize, pe: c_int) -> *mut c_void {
-    World::current().remote(address, 1, pe as isize as usize).unwrap_or(0) as *mut c_void
+    let (world, rank) = (World::current(), pe as isize as usize);
+    match world.remote(address, 1, rank) {
+        // Static data is mapped at two places; the program knows one of them.
+        Some(_) if rank == world.me() => address as *mut c_void,
+        found => found.unwrap_or(0) as *mut c_void,
+    }
 }
 
 pub fn version(major: *mut c_int, minor: *mut c_int) {

@@ -133,7 +133,7 @@ fn made(name: &'static str, result: Result<Team>, team: *mut Team) -> c_int {
             write(team, found);
             0
         }
-        Err(Error::Groups) => -1,
+        Err(Error::Groups { .. }) => -1,
         Err(error) => crate::setup::fail(name, error),
     }
 }

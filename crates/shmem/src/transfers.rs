@@ -1,9 +1,9 @@
 //! Put and get: checked copies.
 
-use crate::contexts::{rank, Ctx};
+use crate::contexts::{members, rank, Ctx};
 use crate::setup::{fail, or_fail};
 use shunt_pgas::trace::{bulk, Kind, BULK};
-use shunt_pgas::World;
+use shunt_pgas::{Error, World};
 use std::ffi::c_int;
 
 /// The rank that is meant, if it lives on another host; else what is wrong ends the job.
@@ -12,7 +12,7 @@ use std::ffi::c_int;
 pub fn far(name: &'static str, context: Ctx, address: usize, length: usize, pe: c_int) -> usize {
     let rank = rank(context, pe);
     if !World::current().is_far(rank) {
-        refuse(name, address, length, rank, pe);
+        refuse(name, (context, pe), address, length, rank);
     }
     rank
 }
@@ -44,13 +44,11 @@ fn get_far(name: &'static str, context: Ctx, to: *mut u8, (from, bytes): (usize,
 
 #[cold]
 #[inline(never)]
-fn refuse(name: &'static str, address: usize, length: usize, rank: usize, pe: c_int) -> ! {
-    let named = if rank == usize::MAX { i64::from(pe) } else { rank as i64 };
+fn refuse(name: &'static str, (context, pe): (Ctx, c_int), address: usize, length: usize, rank: usize) -> ! {
     let world = World::current();
-    let error = if rank == usize::MAX && world.ranks() > 0 {
-        shunt_pgas::Error::Rank { rank: named, ranks: world.ranks() }
-    } else {
-        world.wrong(address, length, named)
+    let error = match members(context) {
+        Some(members) if rank == usize::MAX => Error::Member { number: pe.into(), members },
+        _ => world.wrong(address, length, if rank == usize::MAX { pe.into() } else { rank as i64 }),
     };
     fail(name, error)
 }

@@ -53,13 +53,77 @@ fn programs_compute_what_they_should() {
     }
 }
 
-/// One after the other, in a script, they are the same ranks.
+/// One after the other, in a script, they are the same ranks: however often, whichever rank is late, and if the machine has other things to do.
 #[test]
 fn programs_may_follow_each_other() {
     let program = compiled("types");
     let script = format!("{0} && {0}", program.display());
-    let output = run(3, &[], Path::new("sh"), &["-c", &script]);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(2)), "{output:?}");
+    let late = format!(
+        "{0} && case $PMIX_RANK in 1) sleep 0.3;; esac && {0} && case $PMIX_RANK in 0) sleep 0.3;; esac && {0}",
+        program.display()
+    );
+    let mut idle = Vec::new();
+    for times in 0..10 {
+        let output = run(3, &[], Path::new("sh"), &["-c", &script]);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(2)), "{output:?}");
+        if times == 4 {
+            idle = (0..4)
+                .map(|_| Command::new("nice").args(["timeout", "60", "sh", "-c", "while :; do :; done"]).spawn().unwrap())
+                .collect();
+            let output = run(3, &[], Path::new("sh"), &["-c", &late]);
+            assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(3)), "{output:?}");
+        }
+    }
+    for mut one in idle {
+        one.kill().unwrap();
+        one.wait().unwrap();
+    }
+}
+
+fn is_gone(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Killed, it ends no rank. They do so themselves, whether they compute or wait, and whether or not a shell stands between; one says why.
+#[test]
+fn a_killed_launcher_takes_its_ranks_along() {
+    let program = compiled("ends");
+    for (ranks, how) in [(1, "spin"), (3, "spin"), (3, "wait")] {
+        let said = program.with_extension(format!("said-{ranks}-{how}"));
+        let script = format!("{} {how} 2>>{}; true", program.display(), said.display());
+        let mut job = mpirun(ranks, &["sh", "-c", &script]);
+        let mut job = job.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(job.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let processes: Vec<i32> = (0..ranks).map(|_| lines.next().expect("a rank's process").parse().unwrap()).collect();
+        // `timeout` has one child, which is the launcher.
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", job.id())).unwrap();
+        // SAFETY: a process of the job just started.
+        assert_eq!(unsafe { libc::kill(children.trim().parse().unwrap(), libc::SIGKILL) }, 0);
+        job.wait().unwrap();
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !processes.iter().all(|process| is_gone(*process)) {
+            assert!(std::time::Instant::now() < limit, "{ranks} {how}: {processes:?}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let said = std::fs::read_to_string(said).unwrap();
+        assert_eq!(
+            said.matches("shunt: the launcher of this job has gone; the job is over\n").count(),
+            1,
+            "{ranks} {how}: {said}"
+        );
+    }
+}
+
+/// What it does not know a program may close, the connection to its launcher among it.
+#[test]
+fn a_program_may_close_what_it_does_not_know() {
+    let program = compiled("ends");
+    for how in ["close", "close-early"] {
+        let output = run(2, &[], &program, &[how]);
+        assert_ne!(output.status.code(), Some(124), "{how}: {output:?}");
+        assert_eq!(text(&output.stdout).matches("closed\n").count(), 2, "{how}: {output:?}");
+    }
 }
 
 #[test]

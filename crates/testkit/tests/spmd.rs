@@ -76,7 +76,9 @@ fn programs_compute_what_they_should() {
 #[test]
 fn the_static_library_does_the_same() {
     for name in ["types", "forks", "profile"] {
-        let program = compiled_as(&format!("static-{name}"), "shunt-shmemcc", &["--static"], &source(&format!("{name}.c")));
+        // The language is said for what follows, which is the program alone.
+        let program =
+            compiled_as(&format!("static-{name}"), "shunt-shmemcc", &["--static", "-x", "c"], &source(&format!("{name}.c")));
         is_fine(3, &program);
     }
 }
@@ -203,9 +205,61 @@ fn jobs_end_with_a_sentence_and_a_status() {
     let output = run(2, &program, &["early"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("rank 1 finalized while others wait for it in a barrier"), "{output:?}");
-    // Whoever fails after the end disturbs nobody.
+    // Whoever fails after the end disturbs nobody, and is named.
     let output = run(4, &program, &["late"]);
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(6), String::new()));
+    assert_eq!(output.status.code(), Some(6));
+    assert!(text(&output.stderr).contains("rank 3 exited with status 6"), "{output:?}");
+}
+
+/// What a wrong address or call was compared with is in the sentence. Calls of the heap are compared only if it is asked for.
+#[test]
+fn wrong_calls_are_told_with_what_would_be_right() {
+    let program = compiled("wrong");
+    let rows = [
+        ("", "1", ""),
+        ("sizes", "0", ""),
+        ("sizes", "1", "rank 1: shmem_malloc: 5056 bytes, offset 64; rank 0 calls it with 128 bytes, offset 64"),
+        ("calls", "1", "rank 1: shmem_malloc: rank 0 is in another call of the symmetric heap"),
+        ("stack", "", "are not in symmetric memory (neither in the heap, 0x"),
+        ("behind", "", "shmem_putmem: 8 bytes at 0x"),
+        ("data", "", "of static data)"),
+        ("lock", "", "shmem_set_lock: an atomic operation of 8 bytes at 0x"),
+        ("member", "", "shmem_ctx_long_p: there is no rank 1 among the 1 of the context's team"),
+    ];
+    for (how, debug, sentence) in rows {
+        let output = job(2, &program, &[how]).env("SHMEM_SYMMETRIC_SIZE", "64M").env("SHMEM_DEBUG", debug).output().unwrap();
+        let (said, right) = (text(&output.stderr), sentence.is_empty());
+        assert_eq!(output.status.code(), Some(if right { 0 } else { 1 }), "{how}: {said}");
+        assert!(said.contains(sentence) && said.is_empty() == right, "{how}: {said}");
+    }
+}
+
+/// Heaps of no process, by whatever way they are asked for, and limits of files' sizes.
+#[test]
+fn heaps_that_cannot_be_had_are_refused_with_a_sentence() {
+    let program = compiled("ends");
+    for (size, limit) in [("16777216T", "unlimited"), ("5592405.3333344245T", "unlimited"), ("1G", "1000")] {
+        let script = format!("ulimit -f {limit}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh"]).arg(built("shunt")).args(["spmd", "-n", "3", "--"]).arg(&program);
+        let output = command.env("SHMEM_SYMMETRIC_SIZE", size).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code().is_some_and(|status| status != 0 && status < 128), "{size}: {output:?}");
+        assert!(said.contains("no process has address space") || said.contains("ulimit -f"), "{size}: {said}");
+    }
+    let output = Command::new(&program).env("SHMEM_SYMMETRIC_SIZE", "16777216T").output().unwrap();
+    assert!(text(&output.stderr).contains("no process has address space"), "{output:?}");
+}
+
+/// More of them than there may be teams; and arrays that a compiler puts apart.
+#[test]
+fn all_active_sets_and_all_data_are_there() {
+    is_fine(24, &compiled("sets"));
+    let large = ["-mcmodel=medium", "-mlarge-data-threshold=65536"];
+    for (name, position) in [("sets-pie", "-pie"), ("sets-no-pie", "-no-pie")] {
+        let how = [large[0], large[1], if position == "-pie" { "-fPIE" } else { "-fno-pie" }, position];
+        is_fine(3, &compiled_as(name, "shunt-shmemcc", &how, &source("sets.c")));
+    }
 }
 
 /// A script's programs, one after the other, are the same ranks.

@@ -33,7 +33,7 @@ pub fn serve() -> io::Result<()> {
     }
     let apart = if start.total > start.ranks { Some(meet(&start)?) } else { None };
     let linger = apart.is_some();
-    let obeys = std::thread::spawn(obey);
+    let obeys = std::thread::Builder::new().spawn(obey)?;
     let sink: Sink = Arc::new(|error, bytes| {
         let send = |bytes: &[u8]| Frame::Output { error, bytes: bytes.to_vec() }.write(&mut io::stdout().lock());
         bytes.chunks(OUTPUT).try_for_each(send)

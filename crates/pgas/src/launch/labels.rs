@@ -39,15 +39,18 @@ impl Labels {
         Labels { readers: Vec::new(), label, sink, failed: Arc::default() }
     }
 
-    pub fn read(&mut self, rank: usize, out: ChildStdout, error: ChildStderr) {
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn read(&mut self, rank: usize, out: ChildStdout, error: ChildStderr) -> io::Result<()> {
         let label = self.label.then_some(rank);
-        self.readers.push(self.reader(label, out, false));
-        self.readers.push(self.reader(label, error, true));
+        self.readers.push(self.reader(label, out, false)?);
+        self.readers.push(self.reader(label, error, true)?);
+        Ok(())
     }
 
-    fn reader(&self, label: Option<usize>, from: impl Read + Send + 'static, error: bool) -> JoinHandle<()> {
+    fn reader(&self, label: Option<usize>, from: impl Read + Send + 'static, error: bool) -> io::Result<JoinHandle<()>> {
         let (to, failed) = (self.sink.clone(), self.failed.clone());
-        std::thread::spawn(move || {
+        std::thread::Builder::new().spawn(move || {
             if let Err(why) = copy(label, from, |bytes| to(error, bytes)) {
                 failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(why);
             }

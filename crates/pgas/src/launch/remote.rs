@@ -118,7 +118,7 @@ impl<'h> Running<'h> {
         let number = self.agents.len();
         self.agents.push(Agent { host, command: child, over: false, here: None });
         let sender = sender.clone();
-        std::thread::spawn(move || listen(number, out, &sender));
+        std::thread::Builder::new().spawn(move || listen(number, out, &sender))?;
         let start = Start {
             version: VERSION,
             first: host.first as u32,

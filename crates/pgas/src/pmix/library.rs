@@ -1,7 +1,7 @@
-//! `libpmix.so.2`, opened when a process was started by it: seven functions, and their structures as `pmix.h` and `pmix_common.h` of PMIx 3
+//! `libpmix.so.2`, opened when a process was started by it: four functions, and their structures as `pmix.h` and `pmix_common.h` of PMIx 3
 //! to 5 lay them out. `tests/pmix-layout.c` compares them with the header.
 
-use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::ffi::{c_char, c_int, c_void, CStr};
 
 /// `pmix_proc_t`.
 #[repr(C)]
@@ -33,15 +33,10 @@ pub const WILDCARD: u32 = u32::MAX - 1;
 /// `PMIX_STRING`, `PMIX_UINT32`.
 const STRING: u16 = 3;
 const UINT32: u16 = 14;
-/// `PMIX_LOCAL`: for processes of this host.
-const LOCAL: u8 = 1;
 
 type Info = c_void;
 type Init = unsafe extern "C" fn(*mut Process, *mut Info, usize) -> c_int;
 type Get = unsafe extern "C" fn(*const Process, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
-type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
-type Commit = unsafe extern "C" fn() -> c_int;
-type Fence = unsafe extern "C" fn(*const Process, usize, *const Info, usize) -> c_int;
 type Abort = unsafe extern "C" fn(c_int, *const c_char, *mut Process, usize) -> c_int;
 type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
 
@@ -49,9 +44,6 @@ type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
 pub struct Library {
     init: Init,
     get: Get,
-    put: Put,
-    commit: Commit,
-    fence: Fence,
     abort: Abort,
     finalize: Finalize,
 }
@@ -82,9 +74,6 @@ impl Library {
             Ok(Library {
                 init: std::mem::transmute::<*mut c_void, Init>(symbol(c"PMIx_Init")?),
                 get: std::mem::transmute::<*mut c_void, Get>(symbol(c"PMIx_Get")?),
-                put: std::mem::transmute::<*mut c_void, Put>(symbol(c"PMIx_Put")?),
-                commit: std::mem::transmute::<*mut c_void, Commit>(symbol(c"PMIx_Commit")?),
-                fence: std::mem::transmute::<*mut c_void, Fence>(symbol(c"PMIx_Fence")?),
                 abort: std::mem::transmute::<*mut c_void, Abort>(symbol(c"PMIx_Abort")?),
                 finalize: std::mem::transmute::<*mut c_void, Finalize>(symbol(c"PMIx_Finalize")?),
             })
@@ -136,22 +125,6 @@ impl Library {
         })
     }
 
-    /// Tells the processes of this host, at the next [`Library::meet`].
-    pub fn tell(&self, key: &CStr, text: &CString) -> Result<(), String> {
-        let mut value = Value { kind: STRING, data: Data { room: [0; 3] } };
-        value.data.string = text.as_ptr().cast_mut();
-        // SAFETY: the library copies both.
-        check("Put", unsafe { (self.put)(LOCAL, key.as_ptr(), &mut value) })?;
-        // SAFETY: takes nothing.
-        check("Commit", unsafe { (self.commit)() })
-    }
-
-    /// Waits until all processes of the job have come here.
-    pub fn meet(&self) -> Result<(), String> {
-        // SAFETY: no lists.
-        check("Fence", unsafe { (self.fence)(std::ptr::null(), 0, std::ptr::null(), 0) })
-    }
-
     /// Asks for the end of the job with this status.
     pub fn abort(&self, status: i32) {
         // SAFETY: an empty sentence, and all processes of the job.
@@ -183,7 +156,6 @@ mod tests {
             ("WILDCARD", WILDCARD as usize),
             ("STRING", STRING.into()),
             ("UINT32", UINT32.into()),
-            ("LOCAL", LOCAL.into()),
         ];
         let header = Command::new("gcc").arg("-print-multiarch").output().unwrap();
         let include = format!("-I/usr/lib/{}/pmix2/include", String::from_utf8_lossy(&header.stdout).trim());

@@ -118,6 +118,11 @@ impl Waiting {
         self.slots[token as u32 as usize].state == State::Due
     }
 
+    /// A host that has not answered.
+    fn silent(&self) -> usize {
+        self.slots.iter().find(|slot| slot.state == State::Due).map_or(usize::MAX, |slot| slot.host)
+    }
+
     fn give(&mut self, token: u64) {
         let index = token as u32 as usize;
         self.slots[index].state = State::Free;
@@ -566,7 +571,7 @@ impl Inner {
                 return Err(Error::Ended(cause));
             }
             if waiting.lost || heard.elapsed() > LOST {
-                return Err(gone(world, usize::MAX, &"no answer"));
+                return Err(gone(world, waiting.silent(), &"no answer"));
             }
             if port.wait(waiting, SLEEP) {
                 heard = Instant::now();
@@ -584,8 +589,12 @@ fn gone(world: &World, host: usize, why: &dyn std::fmt::Display) -> Error {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let name = if host == usize::MAX { "a host".into() } else { format!("host {host}") };
-    setup(format!("the keeper of {name} of the job is lost: {why}"))
+    let known = world.other_hosts().and_then(|way| way.hosts().list.get(host));
+    let name = known.map_or("a host of the job".into(), |host| match host.ranks {
+        1 => format!("the host of rank {} ({})", host.first, host.address),
+        ranks => format!("the host of ranks {} to {} ({})", host.first, host.first + ranks - 1, host.address),
+    });
+    setup(format!("the keeper of {name} is lost: {why}"))
 }
 
 /// Answers that refuse are told apart from others by their handler alone.

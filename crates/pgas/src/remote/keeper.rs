@@ -88,7 +88,7 @@ pub(crate) fn start(
     };
     let (sender, guests) = channel();
     let (secret, ring) = (hosts.secret, bell.try_clone()?);
-    std::thread::spawn(move || welcome(&listener, secret, &sender, &Arc::new(ring)));
+    std::thread::Builder::new().name("welcome".into()).spawn(move || welcome(&listener, secret, &sender, &Arc::new(ring)))?;
     let known = vec![None; layout.ranks];
     let server = Server { shown, out: vec![0; 1 << 16] };
     let (spin, looks) = if crowded { (CROWDED_SPIN, 1) } else { (SPIN, LOOKS) };

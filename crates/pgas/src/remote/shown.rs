@@ -3,7 +3,7 @@
 use super::wire::{Operation, Request, Signal};
 use crate::atomic;
 use crate::group;
-use crate::layout::{state, GroupHead, Header, Layout, Member, RankBlock, GROUPS, ROUNDS};
+use crate::layout::{state, GroupHead, Header, Layout, Member, RankBlock, ROUNDS};
 use crate::memory::{Mapping, Memory};
 use crate::wait;
 use crate::world::DATA;
@@ -272,15 +272,15 @@ impl Shown {
     }
 
     fn head(&self, slot: usize) -> &GroupHead {
-        debug_assert!(slot < GROUPS);
+        debug_assert!(slot < self.layout.groups());
         // SAFETY: the layout has so many slots; all is atomic.
         unsafe { &*((self.mapping.address() + self.layout.group(slot)) as *const GroupHead) }
     }
 
     /// The slot of a group, taken for it if its members here have not come yet.
     fn slot(&self, key: u64) -> Option<usize> {
-        let find = |wanted| (0..GROUPS).find(|slot| self.head(*slot).key.load(Acquire) == wanted);
-        if let Some(slot) = find(key).filter(|_| key != 0) {
+        let used = (self.header().groups_used.load(Acquire) as usize).min(self.layout.groups());
+        if let Some(slot) = (0..used).find(|slot| key != 0 && self.head(*slot).key.load(Acquire) == key) {
             return Some(slot);
         }
         // A group that has no member here, or that is no group, would take slots from others.
@@ -294,10 +294,7 @@ impl Shown {
             }
             std::thread::yield_now();
         }
-        let found = find(key).or_else(|| find(0));
-        if let Some(slot) = found {
-            self.head(slot).key.store(key, Release);
-        }
+        let found = group::find_slot(self.header(), self.layout.groups(), key, |slot| &self.head(slot).key);
         lock.store(0, Release);
         self.flagged();
         found

@@ -24,7 +24,9 @@ int main(int count, char **words) {
     if (strcmp(how, "never") == 0) return 0;
     const char *rank = strrchr(getenv("SHUNT_SPMD") ? getenv("SHUNT_SPMD") : "", ':');
     if (strcmp(how, "absent") == 0 && rank != NULL && strcmp(rank, ":1") == 0) return 0;
+    if (strcmp(how, "close-early") == 0) closefrom(3), puts("closed");
     shmem_init();
+    if (strcmp(how, "close") == 0) closefrom(3), puts("closed");
     int me = shmem_my_pe(), n = shmem_n_pes(), last = n - 1;
     char *object = shmem_malloc(100);
     if (strcmp(how, "storm") == 0) {
@@ -37,6 +39,12 @@ int main(int count, char **words) {
             shmem_barrier_all();
             if (me == 1 && i % 64 == 0) usleep(2000);
         }
+    }
+    if (strcmp(how, "spin") == 0 || strcmp(how, "wait") == 0) {
+        /* For a kill of the launcher: the first rank computes, the others do, too, or wait for it. */
+        printf("%d\n", getpid()), fflush(stdout);
+        if (me > 0 && strcmp(how, "wait") == 0) shmem_barrier_all();
+        for (volatile long i = 0;; i++) ;
     }
     shmem_barrier_all();
     if (me == last) {
@@ -66,7 +74,7 @@ int main(int count, char **words) {
         shmem_finalize();
         return me == last ? 6 : 0;
     }
-    if (strcmp(how, "") == 0 || strcmp(how, "twice") == 0) return 0;
+    if (strcmp(how, "") == 0 || strncmp(how, "close", 5) == 0 || strcmp(how, "twice") == 0) return 0;
     if (me % 3 == 0) shmem_barrier_all();
     if (me % 3 == 1) shmem_long_wait_until(&word, SHMEM_CMP_EQ, 4711);
     shmem_set_lock(&lock), shmem_set_lock(&lock);
