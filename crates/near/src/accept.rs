@@ -4,16 +4,16 @@
 use crate::held::Held;
 use crate::known::{self, clients, Server};
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
-use crate::waiting::{hear_no_more, hear_until, is_word, keep_beside, say, Heard};
+use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_beside, say, Heard};
 use crate::{directory, mark, name, own};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_link::peers::{self, Guest};
 use shunt_rendezvous::accept::{deferred, Accepted};
 use shunt_rendezvous::shown;
 use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
-use shunt_segment::channel::life;
+use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -29,8 +29,8 @@ use shunt_table::{diag, fd_passing, sockaddr, table};
 const CLAIMS: u64 = 50_000_000;
 /// How long each word of a client's is waited for (ns): it waits for this end, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
-/// How long a word is waited for that is under way (ns): then its client was stopped.
-const UNDER_WAY: u64 = 200_000_000;
+/// How long a word is waited for that is under way (ns), whatever was waited before: then its client was stopped.
+const UNDER_WAY: u64 = 20_000_000;
 /// A tick of the kernel's clocks (ns), by which times of connections and of files differ.
 const TICK: i64 = 10_000_000;
 
@@ -47,15 +47,17 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     // young.
     let is_young = |answered: &u64| answered + CLAIMS >= now && !deferred::concern(listener);
     let Some(answered) = shown.answered.filter(is_young).filter(|_| mark::is_one(shown.segment, shown.own)) else { return false };
-    if kernel_only::keeps() || !table::fits(fd) || !known::may_wait(now) {
+    let left = known::may_wait(now);
+    if kernel_only::keeps() || !table::fits(fd) || left == 0 {
         return false;
     }
     let server = sockaddr::bound_address(fd);
-    let arriving = Arriving { fd, listener, flags, client, server, mark: shown.segment as u16 };
-    match arriving.claim(directory, connected_at(answered)) {
+    let arriving = Arriving { fd, listener, flags, client, server, mark: shown.segment as u16, until: now + left };
+    let done = arriving.claim(directory, connected_at(answered));
+    known::waited(clock::monotonic_ns().saturating_sub(now));
+    match done {
         Ok(is_stream) => is_stream,
         Err(reason) => {
-            known::waited_in_vain(clock::monotonic_ns().saturating_sub(now));
             status_page::count(reason);
             false
         }
@@ -78,6 +80,8 @@ struct Arriving<'a> {
     client: Address,
     server: Address,
     mark: u16,
+    /// How long is waited for this client at most: what is left for all of them in this second.
+    until: u64,
 }
 
 /// A link that is not dropped while it has no connection yet.
@@ -91,10 +95,15 @@ impl Drop for Entered {
 }
 
 impl Arriving<'_> {
+    /// When the next word comes too late.
+    fn deadline(&self) -> u64 {
+        self.until.min(clock::monotonic_ns() + ANSWERS)
+    }
+
     /// Claims it. False: its client is not asked.
     fn claim(&self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
         let unix = name::ask(directory, &self.client, connected)?;
-        let who = fd_passing::creator(unix.fd).map_err(|_| Reason::NearUnknown)?;
+        let who = fd_passing::creator(unix.fd()).map_err(|_| Reason::NearUnknown)?;
         let place = known::client(&self.client, who.uid);
         let now = clock::monotonic_ns();
         if clients(|clients| clients.of(&place, now)) == Server::Silent {
@@ -115,34 +124,40 @@ impl Arriving<'_> {
             client: self.client,
             server: self.server,
         };
-        if !say(unix.fd, &claim.encode()) {
+        if !say(unix.fd(), &claim.encode()) {
             return Err(Reason::NearUnknown);
         }
         let (ready, entered) = self.answer(&unix, guest)?;
         let hello = self.hello(&ready);
         let secret = own::token().ok_or(Reason::NearRefused)?;
+        // Before the word that binds this end: what fails later than that is a reset.
+        let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
         self.prove(&unix, &ready, &hello, &secret)?;
         let entered = match entered {
             Some(entered) => entered,
-            None => take_link(&unix, &ready, guest, &secret)?,
+            None => take_link(&unix, &ready, guest, &secret, self.deadline())?,
         };
         let go = word(GO, &secret);
-        let mut room = [0u8; WORD + 1];
-        let mut heard = hear_until(unix.fd, &mut room, clock::monotonic_ns() + ANSWERS);
+        // No byte more: what follows is the stream's own.
+        let mut room = [0u8; WORD];
+        let mut heard = hear_until(unix.fd(), &mut room, self.deadline());
         if matches!(heard, Heard::Nothing) {
             if take_back(entered.0, &ready) {
                 return Err(Reason::NearRefused);
             }
             // The client has accepted the channel, and its word is under way.
-            heard = hear_until(unix.fd, &mut room, clock::monotonic_ns() + UNDER_WAY);
+            heard = hear_until(unix.fd(), &mut room, clock::monotonic_ns() + UNDER_WAY);
         }
         let mut is_late = false;
         if matches!(heard, Heard::Nothing) {
-            heard = hear_no_more(unix.fd, &mut room);
+            heard = hear_no_more(unix.fd(), &mut room);
             is_late = true;
         }
         match heard {
-            Heard::Bytes(got, None) if is_word(&room[..got], &go) => self.take_up(unix, &ready, entered.0, is_late),
+            Heard::Bytes(got, None) if is_word(&room[..got], &go) => {
+                self.take_up(unix, shadow, &ready, entered.0, is_late);
+                Ok(())
+            }
             Heard::Bytes(_, Some(fd)) => {
                 let _ = calls::close(fd);
                 Err(Reason::NearRefused)
@@ -154,10 +169,10 @@ impl Arriving<'_> {
 
     /// The client's answer, and the link that it names; `None`: it is new. Asked twice: the client may know a link that was dropped here.
     fn answer(&self, unix: &Held, guest: &Guest) -> Result<(Ready, Option<Entered>), Reason> {
-        let deadline = clock::monotonic_ns() + ANSWERS;
+        let deadline = self.deadline();
         for _ in 0..2 {
             let mut room = [0u8; READY + 1];
-            let ready = match hear_until(unix.fd, &mut room, deadline) {
+            let ready = match hear_until(unix.fd(), &mut room, deadline) {
                 Heard::Bytes(got, None) => Ready::decode(&room[..got]).ok_or(Reason::NearRefused)?,
                 Heard::Bytes(_, Some(fd)) => {
                     let _ = calls::close(fd);
@@ -175,7 +190,7 @@ impl Arriving<'_> {
                     link::enter(index);
                     return Ok((ready, Some(Entered(index))));
                 }
-                None if !ready.is_new => say(unix.fd, &[UNKNOWN_LINK]),
+                None if !ready.is_new => say(unix.fd(), &[UNKNOWN_LINK]),
                 None if !peers::has_room(guest) => return Err(Reason::NearQuota),
                 None => return Ok((ready, None)),
             };
@@ -200,13 +215,17 @@ impl Arriving<'_> {
     /// Writes the proof into the TCP connection. The client knows before that it comes, so that it has not gone on to use the connection.
     fn prove(&self, unix: &Held, ready: &Ready, hello: &Hello, secret: &Token) -> Result<(), Reason> {
         let (address, length) = sockaddr::abstract_name(hello.encode_for_server().as_slice());
-        calls::bind(unix.fd, (&raw const address).cast(), length).map_err(|_| Reason::NearRefused)?;
+        calls::bind(unix.fd(), (&raw const address).cast(), length).map_err(|_| Reason::NearRefused)?;
         let peer = {
             let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-            diag::unix_peer(unix.fd).map_err(|_| Reason::NoDiagnosis)?
+            diag::unix_peer(unix.fd()).map_err(|_| Reason::NoDiagnosis)?
         };
+        // Bytes that the client's program has written are to be read, so they leave the connection where it is.
+        if !is_unread(self.fd) {
+            return Err(Reason::ClientLeft);
+        }
         let proof = Proof { token: ready.token, secret: *secret, peer: u64::from(peer) };
-        match say(unix.fd, &[COMMITTED]) && say(self.fd, &proof.encode()) {
+        match say(unix.fd(), &[COMMITTED]) && say(self.fd, &proof.encode()) {
             true => Ok(()),
             false => Err(Reason::ClientLeft),
         }
@@ -214,33 +233,44 @@ impl Arriving<'_> {
 
     /// The client has said the last word: the connection is a stream. `is_late`: one that is reset, as its word came at the very moment at which nothing more
     /// was heard.
-    fn take_up(&self, unix: Held, ready: &Ready, index: usize, is_late: bool) -> Result<(), Reason> {
-        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+    fn take_up(&self, unix: Held, shadow: Held, ready: &Ready, index: usize, is_late: bool) {
+        let _setup = SETUP.lock();
         let base = link::at(index).base;
         let channel = usize::from(ready.channel);
-        let head = &link::page(base, channel).head;
-        let is_accepted =
-            head.state.load(Ordering::Acquire) == life::ACCEPTED && head.generation.load(Ordering::Acquire) == ready.generation;
+        let is_its_own = takes_channel(link::page(base, channel), ready.generation, &self.client, &self.server);
         let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
         let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
-        let _ = calls::fcntl(unix.fd, libc::F_SETFL, flags as usize);
-        let shadow = Pending(calls::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1));
+        let _ = calls::fcntl(unix.fd(), libc::F_SETFL, flags as usize);
         let close_on_exec = if self.flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let _ = calls::dup3(unix.fd, self.fd, close_on_exec);
+        let _ = calls::dup3(unix.fd(), self.fd, close_on_exec);
         drop(unix);
         let accepted = Accepted { companion: self.fd, client: self.client, server: self.server, index, channel };
         // A client that says so of another channel, and without memory for it: the program's descriptor is a companion whose peer is told nothing. It reads as
         // ended.
-        if is_late || !is_accepted || shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
+        if is_late || !is_its_own || shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
             let _ = calls::shutdown(self.fd, libc::SHUT_RDWR);
-            return Ok(());
+            return;
         }
         if let Some(socket) = socket::stream(self.fd) {
-            keep_beside(shadow.0, socket);
+            keep_beside(shadow, socket);
         }
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
-        Ok(())
     }
+}
+
+/// Whether the client has accepted the channel for this very connection; then no other can have it. Several clients of one address and user look alike where
+/// processes have no numbers here, and one may name another's link.
+fn takes_channel(page: &ChannelPage, generation: u32, client: &Address, server: &Address) -> bool {
+    let head = &page.head;
+    let is = |words: &[AtomicU64; 2], address: &Address| {
+        [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)] == address.words()
+    };
+    head.state.load(Ordering::Acquire) == life::ACCEPTED
+        && head.generation.load(Ordering::Acquire) == generation
+        && is(&head.client, client)
+        && is(&head.server, server)
+        && head.ports.load(Ordering::Relaxed) == u32::from(client.port) | u32::from(server.port) << 16
+        && page.sides[1].owners.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 /// Takes the offer back. False: the client has accepted it.
@@ -250,9 +280,9 @@ fn take_back(index: usize, ready: &Ready) -> bool {
 }
 
 /// Takes the link that the client has made for this connection, when it has shown the secret.
-fn take_link(unix: &Held, ready: &Ready, guest: &Guest, secret: &Token) -> Result<Entered, Reason> {
+fn take_link(unix: &Held, ready: &Ready, guest: &Guest, secret: &Token, deadline: u64) -> Result<Entered, Reason> {
     let mut room = [0u8; WORD + 1];
-    let sent = match hear_until(unix.fd, &mut room, clock::monotonic_ns() + ANSWERS) {
+    let sent = match hear_until(unix.fd(), &mut room, deadline) {
         Heard::Bytes(got, Some(fd)) => {
             let fd = Pending(fd);
             is_word(&room[..got], &word(LINK, secret)).then_some(fd).ok_or(Reason::NearRefused)?
@@ -268,8 +298,32 @@ fn take_link(unix: &Held, ready: &Ready, guest: &Guest, secret: &Token) -> Resul
         _ => Reason::NearRefused,
     })?;
     link::enter(index);
-    let _ = calls::send_byte(unix.fd, TAKEN, MSG_DONTWAIT | MSG_NOSIGNAL);
+    let _ = calls::send_byte(unix.fd(), TAKEN, MSG_DONTWAIT | MSG_NOSIGNAL);
     Ok(Entered(index))
 }
 
 const _: () = assert!(messages::CLAIM != READY, "one is not taken for the other");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A neighbour of one address names the link of another's connection, and its channel, which both look the same in all else.
+    #[test]
+    fn a_channel_is_one_connection_s() {
+        // SAFETY: atomics alone, for which all-zero is valid.
+        let page: Box<ChannelPage> = unsafe { Box::new_zeroed().assume_init() };
+        let (client, server) = (Address::v4([10, 0, 0, 2], 5000), Address::v4([10, 0, 0, 3], 80));
+        let neighbour = Address { port: 5001, ..client };
+        shunt_rendezvous::attach::describe(&page, &client, &server);
+        page.head.generation.store(7, Ordering::Relaxed);
+        page.head.state.store(life::OFFERED, Ordering::Relaxed);
+        assert!(!takes_channel(&page, 7, &client, &server), "it is not accepted");
+        page.head.state.store(life::ACCEPTED, Ordering::Relaxed);
+        assert!(!takes_channel(&page, 6, &client, &server), "an earlier connection's");
+        assert!(!takes_channel(&page, 7, &neighbour, &server), "a neighbour's");
+        assert!(!takes_channel(&page, 7, &client, &Address { port: 81, ..server }), "of another listener");
+        assert!(takes_channel(&page, 7, &client, &server));
+        assert!(!takes_channel(&page, 7, &client, &server), "it has its socket");
+    }
+}

@@ -7,7 +7,10 @@ use crate::mark;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
 use crate::own::{drawn, token};
-use crate::waiting::{await_any, hear, hear_no_more, hear_until, keep_beside, look_for_proof, say, take_proof, Heard, Looked};
+use crate::waiting::{
+    await_any, await_others, beside, hear, hear_no_more, hear_until, is_unwritten, keep_beside, look_for_proof, say, take_proof,
+    Heard, Looked,
+};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
 use shunt_link as link;
@@ -21,6 +24,7 @@ use shunt_segment::channel::{life, release};
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
+use shunt_stream::lifeline;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -36,7 +40,7 @@ const PATIENCE: [[u64; 2]; 2] = [[50_000_000, 20_000_000], [20_000_000, 20_000_0
 /// How long a call that does not wait waits for the TCP connection (ns), where nothing is known of the server: it takes some 50 us on one host, and
 /// what takes longer is far.
 const NEAR_BY: u64 = 1_000_000;
-/// How long each word of a server's is waited for, once it has claimed the connection (ns).
+/// How long the words of a server are waited for, all of them together, once it has claimed the connection (ns).
 const WORDS: u64 = 200_000_000;
 /// So many may ask at a time, and in all: one is the server, others are strangers.
 const ASKING: usize = 4;
@@ -235,19 +239,20 @@ impl Attempt<'_> {
     /// Waits for the server that claims this connection, among others that may ask.
     fn await_claim(&self, deadline: u64) -> Asked {
         let mut asking: [Option<Held>; ASKING] = [const { None }; ASKING];
-        let mut asked = 0;
+        let (mut asked, mut has_a_piece) = (0, false);
         loop {
             let listener = if asked < ASKED { self.name.listener() } else { -1 };
-            let number = |place: usize| asking[place].as_ref().map_or(-1, |held| held.fd);
-            let told = await_any([self.fd, listener, number(0), number(1), number(2), number(3)], deadline);
+            let number = |place: usize| asking[place].as_ref().map_or(-1, Held::fd);
+            let all = [self.fd, listener, number(0), number(1), number(2), number(3)];
+            let told = if has_a_piece { await_others(all, deadline) } else { await_any(all, deadline) };
             if told[0] != 0 {
                 match look_for_proof(self.fd) {
                     Looked::First(First::Proof(_)) => {
                         take_proof(self.fd);
                         return Asked::Astray;
                     }
-                    // It comes in one piece.
                     Looked::First(First::Part) => {}
+                    Looked::Piece => has_a_piece = true,
                     _ => return Asked::Nobody,
                 }
             }
@@ -257,7 +262,7 @@ impl Attempt<'_> {
                 }
                 let Some(from) = asking[place].take() else { continue };
                 let mut bytes = [0u8; CLAIM + 1];
-                match hear(from.fd, &mut bytes) {
+                match hear(from.fd(), &mut bytes) {
                     Heard::Bytes(got, None) => {
                         if let Some(claim) = self.claim(&bytes[..got]) {
                             return Asked::By(from, claim);
@@ -303,18 +308,19 @@ impl Attempt<'_> {
             return Handed::Refused(Reason::NearTranslated);
         }
         let Some(token) = token() else { return Handed::Refused(Reason::NearRefused) };
+        let deadline = clock::monotonic_ns() + WORDS;
         // Another one with a new link, if the server has dropped the one that it had.
         for _ in 0..2 {
             let handing = match self.offer(claim.server_id) {
                 Ok(handing) => handing,
                 Err(reason) => return Handed::Refused(reason),
             };
-            if !say(from.fd, &handing.ready(token).encode()) {
+            if !say(from.fd(), &handing.ready(token).encode()) {
                 self.withdraw(&handing);
                 return Handed::Refused(Reason::NearRefused);
             }
-            match self.await_proof(from.fd, &token) {
-                Came::Proof(proof) => return self.settle(from, handing, &proof),
+            match self.await_proof(from.fd(), &token, deadline) {
+                Came::Proof(proof) => return self.settle(from, handing, &proof, deadline),
                 Came::UnknownLink => self.withdraw(&handing),
                 Came::Nothing => {
                     self.withdraw(&handing);
@@ -341,6 +347,7 @@ impl Attempt<'_> {
         let page = link::page(offer.link.base, offer.channel);
         attach::describe(page, &self.client, self.server);
         attach::introduce(page, self.socket);
+        page.sides[1].owners.store(0, Ordering::Relaxed); // the server enters itself, once
         let hello = Hello {
             version: shunt_segment::VERSION,
             nonce: offer.link.nonce,
@@ -356,9 +363,8 @@ impl Attempt<'_> {
     }
 
     /// What the server does with the answer: it says that its proof comes by the TCP connection, or none will.
-    fn await_proof(&self, from: i32, token: &Token) -> Came {
-        let mut deadline = clock::monotonic_ns() + WORDS;
-        let (mut is_committed, mut hears, mut is_late) = (false, from, false);
+    fn await_proof(&self, from: i32, token: &Token, mut deadline: u64) -> Came {
+        let (mut is_committed, mut hears, mut is_late, mut has_a_piece) = (false, from, false, false);
         loop {
             // Before the TCP connection: a server commits itself first.
             if hears >= 0 {
@@ -381,6 +387,7 @@ impl Attempt<'_> {
                     return Came::Nothing;
                 }
                 Looked::First(First::Part) if hears >= 0 || is_committed => {}
+                Looked::Piece if hears >= 0 || is_committed => has_a_piece = true,
                 // The program's bytes, the connection's end, or the server's, which had not said that it proves anything.
                 _ => return Came::Nothing,
             }
@@ -398,7 +405,7 @@ impl Attempt<'_> {
                     _ => return Came::Nothing,
                 }
             }
-            let _ = await_any([hears, self.fd], deadline);
+            let _ = if has_a_piece { await_others([self.fd, hears], deadline) } else { await_any([self.fd, hears], deadline) };
         }
     }
 
@@ -433,22 +440,31 @@ impl Attempt<'_> {
     }
 
     /// The server has the TCP connection. If nobody stands between it and the AF_UNIX connection, that takes the socket's numbers.
-    fn settle(&mut self, from: &Held, handing: Handing, proof: &Proof) -> Handed {
-        if !is_direct(from.fd, proof, &handing.hello) || !self.send_link(from.fd, &handing, proof) {
+    fn settle(&mut self, from: &Held, handing: Handing, proof: &Proof, deadline: u64) -> Handed {
+        if !is_direct(from.fd(), proof, &handing.hello) || !self.send_link(from.fd(), &handing, proof, deadline) {
             self.withdraw(&handing);
             return Handed::Refused(Reason::NearRefused);
         }
+        let Ok(kept) = beside(self.fd) else {
+            self.withdraw(&handing);
+            return Handed::Refused(Reason::NoDescriptors);
+        };
         if !self.nonblocking {
-            let _ = calls::fcntl(from.fd, libc::F_SETFL, libc::O_RDWR as usize);
+            let _ = calls::fcntl(from.fd(), libc::F_SETFL, libc::O_RDWR as usize);
         }
         let Some(_setup) = SETUP.lock() else {
             self.withdraw(&handing);
             return Handed::Refused(Reason::Unknown);
         };
+        // What was written into the TCP connection is there to be read.
+        if !is_unwritten(self.fd) {
+            self.withdraw(&handing);
+            return Handed::Refused(Reason::NearRefused);
+        }
         // The server takes the offer back when it waits no longer; what is accepted it waits for.
         let Offer { index, channel, link } = handing.offer;
         let is_offered = offered::accept(&link::page(link.base, channel).head, handing.hello.generation);
-        if !is_offered || !say(from.fd, &word(GO, &proof.secret)) {
+        if !is_offered || !say(from.fd(), &word(GO, &proof.secret)) {
             self.withdraw(&handing);
             return Handed::Refused(Reason::NearRefused);
         }
@@ -458,22 +474,25 @@ impl Attempt<'_> {
         attach::settle(&setting, link.base, index, channel);
         link::let_go(index);
         link::note(index, channel, 0, 0);
-        keep_beside(self.fd, self.socket);
-        attach::replace(self.fd, from.fd, self.socket, channel);
+        attach::replace(self.fd, from.fd(), self.socket, channel);
+        // Another thread wrote between the look and the change: a reset that both see, and no bytes that neither does.
+        if !is_unwritten(kept.fd()) {
+            let _ = lifeline::reset(self.socket, self.fd);
+        }
+        keep_beside(kept, self.socket);
         options::connected(self.socket, self.fd, true);
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
         Handed::Connected
     }
 
     /// Sends the link, if the server does not have it. False: the server did not take it.
-    fn send_link(&self, to: i32, handing: &Handing, proof: &Proof) -> bool {
+    fn send_link(&self, to: i32, handing: &Handing, proof: &Proof, deadline: u64) -> bool {
         if !handing.is_new {
             return true;
         }
         let sent = fd_passing::send_with(to, &word(LINK, &proof.secret), &[handing.offer.link.fd], MSG_DONTWAIT | MSG_NOSIGNAL);
         let mut byte = [0u8; 1];
-        sent.is_ok()
-            && matches!(hear_until(to, &mut byte, clock::monotonic_ns() + WORDS), Heard::Bytes(1, None) if byte[0] == TAKEN)
+        sent.is_ok() && matches!(hear_until(to, &mut byte, deadline), Heard::Bytes(1, None) if byte[0] == TAKEN)
     }
 }
 

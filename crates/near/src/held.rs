@@ -1,33 +1,59 @@
 //! Descriptors of a handshake that is under way. A child that is forked meanwhile has duplicates of them, and would keep a connection's end open behind
 //! its parent's: so it closes them at once. Whatever makes or closes one does both, and the note of it, under the set-up lock, which forks take.
 
-use core::sync::atomic::{AtomicI32, Ordering};
-use shunt_sys::{calls, libc, Errno, Result};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use shunt_sys::{libc, Errno, Result};
 use shunt_table::global::SETUP;
+use shunt_table::private;
 
 /// So many at a time. A handshake that finds no place has no descriptors left.
 const PLACES: usize = 256;
 
 static UNDER_WAY: [AtomicI32; PLACES] = [const { AtomicI32::new(-1) }; PLACES];
 
-/// One descriptor, closed on drop, in this process and in a child that is forked before.
+/// How often this process has forgotten them: a handshake that a handler's fork has taken along into the child has none.
+static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
+
+/// One descriptor, closed on drop, in this process and in a child that is forked before. Its number is one of the library's own, so that a program that
+/// closes or takes numbers meanwhile does not meet it.
 pub struct Held {
-    /// Its number.
-    pub fd: i32,
     place: usize,
+    forgotten: u32,
 }
 
 impl Held {
     /// Makes one.
     ///
-    /// Errors: those of `make`; EMFILE: too many handshakes are under way.
+    /// Errors: those of `make`; EMFILE: too many handshakes are under way, or there is no number.
     pub fn new(make: impl FnOnce() -> Result<i32>) -> Result<Held> {
         let _setup = SETUP.lock();
         // A place is this thread's between the two: others make theirs under the lock.
         let place = UNDER_WAY.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
-        let fd = make()?;
+        let fd = make().and_then(private::keep)?;
         UNDER_WAY[place].store(fd, Ordering::Relaxed);
-        Ok(Held { fd, place })
+        Ok(Held { place, forgotten: FORGOTTEN.load(Ordering::Relaxed) })
+    }
+
+    /// Its number now; -1: it is the parent's.
+    pub fn fd(&self) -> i32 {
+        if self.is_own() {
+            UNDER_WAY[self.place].load(Ordering::Relaxed)
+        } else {
+            -1
+        }
+    }
+
+    /// The number, which stays private and is the caller's to close. Under the set-up lock.
+    pub fn take(self) -> i32 {
+        if self.is_own() {
+            UNDER_WAY[self.place].swap(-1, Ordering::Relaxed)
+        } else {
+            -1
+        }
+    }
+
+    fn is_own(&self) -> bool {
+        self.forgotten == FORGOTTEN.load(Ordering::Relaxed)
     }
 }
 
@@ -35,32 +61,34 @@ impl Drop for Held {
     fn drop(&mut self) {
         // Where this thread has the lock already it is not had twice.
         let _setup = SETUP.lock();
-        // A handler that forked in the middle of this thread's handshake returns in the child, too, where the number may be another file's by now.
-        if UNDER_WAY[self.place].swap(-1, Ordering::Relaxed) == self.fd {
-            let _ = calls::close(self.fd);
+        // A handler that forked in the middle of this thread's handshake returns in the child, too, where the place may be another handshake's by now.
+        if self.is_own() {
+            private::close_at(&UNDER_WAY[self.place]);
         }
     }
 }
 
 /// In the child after fork: they are the parent's.
 pub fn forget() {
-    for place in &UNDER_WAY {
-        let fd = place.swap(-1, Ordering::Relaxed);
-        if fd >= 0 {
-            let _ = calls::close(fd);
-        }
-    }
+    FORGOTTEN.fetch_add(1, Ordering::Relaxed);
+    UNDER_WAY.iter().for_each(private::close_at);
+}
+
+/// The program wanted the number of one.
+pub fn moved(from: i32, to: i32) {
+    UNDER_WAY.iter().for_each(|place| private::renumber(place, from, to));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_sys::calls;
 
     #[test]
     fn a_child_has_none_of_them() {
         let make = || calls::eventfd(0, libc::EFD_CLOEXEC);
         let held = Held::new(make).expect("a descriptor");
-        let fd = held.fd;
+        let fd = held.fd();
         let is_open = |fd: i32| calls::fcntl(fd, libc::F_GETFD, 0).is_ok();
         // SAFETY: the child makes plain calls and ends.
         let child = unsafe { libc::fork() };
@@ -77,5 +105,43 @@ mod tests {
         assert!(is_open(fd), "it is the parent's still");
         drop(held);
         assert!(!is_open(fd));
+    }
+
+    /// What is left of a handshake in the child of a handler's fork closes nothing of the child's own.
+    #[test]
+    fn a_handshake_of_the_parent_s_closes_nothing_in_the_child() {
+        let make = || calls::eventfd(0, libc::EFD_CLOEXEC);
+        let held = Held::new(make).expect("a descriptor");
+        // SAFETY: the child makes plain calls and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            forget();
+            let own = Held::new(make).map_or(-1, |own| {
+                let fd = own.fd();
+                core::mem::forget(own);
+                fd
+            });
+            let is_none = held.fd() < 0;
+            drop(held);
+            let is_open = calls::fcntl(own, libc::F_GETFD, 0).is_ok();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_none || !is_open)) };
+        }
+        let mut status = -1;
+        // SAFETY: a plain call.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn a_number_that_the_program_wants_is_followed() {
+        let held = Held::new(|| calls::eventfd(0, libc::EFD_CLOEXEC)).expect("a descriptor");
+        let before = held.fd();
+        let after = private::evacuate(before).expect("a number");
+        moved(before, after);
+        assert!(held.fd() == after && after != before);
+        let _ = calls::close(before);
+        drop(held);
+        assert!(calls::fcntl(after, libc::F_GETFD, 0).is_err());
     }
 }

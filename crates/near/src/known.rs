@@ -55,50 +55,52 @@ struct Lists {
     servers: LockedCell<Known>,
     /// Clients, by address and user, that did not answer a claim.
     clients: LockedCell<Known>,
-    /// Waits for clients that came to nothing.
-    vain: LockedCell<Vain>,
+    /// Waits for clients.
+    waits: LockedCell<Waits>,
 }
 
 static LISTS: Lists = Lists {
     servers: LockedCell::new(Known::NONE),
     clients: LockedCell::new(Known::NONE),
-    vain: LockedCell::new(Vain { since: 0, waited: 0 }),
+    waits: LockedCell::new(Waits { since: 0, waited: 0 }),
 };
 
-/// How long accept may wait in vain in a second (ns), for whatever clients.
-const IN_VAIN: u64 = 50_000_000;
+/// How long accept may wait in a second (ns), for whatever clients.
+const WAITS: u64 = 50_000_000;
+/// So much of each wait is free (ns): what a client takes that is awake.
+const FREE: u64 = 200_000;
 
-/// How long was waited in vain in the second that began at `since` (ns).
-pub struct Vain {
+/// How long was waited in the second that began at `since` (ns), whatever came of it.
+pub struct Waits {
     since: u64,
     waited: u64,
 }
 
-impl Vain {
-    fn allows(&mut self, now: u64) -> bool {
+impl Waits {
+    fn left(&mut self, now: u64) -> u64 {
         if now.saturating_sub(self.since) >= SECOND {
-            *self = Vain { since: now, waited: 0 };
+            *self = Waits { since: now, waited: 0 };
         }
-        self.waited < IN_VAIN
+        WAITS.saturating_sub(self.waited)
     }
 
     fn waited(&mut self, time: u64) {
-        self.waited = self.waited.saturating_add(time);
+        self.waited = self.waited.saturating_add(time.saturating_sub(FREE));
     }
 }
 
-/// Whether accept may wait for a client: not long in vain was waited for others in this second.
-pub fn may_wait(now: u64) -> bool {
+/// How long accept may wait for a client (ns): not longer in this second than is left of it for all.
+pub fn may_wait(now: u64) -> u64 {
     let _setup = SETUP.lock();
     // SAFETY: as of the servers.
-    unsafe { &mut *LISTS.vain.get() }.allows(now)
+    unsafe { &mut *LISTS.waits.get() }.left(now)
 }
 
-/// It has waited so long (ns), and nothing came of it.
-pub fn waited_in_vain(time: u64) {
+/// It has waited so long (ns).
+pub fn waited(time: u64) {
     let _setup = SETUP.lock();
     // SAFETY: as of the servers.
-    unsafe { &mut *LISTS.vain.get() }.waited(time);
+    unsafe { &mut *LISTS.waits.get() }.waited(time);
 }
 
 /// What a client is known by: others of its address may be other users'.
@@ -226,20 +228,25 @@ mod tests {
         assert_eq!(servers.of(&Address { port: 81, ..server }, now), Server::Unknown, "another server");
     }
 
+    /// Also for clients that take all the time they have and succeed.
     #[test]
-    fn accept_waits_in_vain_for_a_share_of_a_second() {
-        let mut vain = Vain { since: 0, waited: 0 };
+    fn accept_waits_for_a_share_of_a_second() {
+        let mut waits = Waits { since: 0, waited: 0 };
         let mut now = 5 * SECOND;
         for _ in 0..3 {
-            let mut waits = 0;
-            while vain.allows(now) {
-                vain.waited(20_000_000);
-                now += 20_000_000;
-                waits += 1;
+            let began = now;
+            while let time @ 1.. = waits.left(now).min(20_000_000) {
+                waits.waited(time + FREE);
+                now += time + FREE;
             }
-            assert_eq!(waits, 3);
+            assert!(now - began <= WAITS + 4 * FREE, "{}", now - began);
             now += SECOND;
         }
+        assert_eq!(waits.left(now), WAITS);
+        for _ in 0..1000 {
+            waits.waited(FREE);
+        }
+        assert_eq!(waits.left(now), WAITS, "those that are awake cost nothing");
     }
 
     #[test]

@@ -43,7 +43,10 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     listens: |_, _, _| {},
     listens_no_longer: |_| {},
     accepted: accept::accepted,
-    moved: lifeline::moved,
+    moved: |from, to| {
+        lifeline::moved(from, to);
+        held::moved(from, to);
+    },
     forked: |_| forget(),
     forget,
     left_namespace: || {},

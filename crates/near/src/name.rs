@@ -35,7 +35,7 @@ impl Name {
             Held::new(socket).map_err(|error| shunt_rendezvous::attach::forbidden(error).unwrap_or(Reason::NoDescriptors))?;
         let path = Path::of(directory, address);
         let (name, length) = path.socket_address();
-        match calls::bind(listener.fd, (&raw const name).cast(), length) {
+        match calls::bind(listener.fd(), (&raw const name).cast(), length) {
             Ok(()) => {}
             Err(Errno(libc::EADDRINUSE)) => {
                 directory::look_through(directory, now);
@@ -44,14 +44,14 @@ impl Name {
             Err(_) => return Err(Reason::NotLocal),
         }
         // What is there is not this process's to remove unless it is what was bound; nobody listens there, so others remove that.
-        let opened = path.open_to_all().and_then(|()| calls::listen(listener.fd, BACKLOG));
+        let opened = path.open_to_all().and_then(|()| calls::listen(listener.fd(), BACKLOG));
         let identity = path.identity().filter(|_| opened.is_ok()).ok_or(Reason::NearTaken)?;
         Ok(Name { directory, address: *address, identity, listener, stays: false })
     }
 
     /// The socket that listens.
     pub fn listener(&self) -> i32 {
-        self.listener.fd
+        self.listener.fd()
     }
 
     /// A connection shows the mark from now on, and may be accepted at any time.
@@ -94,7 +94,7 @@ pub fn ask(directory: &[u8], address: &Address, connected: i64) -> core::result:
     let (name, length) = path.socket_address();
     let mut tries = 1..TRIES;
     loop {
-        match calls::connect(unix.fd, (&raw const name).cast(), length) {
+        match calls::connect(unix.fd(), (&raw const name).cast(), length) {
             Err(Errno(libc::EAGAIN)) if tries.next().is_some() => calls::sched_yield(),
             connected => break connected.map_err(|_| Reason::NearUnknown)?,
         }

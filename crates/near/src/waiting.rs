@@ -1,30 +1,61 @@
 //! What a handshake waits for, and what stays beside a stream when it is over.
 
+use crate::held::Held;
 use crate::messages::{First, Proof, PROOF, WORD};
 use core::sync::atomic::Ordering;
 use shunt_stream::lifeline;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK};
-use shunt_sys::{calls, clock, Errno};
+use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::{fd_passing, global, private};
 
 /// How long a thread looks before it sleeps (ns).
 const LOOKS: u64 = 60_000;
 
-/// The TCP connection stays open beside the stream, and ends when that does, without a time of waiting: nothing is in it.
-pub fn keep_beside(fd: i32, socket: &Socket) {
+/// Another descriptor of the TCP connection, which is to stay open beside the stream. Made before either end says its last word: where there is no number
+/// for it the connection is the kernel's.
+pub fn beside(fd: i32) -> Result<Held> {
+    Held::new(|| private::duplicate(fd).or_else(|_| calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)))
+}
+
+/// The TCP connection stays open beside the stream, and ends when that does, without a time of waiting: nothing is in it. It is idle for ever, however busy the
+/// stream is, so the kernel does not ask for its peer. Under the set-up lock.
+pub fn keep_beside(kept: Held, socket: &Socket) {
     let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
     let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
-    let _ = calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
-    let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
-    socket.private_fd.store(kept, Ordering::Relaxed);
+    let _ = calls::setsockopt(kept.fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
+    let _ = calls::setsockopt_int(kept.fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0);
+    socket.private_fd.store(kept.take(), Ordering::Relaxed);
     lifeline::begin(socket);
+}
+
+/// Whether nobody has written into the TCP connection at this end, nor ended it: another thread may have, or a child that has the
+/// socket, as soon as poll(2) told of the connection.
+pub fn is_unwritten(fd: i32) -> bool {
+    const SEGMENTS_OUT: usize = 156; // tcpi_data_segs_out, since Linux 4.6
+    const NOT_SENT: usize = 144; // tcpi_notsent_bytes
+    let mut bytes = [0u8; SEGMENTS_OUT + 4];
+    let mut length = bytes.len() as libc::socklen_t;
+    let told = calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length);
+    let is_zero = |at: usize| bytes[at..at + 4] == [0; 4];
+    let is_whole = bytes[0] == 1; // TCP_ESTABLISHED
+    told.is_ok() && length as usize == bytes.len() && is_whole && is_zero(SEGMENTS_OUT) && is_zero(NOT_SENT)
+}
+
+/// Whether nothing has come by the TCP connection, nor its end.
+pub fn is_unread(fd: i32) -> bool {
+    let mut byte = 0u8;
+    let none = core::ptr::null_mut();
+    let looked = calls::recvfrom(fd, (&raw mut byte).cast(), 1, MSG_PEEK | MSG_DONTWAIT, none, core::ptr::null_mut());
+    looked == Err(Errno(libc::EAGAIN))
 }
 
 /// What came by the TCP connection.
 pub enum Looked {
     /// The first bytes, or none.
     First(First),
+    /// Less than a proof, which comes in one piece: the program's in all likelihood, but not for certain.
+    Piece,
     /// The connection's end.
     End,
 }
@@ -34,7 +65,10 @@ pub fn look_for_proof(fd: i32) -> Looked {
     let mut bytes = [0u8; PROOF];
     let none = core::ptr::null_mut();
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), PROOF, MSG_PEEK | MSG_DONTWAIT, none, core::ptr::null_mut()) {
-        Ok(got @ 1..) => Looked::First(Proof::begin(&bytes[..got])),
+        Ok(got @ 1..) => match Proof::begin(&bytes[..got]) {
+            First::Part => Looked::Piece,
+            first => Looked::First(first),
+        },
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Looked::First(First::Part),
         _ => Looked::End,
     }
@@ -67,6 +101,15 @@ pub fn await_any<const N: usize>(descriptors: [i32; N], deadline: u64) -> [i16; 
             calls::sched_yield();
         }
     }
+}
+
+/// As [`await_any`] where the first descriptor tells something that is not news: it is not waited for, and looked at again soon.
+pub fn await_others<const N: usize>(mut descriptors: [i32; N], deadline: u64) -> [i16; N] {
+    const SOON: u64 = 500_000;
+    descriptors[0] = -1;
+    let mut told = await_any(descriptors, deadline.min(clock::monotonic_ns() + SOON));
+    told[0] = libc::POLLIN;
+    told
 }
 
 /// What came over an AF_UNIX connection, with a descriptor if one came along; whatever comes beyond that is closed.
@@ -129,7 +172,6 @@ pub fn is_word(bytes: &[u8], word: &[u8; WORD]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::held::Held;
 
     fn pair() -> [Held; 2] {
         let mut pair = [-1; 2];
@@ -142,12 +184,12 @@ mod tests {
     fn a_word_is_said_before_the_end_of_hearing_or_fails() {
         let mut room = [0u8; 4];
         let [server, client] = pair();
-        assert!(say(client.fd, b"GO"));
-        assert!(matches!(hear_no_more(server.fd, &mut room), Heard::Bytes(2, None)));
-        assert!(!say(client.fd, b"GO"));
+        assert!(say(client.fd(), b"GO"));
+        assert!(matches!(hear_no_more(server.fd(), &mut room), Heard::Bytes(2, None)));
+        assert!(!say(client.fd(), b"GO"));
         let [server, client] = pair();
-        assert!(matches!(hear_no_more(server.fd, &mut room), Heard::End));
-        assert!(!say(client.fd, b"GO"));
+        assert!(matches!(hear_no_more(server.fd(), &mut room), Heard::End));
+        assert!(!say(client.fd(), b"GO"));
     }
 
     #[test]
@@ -155,7 +197,7 @@ mod tests {
         let mut room = [0u8; 4];
         let [server, _client] = pair();
         let now = clock::monotonic_ns();
-        assert!(matches!(hear_until(server.fd, &mut room, now), Heard::Nothing));
-        assert_eq!(await_any([server.fd, -1], now), [0, 0]);
+        assert!(matches!(hear_until(server.fd(), &mut room, now), Heard::Nothing));
+        assert_eq!(await_any([server.fd(), -1], now), [0, 0]);
     }
 }

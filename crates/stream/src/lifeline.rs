@@ -13,7 +13,7 @@ use crate::waiting::{readiness, wake};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, epoll_event};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, Result};
 use shunt_table::{private, table};
 
 /// Between two looks (ns).
@@ -30,11 +30,21 @@ struct Lifelines {
 
 static LIFELINES: Lifelines = Lifelines { set: AtomicI32::new(-1), live: AtomicU32::new(0), suspected: AtomicBool::new(false) };
 
+/// What the kernel tells with a connection's end: whose it is, and of which of its lives. Sockets are never unmapped, and a connection that a child has, too,
+/// may end behind the stream.
+fn ticket(socket: &Socket) -> u64 {
+    let generation = u64::from(socket.generation.load(Ordering::Relaxed));
+    core::ptr::from_ref(socket) as u64 & ADDRESS | generation << ADDRESS.count_ones()
+}
+
+/// Bits of a pointer of a program's.
+const ADDRESS: u64 = (1 << 48) - 1;
+
 /// The stream's private descriptor is its TCP connection, from now on. Where the kernel has no room its end is not noticed.
 pub fn begin(socket: &Socket) {
     let connection = socket.private_fd.load(Ordering::Relaxed);
     let Some(set) = set().filter(|_| connection >= 0) else { return };
-    let mut event = epoll_event { events: (libc::EPOLLRDHUP | libc::EPOLLET) as u32, u64: 0 };
+    let mut event = epoll_event { events: (libc::EPOLLRDHUP | libc::EPOLLET) as u32, u64: ticket(socket) };
     if calls::epoll_ctl(set, libc::EPOLL_CTL_ADD, connection, &mut event).is_ok() {
         socket.set(flag::LIFELINE);
         LIFELINES.live.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +70,7 @@ fn set() -> Option<i32> {
 /// The stream ends, and its private descriptor is about to be closed.
 pub fn end(socket: &Socket) {
     if socket.has(flag::LIFELINE) {
-        socket.clear(flag::LIFELINE);
+        socket.clear(flag::LIFELINE | flag::LIFELINE_TOLD);
         let one_less = |live: u32| live.checked_sub(1);
         let _ = LIFELINES.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
     }
@@ -85,22 +95,29 @@ fn keep_due() -> bool {
     let mut events = [epoll_event { events: 0, u64: 0 }; 64];
     let set = LIFELINES.set.load(Ordering::Acquire);
     let told = calls::epoll_pwait(set, events.as_mut_ptr(), events.len() as i32, 0, core::ptr::null(), calls::KERNEL_SIGSET);
-    if !LIFELINES.suspected.load(Ordering::Relaxed) && told.is_ok_and(|told| told == 0) {
-        return false;
+    let told = told.unwrap_or(0);
+    for event in &events[..told] {
+        let told_of = event.u64;
+        // SAFETY: it was made of a socket by `ticket`, and sockets are never unmapped.
+        let socket = unsafe { &*((told_of & ADDRESS) as *const Socket) };
+        if socket.has(flag::LIFELINE) && ticket(socket) == told_of {
+            socket.set(flag::LIFELINE_TOLD);
+        }
     }
-    look_through()
+    (told > 0 || LIFELINES.suspected.load(Ordering::Relaxed)) && look_through()
 }
 
-/// Each stream whose TCP connection has ended is noted at first, and ended the next time.
+/// Each stream of whose TCP connection's end the kernel has told is noted at first, and ended the next time.
 fn look_through() -> bool {
     LIFELINES.suspected.store(false, Ordering::Relaxed);
     let mut any = false;
     for fd in table::numbers() {
-        let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::LIFELINE)) else { continue };
+        let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::LIFELINE_TOLD)) else { continue };
         const ENDED: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
         let connection = socket.private_fd.load(Ordering::Relaxed);
         let has_ended = calls::poll_one(connection, libc::POLLRDHUP, 0).is_ok_and(|told| told & ENDED != 0);
         if !has_ended || is_shared(socket) || is_over(socket, fd) {
+            socket.clear(flag::LIFELINE_TOLD);
             continue;
         }
         if !socket.has(flag::LIFELINE_ENDED) {
@@ -110,11 +127,21 @@ fn look_through() -> bool {
         }
         // Where a handler has interrupted a send of this thread's, the next look does it.
         match reset_from_outside(socket, fd) {
-            Ok(()) => any = true,
+            Ok(()) => {
+                socket.clear(flag::LIFELINE_TOLD);
+                any = true;
+            }
             Err(_) => LIFELINES.suspected.store(true, Ordering::Relaxed),
         }
     }
     any
+}
+
+/// The stream is reset at both ends: what its TCP connection has lost cannot be had again.
+///
+/// Errors: a handler has interrupted a send of this thread's.
+pub fn reset(socket: &Socket, fd: i32) -> Result<()> {
+    reset_from_outside(socket, fd)
 }
 
 /// Whether several processes have, or had, one of the sides.
@@ -136,6 +163,10 @@ fn is_over(socket: &Socket, fd: i32) -> bool {
 /// In the child after fork: the kernel's set is the parent's, and the streams are shared.
 pub fn forked() {
     private::close(LIFELINES.set.swap(-1, Ordering::Relaxed));
+    // Their ends take nothing from what the child counts of its own.
+    for socket in table::numbers().filter_map(crate::socket::stream) {
+        socket.clear(flag::LIFELINE | flag::LIFELINE_ENDED | flag::LIFELINE_TOLD);
+    }
     LIFELINES.live.store(0, Ordering::Relaxed);
     deadlines::lifelines().store(NEVER, Ordering::Relaxed);
     LIFELINES.suspected.store(false, Ordering::Relaxed);

@@ -104,6 +104,8 @@ pub const TAPPED: u32 = 1 << 20;
 pub const LIFELINE: u32 = 1 << 21;
 /// That has ended, when it was looked at last.
 pub const LIFELINE_ENDED: u32 = 1 << 22;
+/// The kernel has told of its end, and the stream was not looked at since.
+pub const LIFELINE_TOLD: u32 = 1 << 23;
 
 /// The program bound an address.
 pub const BOUND: Descriptor = Descriptor(1 << 0);
