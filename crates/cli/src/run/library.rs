@@ -78,7 +78,7 @@ fn obstacle(path: &Path) -> Option<String> {
     }
 }
 
-/// Who else than root, or this user, may change the library or put another one in its place; `None`: nobody.
+/// Which part of its path lets other users than root and this one change the library, or put another in its place, for people.
 pub fn writable_by_others(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let own = rustix::process::geteuid().as_raw();
