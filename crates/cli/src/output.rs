@@ -31,13 +31,22 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// # Errors
 /// If it cannot be written.
 pub fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let told = |error: std::io::Error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()));
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    replace_in(directory, path, text, mode)
+}
+
+/// The same of the file that is called so in `directory`, by which path ever that is reached; `path` is what is told.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace_in(directory: &Path, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let told = |error: std::io::Error| Failure::of_environment(format_args!("{}: cannot be written: {error}", path.display()));
+    let name = path.file_name().ok_or_else(|| told(std::io::ErrorKind::InvalidInput.into()))?;
     let mut beside = tempfile::Builder::new()
         .prefix(".shunt-")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(directory)
         .map_err(told)?;
     beside.write_all(text.as_bytes()).map_err(told)?;
-    beside.persist(path).map(drop).map_err(|error| told(error.error))
+    beside.persist(directory.join(name)).map(drop).map_err(|error| told(error.error))
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use shunt_config::{Entry, Options, Profile, Source, PROFILES, TABLE};
 
 use crate::failure::Failure;
+use crate::unit::root::Root;
 use file::{File, Given, Owner, Section};
 
 /// The variable that names a file to be read in place of both.
@@ -102,9 +103,13 @@ impl Files {
     ///
     /// # Errors
     /// If it cannot be understood.
-    pub fn of_system(root: &Path) -> Result<Files, Failure> {
-        let path = root.join(SYSTEM.trim_start_matches('/'));
-        Ok(Files { list: vec![(path.clone(), File::read(&path, Owner::Anyone)?)] })
+    pub fn of_system(root: &Root) -> Result<Files, Failure> {
+        let path = root.shown(Path::new(SYSTEM));
+        let file = match root.find(Path::new(SYSTEM)) {
+            Ok(found) => File::read_as(&path, &found.path(), Owner::Anyone)?,
+            Err(_) => None,
+        };
+        Ok(Files { list: vec![(path, file)] })
     }
 
     fn there(&self) -> impl Iterator<Item = &File> {

@@ -4,8 +4,10 @@
 //! or restarted.
 pub mod file;
 pub mod hardening;
+pub mod root;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use clap::{value_parser, Arg, ArgMatches, Command};
@@ -13,11 +15,12 @@ use serde::Serialize;
 
 use crate::failure::{warn, Failure};
 use crate::inspect::processes;
-use crate::output::{print, print_json, replace};
+use crate::output::{print, print_json, replace_in};
 use crate::run::library;
 use crate::settings::{section_name, Files, Origin, Settings};
 use file::{full_name, Unit};
 use hardening::{findings, Effect, Finding};
+use root::Root;
 
 const DROP_IN: &str = "shunt.conf";
 const FIRST_LINE: &str = "# Made by shunt enable; shunt disable removes it.";
@@ -46,6 +49,12 @@ pub fn commands() -> [Command; 3] {
                 .value_name("NAME")
                 .help("Take the options of a profile (latency, throughput, frugal, or one of a file)"),
         )
+        .arg(
+            Arg::new("any-library")
+                .long("any-library")
+                .help("Preload the library though others than root may change it")
+                .action(clap::ArgAction::SetTrue),
+        )
         .after_help(
             "Writes /etc/systemd/system/SERVICE.service.d/shunt.conf: LD_PRELOAD, the options that configuration files and the profile give the\n\
              program, and what the unit's own directives would keep it from. A service reads no configuration file itself, so it is to be\n\
@@ -66,16 +75,16 @@ pub fn commands() -> [Command; 3] {
     [enable, disable, status]
 }
 
-fn root_of(matches: &ArgMatches) -> PathBuf {
-    matches.get_one::<OsString>("root").map_or_else(|| PathBuf::from("/"), PathBuf::from)
+fn root_of(matches: &ArgMatches) -> Result<Root, Failure> {
+    Root::open(Path::new(matches.get_one::<OsString>("root").map_or(OsStr::new("/"), |root| root)))
 }
 
 fn name_of(matches: &ArgMatches) -> &str {
     matches.get_one::<String>("service").map(String::as_str).unwrap_or_default()
 }
 
-fn drop_in(root: &Path, name: &str) -> PathBuf {
-    root.join("etc/systemd/system").join(format!("{name}.d")).join(DROP_IN)
+fn drop_in(name: &str) -> PathBuf {
+    Path::new("etc/systemd/system").join(format!("{name}.d")).join(DROP_IN)
 }
 
 /// Where the library lies for services: the installed one, or that of this command.
@@ -88,18 +97,25 @@ fn library_for_services() -> Result<PathBuf, Failure> {
 /// # Errors
 /// If there is no such unit, or the file cannot be written.
 pub fn enable(matches: &ArgMatches) -> Result<u8, Failure> {
-    let root = root_of(matches);
+    let root = root_of(matches)?;
     let unit = Unit::read(&root, name_of(matches), Some(DROP_IN))?;
     let library = library_for_services()?;
+    if let Some(why) = library::writable_by_others(&library).filter(|_| !matches.get_flag("any-library")) {
+        return Err(Failure::of_environment(format_args!(
+            "{why}: its user's code would be the service's; install shunt (make install, or the package), or say --any-library"
+        )));
+    }
     let found = findings(&unit, &root, &library);
     let text = drop_in_text(&root, &unit, &library, &found, matches.get_one::<String>("profile").map(String::as_str))?;
-    let path = drop_in(&root, &unit.name);
-    refuse_foreign(&path)?;
-    let directory = path.parent().unwrap_or(&root);
-    std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::of_environment(format_args!("{}: cannot be made: {error}", directory.display())))?;
-    replace(&path, &text, 0o644)?;
-    print(&format!("{}: written\n", path.display()))?;
+    let path = drop_in(&unit.name);
+    let shown = root.shown(&path);
+    refuse_foreign(&root, &path)?;
+    let directory = path.parent().unwrap_or(&path);
+    let directory = root
+        .make_directory(directory)
+        .map_err(|error| Failure::of_environment(format_args!("{}: cannot be made: {error}", root.shown(directory).display())))?;
+    replace_in(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())), &shown, &text, 0o644)?;
+    print(&format!("{}: written\n", shown.display()))?;
     let answered = |finding: &Finding| finding.remedy.as_ref().is_some_and(|remedy| text.contains(remedy.as_str()));
     let remain: Vec<&Finding> = found.iter().filter(|finding| !answered(finding)).collect();
     for finding in &remain {
@@ -110,7 +126,7 @@ pub fn enable(matches: &ArgMatches) -> Result<u8, Failure> {
     Ok(u8::from(remain.iter().any(|finding| finding.effect == Effect::Missing)))
 }
 
-fn drop_in_text(root: &Path, unit: &Unit, library: &Path, found: &[Finding], profile: Option<&str>) -> Result<String, Failure> {
+fn drop_in_text(root: &Root, unit: &Unit, library: &Path, found: &[Finding], profile: Option<&str>) -> Result<String, Failure> {
     let mut text = format!("{FIRST_LINE}\n[Service]\n");
     let quoted = |name: &str, value: &str| {
         // As systemd.exec(5) has it: specifiers begin with %, and \ and \" are escaped.
@@ -155,20 +171,21 @@ fn preloaded(value: &str) -> Vec<String> {
 }
 
 /// A file of this name that is not ours is left alone.
-fn refuse_foreign(path: &Path) -> Result<(), Failure> {
-    match std::fs::read(path) {
+fn refuse_foreign(root: &Root, path: &Path) -> Result<(), Failure> {
+    let shown = root.shown(path);
+    match root.find(path).and_then(|file| file.read()) {
         Ok(text) if text.starts_with(FIRST_LINE.as_bytes()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Ok(_) => {
-            Err(Failure::of_environment(format_args!("{}: was not made by shunt enable; it is left as it is", path.display())))
+            Err(Failure::of_environment(format_args!("{}: was not made by shunt enable; it is left as it is", shown.display())))
         }
-        Err(error) => Err(Failure::of_environment(format_args!("{}: cannot be read: {error}", path.display()))),
+        Err(error) => Err(Failure::of_environment(format_args!("{}: cannot be read: {error}", shown.display()))),
     }
 }
 
 /// systemd reads units anew, where it runs and the units are its own.
-fn reload(root: &Path) -> Result<(), Failure> {
-    if root != Path::new("/") || !Path::new("/run/systemd/system").exists() {
+fn reload(root: &Root) -> Result<(), Failure> {
+    if !root.is_own() || !Path::new("/run/systemd/system").exists() {
         return Ok(());
     }
     match std::process::Command::new("systemctl").arg("daemon-reload").status() {
@@ -188,19 +205,18 @@ fn reload(root: &Path) -> Result<(), Failure> {
 /// # Errors
 /// If the file is another's, or cannot be removed.
 pub fn disable(matches: &ArgMatches) -> Result<u8, Failure> {
-    let root = root_of(matches);
+    let root = root_of(matches)?;
     let name = full_name(name_of(matches))?;
-    let path = drop_in(&root, &name);
-    if !path.exists() {
-        print(&format!("{name} is not enabled: there is no {}\n", path.display()))?;
+    let path = drop_in(&name);
+    let shown = root.shown(&path);
+    if root.find(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        print(&format!("{name} is not enabled: there is no {}\n", shown.display()))?;
         return Ok(0);
     }
-    refuse_foreign(&path)?;
-    std::fs::remove_file(&path)
-        .map_err(|error| Failure::of_environment(format_args!("{}: cannot be removed: {error}", path.display())))?;
-    // Only if nothing else is in it.
-    let _ = path.parent().map(std::fs::remove_dir);
-    print(&format!("{}: removed\n", path.display()))?;
+    refuse_foreign(&root, &path)?;
+    root.remove(&path)
+        .map_err(|error| Failure::of_environment(format_args!("{}: cannot be removed: {error}", shown.display())))?;
+    print(&format!("{}: removed\n", shown.display()))?;
     reload(&root)?;
     print(&format!("it holds from the next start on: systemctl restart {name}\n"))?;
     Ok(0)
@@ -231,7 +247,7 @@ struct Running {
 /// # Errors
 /// If there is no such unit.
 pub fn status(matches: &ArgMatches) -> Result<u8, Failure> {
-    let root = root_of(matches);
+    let root = root_of(matches)?;
     let unit = Unit::read(&root, name_of(matches), None)?;
     let preloads: Vec<String> = unit.list("Environment").iter().flat_map(|line| preloaded(&line.value)).collect();
     let library = preloads.into_iter().rev().find(|path| Path::new(path).file_name() == Some(OsStr::new(library::FILE)));
@@ -239,8 +255,8 @@ pub fn status(matches: &ArgMatches) -> Result<u8, Failure> {
     let status = Status {
         schema: "shunt.status/1",
         enabled: library.is_some(),
-        library_is_there: library.as_ref().is_some_and(|path| root.join(path.trim_start_matches('/')).is_file()),
-        processes: if root == Path::new("/") { running(&unit.name) } else { vec![] },
+        library_is_there: library.as_ref().is_some_and(|path| root.find(Path::new(path)).is_ok()),
+        processes: if root.is_own() { running(&unit.name) } else { vec![] },
         findings: findings(&unit, &root, at),
         files: unit.files.iter().map(|file| file.display().to_string()).collect(),
         unit: unit.name,
@@ -312,9 +328,10 @@ pub fn doctor(name: &str, root: &Path, json: bool) -> Result<u8, Failure> {
         unit: String,
         findings: Vec<Finding>,
     }
-    let unit = Unit::read(root, name, None)?;
+    let root = Root::open(root)?;
+    let unit = Unit::read(&root, name, None)?;
     let library = library_for_services()?;
-    let findings = findings(&unit, root, &library);
+    let findings = findings(&unit, &root, &library);
     let missing = findings.iter().any(|finding| finding.effect == Effect::Missing);
     if json {
         print_json(&Report { schema: "shunt.doctor.unit/1", unit: unit.name, findings })?;

@@ -34,9 +34,18 @@ impl Root {
     }
 
     fn shunt(&self, words: &[&str]) -> Output {
+        let mut command = self.strict(words);
+        if words[0] == "enable" {
+            // The build's directory may be another user's than that of the tests.
+            command.arg("--any-library");
+        }
+        command.output().unwrap()
+    }
+
+    fn strict(&self, words: &[&str]) -> Command {
         let mut command = plain(SHUNT);
         command.args(words).arg("--root").arg(self.directory.path()).env("SHUNT_LIBRARY", library());
-        command.output().unwrap()
+        command
     }
 
     fn drop_in(&self) -> PathBuf {
@@ -154,4 +163,41 @@ fn what_others_wrote_is_left_alone() {
     let output = root.shunt(&["enable", "served", "--profile", "nothing"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(!root.drop_in().exists());
+}
+
+#[test]
+fn links_of_an_image_lead_nowhere_out_of_it() {
+    let (root, host) = (Root::new(), tempfile::tempdir().unwrap());
+    std::fs::create_dir_all(root.path("etc/systemd/system")).unwrap();
+    std::os::unix::fs::symlink(host.path(), root.path("etc/systemd/system/served.service.d")).unwrap();
+    let output = root.shunt(&["enable", "served"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(std::fs::read_dir(host.path()).unwrap().count(), 0);
+    // A file of the host is not shown as the image's unit.
+    let secret = host.path().join("secret");
+    std::fs::write(&secret, "[Service]\nExecStart=/secret\n").unwrap();
+    std::os::unix::fs::symlink(&secret, root.path("etc/systemd/system/other.service")).unwrap();
+    let output = root.shunt(&["status", "other"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+}
+
+#[test]
+fn a_library_that_others_may_change_is_no_service_s() {
+    let (root, place) = (Root::new(), tempfile::tempdir().unwrap());
+    let theirs = place.path().join("libshunt.so");
+    std::fs::copy(library(), &theirs).unwrap();
+    let enable = |mode: u32, flag: &[&str]| {
+        std::fs::set_permissions(&theirs, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        root.strict(&["enable", "served"]).args(flag).env("SHUNT_LIBRARY", &theirs).output().unwrap()
+    };
+    assert!(enable(0o755, &[]).status.success());
+    let output = enable(0o757, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("can be written by other users"), "{}", said(&output));
+    assert!(enable(0o757, &["--any-library"]).status.success());
+    if common::is_root() {
+        std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
+        let output = enable(0o755, &[]);
+        assert!(output.status.code() == Some(1) && said(&output).contains("belongs to user 65534"), "{}", said(&output));
+    }
 }

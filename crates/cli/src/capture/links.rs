@@ -1,8 +1,7 @@
 //! The links of captured processes: which connections there are, and the bit by which their ends are asked to note what they send.
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::mem::offset_of;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use rustix::fs::SealFlags;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
@@ -72,14 +71,11 @@ impl Links {
     /// Finds those of a process.
     pub fn look(&mut self, pid: u32, descriptors: &[Descriptor]) {
         for descriptor in descriptors.iter().filter(|descriptor| descriptor.target == Target::Memory(link::NAME.to_owned())) {
-            let path = processes::path(pid, &format!("fd/{}", descriptor.number));
-            let Ok(metadata) = std::fs::metadata(&path) else { continue };
-            let key = (metadata.dev(), metadata.ino());
-            let mapped = match self.links.entry(key) {
+            let Ok(memory) = processes::memory(pid, descriptor.number) else { continue };
+            let mapped = match self.links.entry(memory.key) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path);
-                    let Some(mapped) = opened.ok().and_then(|file| Mapped::new(&file)) else { continue };
+                    let Some(mapped) = memory.open(true).ok().and_then(|file| Mapped::new(&file)) else { continue };
                     entry.insert(mapped)
                 }
             };

@@ -1,9 +1,9 @@
 //! What processes note for this command: memory behind their state, read and written as a file, so that a process that makes it smaller harms itself
 //! alone.
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::mem::{offset_of, size_of};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 
 use shunt_segment::address::Address;
 use shunt_segment::process::{ProcessHeader, MAGIC, NAME};
@@ -94,19 +94,14 @@ pub fn attach(pid: u32, descriptors: &[Descriptor], longest: u32, taps: &mut BTr
     let own = processes::own_number(pid);
     let mut answer = Attached::No;
     for descriptor in descriptors.iter().filter(|descriptor| descriptor.target == Target::Memory(name.to_owned())) {
-        let path = processes::path(pid, &format!("fd/{}", descriptor.number));
-        let Ok(metadata) = std::fs::metadata(&path) else { continue };
-        let key = (metadata.dev(), metadata.ino());
-        if let Some(tap) = taps.get_mut(&key) {
+        let Ok(memory) = processes::memory(pid, descriptor.number) else { continue };
+        if let Some(tap) = taps.get_mut(&memory.key) {
             // After a fork a child has its parent's, too, until it makes its own.
             tap.gone = false;
             answer = Attached::Yes;
             continue;
         }
-        let Ok(file) = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&path)
-        else {
-            continue;
-        };
+        let Ok(file) = memory.open(true) else { continue };
         let Ok(words) = Words::copy(&file, size_of::<ProcessHeader>()) else { continue };
         let known = words.word64(offset_of!(ProcessHeader, magic)) == MAGIC
             && words.word32(offset_of!(ProcessHeader, version)) == VERSION
@@ -116,7 +111,7 @@ pub fn attach(pid: u32, descriptors: &[Descriptor], longest: u32, taps: &mut BTr
         }
         match Tap::begin(file, pid, longest) {
             Ok(Some(tap)) => {
-                taps.insert(key, tap);
+                taps.insert(memory.key, tap);
                 answer = Attached::Yes;
             }
             Ok(None) => return Attached::ByAnother,

@@ -1,7 +1,6 @@
 //! Accelerated connections, joined from link segments, companions and /proc.
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::{BTreeSet, HashMap};
-use std::os::unix::fs::MetadataExt;
 
 use serde::Serialize;
 use shunt_segment::address::Address;
@@ -100,15 +99,17 @@ pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
             match descriptor.target {
                 Target::Socket(inode) => owners.entry(inode).or_default().push(pid),
                 Target::Memory(name) if name == link::NAME => {
-                    let Ok(file) = processes::open(pid, descriptor.number) else { continue };
-                    let Ok(metadata) = file.metadata() else { continue };
+                    let Ok(memory) = processes::memory(pid, descriptor.number) else { continue };
                     // The link is in the hands of two processes at least, and is read once.
-                    let holders = match links.entry((metadata.dev(), metadata.ino())) {
+                    let holders = match links.entry(memory.key) {
                         Entry::Vacant(entry) => {
                             // Anybody can make files of this name; each is read and shown.
-                            let count = of_users.entry(metadata.uid()).or_default();
+                            let count = of_users.entry(memory.owner).or_default();
                             *count += 1;
-                            match Link::read(&file).filter(|_| *count <= LINKS_OF_A_USER) {
+                            if *count > LINKS_OF_A_USER {
+                                continue;
+                            }
+                            match memory.open(false).ok().and_then(|file| Link::read(&file)) {
                                 Some(link) => &mut entry.insert((link, Holders::new())).1,
                                 None => continue,
                             }

@@ -1,9 +1,12 @@
 //! Processes and their descriptors, as /proc shows them.
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use rustix::fs::{makedev, statx, AtFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags};
 
 use crate::failure::Failure;
 
@@ -155,13 +158,69 @@ pub fn environment(pid: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// Opens the file behind a descriptor of another process, for reading.
+/// Memory behind a descriptor of another process: found, and not opened yet.
+///
+/// What a process calls a memory file may have become anything since its name was read: a device that acts when it is opened, a program that cannot
+/// be executed while one writes to it, a file system whose server never answers. So it is looked at without being opened.
+pub struct Memory {
+    place: OwnedFd,
+    /// The file system and the number of the file, which name it.
+    pub key: (u64, u64),
+    /// Whose it is.
+    pub owner: u32,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// Finds it.
 ///
 /// # Errors
-/// If it was closed meanwhile, or belongs to another user.
+/// If it was closed meanwhile, belongs to another user, or is no memory file.
+pub fn memory(pid: u32, descriptor: u32) -> io::Result<Memory> {
+    let place = rustix::fs::open(path(pid, &format!("fd/{descriptor}")), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let (device, about) = looked_at(&place)?;
+    let is_memory = FileType::from_raw_mode(about.stx_mode.into()) == FileType::RegularFile && memory_devices().contains(&device);
+    if !is_memory {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(Memory { key: (device, about.stx_ino), owner: about.stx_uid, length: about.stx_size, place })
+}
+
+impl Memory {
+    /// Opens it, for reading, and for writing where that is said.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn open(&self, write: bool) -> io::Result<File> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        let path = format!("/proc/self/fd/{}", self.place.as_raw_fd());
+        Ok(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?.into())
+    }
+}
+
+/// Which device a file lies on, and what else is known of it without asking a server.
+fn looked_at(file: &OwnedFd) -> io::Result<(u64, rustix::fs::Statx)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let about = statx(file, "", flags, StatxFlags::BASIC_STATS)?;
+    Ok((makedev(about.stx_dev_major, about.stx_dev_minor), about))
+}
+
+/// Where this kernel has memory files, of ordinary pages and of huge ones: no path leads there.
+fn memory_devices() -> &'static [u64] {
+    static DEVICES: OnceLock<Vec<u64>> = OnceLock::new();
+    let device = |flags| {
+        let own = rustix::fs::memfd_create("shunt", MemfdFlags::CLOEXEC | flags).ok()?;
+        looked_at(&own).ok().map(|(device, _)| device)
+    };
+    DEVICES.get_or_init(|| [MemfdFlags::empty(), MemfdFlags::HUGETLB].into_iter().filter_map(device).collect())
+}
+
+/// Opens the memory file behind a descriptor of another process, for reading.
+///
+/// # Errors
+/// As for [`memory`].
 pub fn open(pid: u32, descriptor: u32) -> io::Result<File> {
-    // Not to block, should the number have become a pipe meanwhile.
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path(pid, &format!("fd/{descriptor}")))
+    memory(pid, descriptor)?.open(false)
 }
 
 #[cfg(test)]
@@ -197,5 +256,23 @@ mod tests {
     fn names_cannot_upset_a_terminal() {
         assert_eq!(printable(b"a\x1b[2J\n\xff"), "a?[2J?\u{fffd}");
         assert_eq!(printable("a\u{202e}b\u{200b}\u{9b}\u{e4}".as_bytes()), "a?b??\u{e4}");
+    }
+
+    #[test]
+    fn what_is_no_memory_file_is_not_opened() {
+        let pid = std::process::id();
+        let number = |file: &File| file.as_raw_fd() as u32;
+        let memfd: File = rustix::fs::memfd_create("shunt-x", MemfdFlags::CLOEXEC).unwrap().into();
+        assert!(open(pid, number(&memfd)).is_ok());
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(open(pid, socket.as_raw_fd() as u32).is_err());
+        let directory = tempfile::tempdir().unwrap();
+        // As another mount namespace shows it, such a file's path may begin as a memory file's does.
+        let file = directory.path().join("memfd:shunt-link (deleted)");
+        std::fs::write(&file, [0; 4096]).unwrap();
+        assert!(open(pid, number(&File::open(&file).unwrap())).is_err());
+        let device = rustix::fs::open("/dev/null", OFlags::PATH, Mode::empty()).unwrap();
+        assert!(open(pid, device.as_raw_fd() as u32).is_err());
+        assert!(open(pid, number(&File::open("/proc/version").unwrap())).is_err());
     }
 }

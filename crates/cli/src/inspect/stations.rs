@@ -1,6 +1,5 @@
 //! Streams to other hosts, joined from stations, companions and /proc.
-use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use shunt_agent::report::{self, Report};
@@ -122,25 +121,25 @@ const MOST_OF_A_USER: u64 = 1 << 30;
 
 /// The stations that `pids` have. What of `connections` is a stream to another host is moved out of it.
 pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations {
-    let mut views = BTreeMap::new();
+    let (mut views, mut looked_at) = (BTreeMap::new(), BTreeSet::new());
     let mut of_users: BTreeMap<u32, u64> = BTreeMap::new();
     for &pid in pids {
         for descriptor in processes::descriptors(pid).unwrap_or_default() {
             if descriptor.target != Target::Memory(view::NAME.to_owned()) {
                 continue;
             }
-            let Ok(file) = processes::open(pid, descriptor.number) else { continue };
-            let Ok(metadata) = file.metadata() else { continue };
-            if let std::collections::btree_map::Entry::Vacant(entry) = views.entry((metadata.dev(), metadata.ino())) {
-                // Anybody can make such files; each is copied.
-                let read = of_users.entry(metadata.uid()).or_default();
-                *read = read.saturating_add(metadata.len());
-                if *read > MOST_OF_A_USER {
-                    continue;
-                }
-                if let Ok(view) = View::read(&file) {
-                    entry.insert(view);
-                }
+            let Ok(memory) = processes::memory(pid, descriptor.number) else { continue };
+            if !looked_at.insert(memory.key) {
+                continue;
+            }
+            // Anybody can make such files; each is copied.
+            let read = of_users.entry(memory.owner).or_default();
+            *read = read.saturating_add(memory.length);
+            if *read > MOST_OF_A_USER {
+                continue;
+            }
+            if let Some(view) = memory.open(false).ok().and_then(|file| View::read(&file).ok()) {
+                views.insert(memory.key, view);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Where the preload library is.
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::image::Image;
@@ -75,6 +76,25 @@ fn obstacle(path: &Path) -> Option<String> {
         Ok(_) => Some("it is not a library, or damaged".into()),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// Which part of its path lets other users than root and this one change the library, or put another in its place, for people.
+pub fn writable_by_others(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let own = rustix::process::geteuid().as_raw();
+    path.ancestors().find_map(|part| {
+        let about = part.metadata().ok()?;
+        let (owner, mode) = (about.uid(), about.mode() & if about.gid() == 0 { !0o020 } else { !0 });
+        // In a directory with the sticky bit others replace nothing that is not theirs.
+        let others = mode & 0o022 != 0 && !(about.is_dir() && mode & libc::S_ISVTX != 0);
+        if owner != 0 && owner != own {
+            Some(format!("{} belongs to user {owner}", part.display()))
+        } else if others {
+            Some(format!("{} can be written by other users", part.display()))
+        } else {
+            None
+        }
+    })
 }
 
 fn unusable(by: &str, path: &Path, why: impl std::fmt::Display) -> Failure {

@@ -88,9 +88,17 @@ impl File {
     /// # Errors
     /// If it cannot be read, or is not TOML of this form, with the line.
     pub fn read(path: &Path, owner: Owner) -> Result<Option<File>, Failure> {
+        File::read_as(path, path, owner)
+    }
+
+    /// The same, where it is reached by another path than it is told by.
+    ///
+    /// # Errors
+    /// As for [`File::read`].
+    pub fn read_as(path: &Path, reached: &Path, owner: Owner) -> Result<Option<File>, Failure> {
         let mut text = String::new();
         // A pipe that nobody writes into would hold the command up.
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(reached);
         let read = opened.and_then(|file| {
             let about = file.metadata()?;
             let kind = about.file_type();

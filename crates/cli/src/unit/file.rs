@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::root::{Found, Root};
 use crate::failure::Failure;
 
 /// Where units lie, strong places first.
@@ -55,34 +56,38 @@ impl Unit {
     ///
     /// # Errors
     /// If there is none, or one of its files cannot be read.
-    pub fn read(root: &Path, name: &str, without: Option<&str>) -> Result<Unit, Failure> {
+    pub fn read(root: &Root, name: &str, without: Option<&str>) -> Result<Unit, Failure> {
         let name = full_name(name)?;
         // An instance is made from its template, where it has no file of its own.
         let template = name.split_once('@').map(|(before, _)| format!("{before}@.service"));
         let names: Vec<&String> = [&name].into_iter().chain(&template).collect();
-        let own = names.iter().flat_map(|name| PLACES.map(|place| root.join(place).join(name))).find(|path| path.is_file());
+        let mut candidates = names.iter().flat_map(|name| PLACES.map(|place| Path::new(place).join(name)));
+        let own = candidates.find_map(|path| Some((root.find(&path).ok()?, path)));
         let own = own.ok_or_else(|| {
-            Failure::of_environment(format_args!("there is no unit {name} below {} ({})", root.display(), PLACES.join(", ")))
+            Failure::of_environment(format_args!("there is no unit {name} below {} ({})", root.path.display(), PLACES.join(", ")))
         })?;
         // Drop-ins of one name hide each other, and the others go by their names, wherever they lie.
-        let mut drop_ins: BTreeMap<String, PathBuf> = BTreeMap::new();
+        let mut drop_ins: BTreeMap<String, Option<(Found, PathBuf)>> = BTreeMap::new();
         for place in PLACES {
             for name in &names {
-                let directory = root.join(place).join(format!("{name}.d"));
-                for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-                    let file = entry.file_name().to_string_lossy().into_owned();
+                let directory = Path::new(place).join(format!("{name}.d"));
+                for entry in root.names(&directory) {
+                    let (path, file) = (directory.join(&entry), entry.to_string_lossy().into_owned());
+                    // One that is a link to /dev/null hides others of its name.
                     if file.ends_with(".conf") && without != Some(&file) {
-                        drop_ins.entry(file).or_insert(entry.path());
+                        drop_ins.entry(file).or_insert_with(|| Some((root.find(&path).ok()?, path)));
                     }
                 }
             }
         }
-        let files: Vec<PathBuf> = std::iter::once(own).chain(drop_ins.into_values()).collect();
-        let mut service = Vec::new();
-        for file in &files {
-            let text = std::fs::read(file)
+        let (mut files, mut service) = (Vec::new(), Vec::new());
+        for (found, path) in std::iter::once(own).chain(drop_ins.into_values().flatten()) {
+            let file = root.shown(&path);
+            let text = found
+                .read()
                 .map_err(|error| Failure::of_environment(format_args!("{}: cannot be read: {error}", file.display())))?;
-            service.extend(section(&String::from_utf8_lossy(&text), "Service", file));
+            service.extend(section(&String::from_utf8_lossy(&text), "Service", &file));
+            files.push(file);
         }
         Ok(Unit { name, files, service })
     }
@@ -165,6 +170,7 @@ mod tests {
         put(root, "lib/systemd/system/a.service.d/10.conf", "[Service]\nLimitNOFILE=2\n");
         put(root, "etc/systemd/system/a.service.d/10.conf", "[Service]\nLimitNOFILE=3\n");
         put(root, "lib/systemd/system/a.service.d/20.conf", "[Service]\nExecStart=\nExecStart=@\"/bin/z\" z\n");
+        let root = &Root::open(root).unwrap();
         let unit = Unit::read(root, "a", None).unwrap();
         assert_eq!(unit.last("LimitNOFILE").unwrap().value, "3");
         assert_eq!(unit.programs(), [Path::new("/bin/z")]);
@@ -173,7 +179,7 @@ mod tests {
         assert_eq!(unit.list("ExecStart")[0].from.1, 4);
         assert!(Unit::read(root, "b", None).is_err());
 
-        put(root, "usr/lib/systemd/system/t@.service", "[Service]\nExecStart=/bin/t %i\n");
+        put(&root.path, "usr/lib/systemd/system/t@.service", "[Service]\nExecStart=/bin/t %i\n");
         assert_eq!(Unit::read(root, "t@1", None).unwrap().programs(), [Path::new("/bin/t")]);
     }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use shunt_segment::area::LINK_SIZE;
 
 use super::file::{Assignment, Unit};
+use super::root::Root;
 use crate::run::obstacle::Obstacle;
 
 /// What a directive does.
@@ -35,7 +36,7 @@ pub struct Finding {
 const FEWEST_DESCRIPTORS: u64 = 256;
 
 /// All that are found. `library` is where the library lies for the unit, `root` where the unit's files do.
-pub fn findings(unit: &Unit, root: &Path, library: &Path) -> Vec<Finding> {
+pub fn findings(unit: &Unit, root: &Root, library: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut say = |effect, assignment: &Assignment, follows: String, remedy: Option<&str>| {
         found.push(Finding {
@@ -117,8 +118,9 @@ pub fn findings(unit: &Unit, root: &Path, library: &Path) -> Vec<Finding> {
     for assignment in unit.list("ExecStart") {
         let one = Unit { name: String::new(), files: vec![], service: vec![assignment.clone()] };
         for program in one.programs() {
-            let inside = root.join(program.strip_prefix("/").unwrap_or(&program));
-            if let Some(obstacle) = Obstacle::of(&inside, None) {
+            // Where links inside of the root lead.
+            let inside = root.find(&program).and_then(|file| std::fs::read_link(file.path()));
+            if let Some(obstacle) = inside.ok().and_then(|inside| Obstacle::of(&inside, None)) {
                 say(Effect::Missing, assignment, obstacle.to_string(), None);
             }
         }
@@ -217,7 +219,8 @@ mod tests {
         let place = root.path().join("lib/systemd/system");
         std::fs::create_dir_all(&place).unwrap();
         std::fs::write(place.join("x.service"), format!("[Service]\n{lines}\n")).unwrap();
-        findings(&Unit::read(root.path(), "x", None).unwrap(), root.path(), Path::new("/usr/lib/shunt/libshunt.so"))
+        let root = Root::open(root.path()).unwrap();
+        findings(&Unit::read(&root, "x", None).unwrap(), &root, Path::new("/usr/lib/shunt/libshunt.so"))
     }
 
     fn effects(lines: &str) -> Vec<Effect> {
