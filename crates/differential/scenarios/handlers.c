@@ -318,3 +318,49 @@ SOLO_KERNEL(handlers_once, "handlers for one time of signals that are ignored by
         wait_for("it", process);
     }
 }
+
+static volatile sig_atomic_t interruptions;
+static void interrupt(int signal) { (void)signal, interruptions++; }
+
+SOLO(handlers_while_accepting, "a listener of two processes whose acceptor hears a signal each 100 us, with SA_RESTART: accept never fails, and every client is served")
+{
+    enum { CLIENTS = 300 };
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    /* It has the listener and does not accept. */
+    pid_t idle = MUST(fork());
+    if (idle == 0) {
+        pause();
+        _exit(0);
+    }
+    pid_t clients = MUST(fork());
+    if (clients == 0) {
+        close(listener);
+        int good = 0;
+        for (int i = 0; i < CLIENTS; i++) {
+            char byte = 'x';
+            int fd = dial("127.0.0.1", port);
+            good += send(fd, &byte, 1, 0) == 1 && recv(fd, &byte, 1, 0) == 1;
+            close(fd);
+        }
+        _exit(good == CLIENTS ? 0 : 1);
+    }
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    MUST(sigaction(SIGALRM, &action, NULL));
+    MUST(setitimer(ITIMER_REAL, &often, NULL));
+    int failed = 0;
+    for (int i = 0; i < CLIENTS; i++) {
+        char byte;
+        int fd = accept(listener, NULL, NULL);
+        failed += fd == -1;
+        while (fd != -1 && recv(fd, &byte, 1, 0) == 1)
+            send(fd, &byte, 1, 0);
+        close(fd);
+    }
+    MUST(setitimer(ITIMER_REAL, &never, NULL));
+    say("failed %d, interrupted %s", failed, interruptions ? "yes" : "no");
+    wait_for("clients", clients);
+    kill(idle, SIGKILL);
+    wait_for("idle", idle);
+}

@@ -78,7 +78,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     drop((unchanging, carrying));
     if readable {
         // What could be read before the call can be read after it.
-        let _ = calls::poll_one(program.0, libc::POLLIN, ARRIVAL);
+        let _ = calls::poll_one_through(program.0, libc::POLLIN, ARRIVAL);
     }
     Ok(())
 }

@@ -189,7 +189,7 @@ fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shi
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
-    let _ = calls::poll_one(companion, libc::POLLIN, ACCEPTORS.links.of(client.uid));
+    let _ = calls::poll_one_through(companion, libc::POLLIN, ACCEPTORS.links.of(client.uid));
     receive().map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;

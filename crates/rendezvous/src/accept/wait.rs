@@ -90,7 +90,11 @@ impl<'a> Clients<'a> {
     /// Asks the kernel whether a queue is readable.
     fn ask(&mut self) -> Result<bool> {
         let (set, count) = (self.set.as_mut_ptr(), self.set.len());
-        calls::ppoll(set, count, &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET).map(|ready| ready > 0)
+        match calls::ppoll(set, count, &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET) {
+            // A signal was due. What its handler means for the call is judged before the sleep.
+            Err(Errno(libc::EINTR)) => Ok(false),
+            ready => ready.map(|ready| ready > 0),
+        }
     }
 
     /// Sleeps in an epoll set of the listener's own, or in ppoll on the queues.
