@@ -155,7 +155,7 @@ pub unsafe fn are_in(message: &msghdr) -> bool {
     while at + HEADER <= end {
         // SAFETY: any bytes are a header; promised by the caller.
         let Ok(header) = (unsafe { user::read((start + at) as *const cmsghdr) }) else { return true };
-        let length = header.cmsg_len as usize;
+        let length = header.cmsg_len;
         if length < HEADER || length > end - at || header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
             return true;
         }
