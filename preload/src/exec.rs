@@ -9,7 +9,7 @@ use shunt_conventions::arguments::List;
 use shunt_conventions::environment::{self, Environment, Preload};
 use shunt_handover as handover;
 use shunt_handover::image::Start;
-use shunt_handover::inherit::{Text, Way};
+use shunt_handover::inherit::{Handed, Text, Way};
 use shunt_handover::{image, inherit, HandOver};
 use shunt_sys::{check, syscall, user, Result};
 use shunt_table::global::LockedCell;
@@ -71,7 +71,8 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
         crate::errno::keeping_errno(|| handed.map(HandOver::undo));
         result
     } else {
-        let handed = inherit::hand(&way, ends);
+        let mut handed = Handed::empty();
+        inherit::hand(&way, ends, &mut handed);
         if handed.text.is_empty() {
             exec(given)
         } else {
@@ -183,7 +184,8 @@ pub unsafe fn spawn(
             Start::Shunt => {}
         }
     }
-    let mut handed = inherit::hand(&way, false);
+    let mut handed = Handed::empty();
+    inherit::hand(&way, false, &mut handed);
     if handed.text.is_empty() {
         return spawn(given, request.actions);
     }

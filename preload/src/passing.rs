@@ -19,10 +19,13 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
         let control = copy.msg_control.cast::<u8>();
         let last = control.wrapping_add(copy.msg_controllen.wrapping_sub(1));
         let faults = copy.msg_controllen > 0 && (user::read(control).is_err() || user::read(last).is_err());
-        if copy.msg_controllen == 0 || faults || !global::ready() {
+        if copy.msg_controllen == 0 || faults || !global::ready() || !rights::are_in(&copy) {
             return real::sendmsg(fd, message, flags);
         }
-        let mut control = rights::Control::new();
+        let Ok(mut control) = rights::Control::in_room() else {
+            set_errno(libc::ENOMEM);
+            return -1;
+        };
         if !rights::extend(fd, &mut copy, &mut control) {
             return real::sendmsg(fd, message, flags);
         }
@@ -45,8 +48,8 @@ pub unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
         if copy.msg_controllen == 0 || !global::ready() {
             return real::recvmsg(fd, message, flags);
         }
-        let mut control = rights::Control::new();
-        if !rights::widen(fd, &mut copy, &mut control) {
+        let mut wider = rights::Wider::new();
+        if !rights::widen(fd, &mut copy, &mut wider) {
             return real::recvmsg(fd, message, flags);
         }
         let got = real::recvmsg(fd, &mut copy, flags);

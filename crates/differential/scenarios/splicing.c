@@ -1,7 +1,10 @@
 /* splice and sendfile: what one end does not take stays in the other, and who waits for whom. */
 #include "laboratory.h"
+#include <spawn.h>
 #include <ucontext.h>
 #define FAMILY "splicing"
+
+extern char **environ;
 
 static unsigned char bytes[1 << 18];
 
@@ -393,7 +396,7 @@ DUET(sendfile_without_splice, "sendfile from devices and files of /proc, some of
         R(sendfile(fd, from, NULL, 0));
         say("at %ld", i == 1 ? 0 : (long)lseek(from, 0, SEEK_CUR)); /* of /dev/zero docs/SEMANTICS.md tells */
     }
-    far("available 1 20");
+    far("available 1 5");
 }
 
 DUET(sendfile_direct, "sendfile from a file opened with O_DIRECT")
@@ -471,23 +474,72 @@ static void on_small_stack(void)
         R(sendfile(small_fd, small_files[i], &(off_t){0}, 5));
 }
 
+/* Calls `work` on a stack of so many bytes, above memory that no frame may touch. */
+static void on_stack(size_t size, void (*work)(void))
+{
+    enum { GUARD = 256 << 10 };
+    static ucontext_t here, there;
+    char *stack = mmap(NULL, GUARD + size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(mprotect(stack + GUARD, size, PROT_READ | PROT_WRITE));
+    MUST(getcontext(&there));
+    there.uc_stack = (stack_t){.ss_sp = stack + GUARD, .ss_size = size};
+    there.uc_link = &here;
+    makecontext(&there, work, 0);
+    MUST(swapcontext(&here, &there));
+}
+
 DUET(splice_small_stack, "splice and sendfile on a stack of 32 KiB")
 {
     small_fd = connected();
     small_files[0] = memory_of(1000), small_files[1] = MUST(open("/proc/self/cmdline", O_RDONLY));
     MUST(pipe(small_ends));
     far("sendall 1 2000 1");
-    enum { STACK = 32 << 10, GUARD = 256 << 10 };
-    static ucontext_t here, there;
-    char *stack = mmap(NULL, GUARD + STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    MUST(mprotect(stack + GUARD, STACK, PROT_READ | PROT_WRITE));
-    MUST(getcontext(&there));
-    there.uc_stack = (stack_t){.ss_sp = stack + GUARD, .ss_size = STACK};
-    there.uc_link = &here;
-    makecontext(&there, on_small_stack, 0);
-    MUST(swapcontext(&here, &there));
+    on_stack(32 << 10, on_small_stack);
     far("recvall 1 2000 1");
-    far("available 1 20");
+    far("available 1 5");
+}
+
+static struct {
+    long passed, taken, wrote, had, spawned, child, status;
+} small;
+static int small_channel[2];
+static struct iovec small_pieces[600];
+
+/* What is said is said by the caller, who has a larger stack. */
+static void on_least_stack(void)
+{
+    static char *arguments[] = {"true", NULL};
+    pid_t process = 0;
+    int status = -1;
+    small.passed = pass_descriptor(small_channel[0], small_fd);
+    small.taken = take_descriptor(small_channel[1], 0) >= 0;
+    small.wrote = writev(small_fd, small_pieces, 600);
+    small.had = readv(small_fd, small_pieces, 600);
+    small.spawned = posix_spawnp(&process, "true", NULL, NULL, arguments, environ);
+    waitpid(process, &status, 0);
+    small.status = status;
+    small.child = fork();
+    if (small.child == 0) {
+        execvp("true", arguments);
+        _exit(3);
+    }
+    waitpid((pid_t)small.child, &status, 0);
+    small.child = status;
+}
+
+DUET(least_stack, "a descriptor passed, 600 pieces, a spawn and an exec on a stack of 16 KiB, which is the least that a thread may have")
+{
+    small_fd = connected();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, small_channel));
+    fill(bytes, 600, 3, 0);
+    for (int i = 0; i < 600; i++)
+        small_pieces[i] = (struct iovec){bytes + i, 1};
+    far("sendall 1 600 3");
+    await_bytes(small_fd, 600);
+    on_stack(16 << 10, on_least_stack);
+    say("passed %ld, taken %ld, wrote %ld, had %ld", small.passed, small.taken, small.wrote, small.had);
+    say("spawned %ld, status %ld; exec, status %ld", small.spawned, small.status, small.child);
+    far("recvall 1 600 3");
 }
 
 static struct mmsghdr list[4];

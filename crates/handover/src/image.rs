@@ -5,6 +5,7 @@
 //! kernel alone serves, which is right for every program.
 
 use shunt_sys::libc::{self, c_char};
+use shunt_sys::mapping::Room;
 use shunt_sys::{calls, user, Errno, Result};
 
 /// Files that are looked at: a script's interpreter may be a script, and the kernel follows five (exec_binprm).
@@ -57,10 +58,13 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
         let _ = calls::close(file);
         return Start::Fails;
     }
+    let Ok(mut room) = Room::new(HEAD) else {
+        let _ = calls::close(file);
+        return Start::Plain;
+    };
     for _ in 0..FILES {
-        let mut head = [0u8; HEAD];
-        let got = calls::pread(file, head.as_mut_ptr().cast(), HEAD, 0).unwrap_or(0);
-        let head = &mut head[..got];
+        let got = calls::pread(file, room.start().cast(), HEAD, 0).unwrap_or(0);
+        let head = &mut room.bytes()[..got];
         if !head.starts_with(b"#!") {
             let start = if head.starts_with(b"\x7fELF") { of_elf(file, head) } else { shell() };
             let _ = calls::close(file);
@@ -85,9 +89,13 @@ fn shell() -> Start {
     else {
         return Start::Plain;
     };
-    let mut head = [0u8; HEAD];
-    let got = calls::pread(file, head.as_mut_ptr().cast(), HEAD, 0).unwrap_or(0);
-    let start = of_elf(file, &head[..got]);
+    let start = match Room::new(HEAD) {
+        Ok(mut room) => {
+            let got = calls::pread(file, room.start().cast(), HEAD, 0).unwrap_or(0);
+            of_elf(file, &room.bytes()[..got])
+        }
+        Err(_) => Start::Plain,
+    };
     let _ = calls::close(file);
     start
 }
@@ -199,7 +207,8 @@ pub unsafe fn judge_in_path(file: *const c_char, search: Option<&[u8]>) -> Start
         // SAFETY: as above.
         return unsafe { judge(libc::AT_FDCWD, file) };
     }
-    let mut room = [0u8; libc::PATH_MAX as usize];
+    let Ok(mut room) = Room::new(libc::PATH_MAX as usize) else { return Start::Plain };
+    let room = room.bytes();
     for directory in search.unwrap_or(b"/bin:/usr/bin").split(|byte| *byte == b':') {
         let slash = usize::from(!directory.is_empty());
         let length = directory.len() + slash + name.len();

@@ -8,6 +8,7 @@
 use crate::inherit::{Appended, Counted, Received};
 use crate::relay::{Relay, RelayTask};
 use crate::{kernel_pair, relay};
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
@@ -15,7 +16,8 @@ use shunt_rendezvous::exchange::like;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, cmsghdr, msghdr};
-use shunt_sys::{calls, user};
+use shunt_sys::mapping;
+use shunt_sys::{calls, user, Result};
 use shunt_table::global::SETUP;
 use shunt_table::process::status_page;
 use shunt_table::receiver::Receiver;
@@ -30,7 +32,7 @@ const HEADER: usize = core::mem::size_of::<cmsghdr>();
 /// SCM_MAX_FD of the kernel.
 const MOST: usize = 253;
 
-/// Control messages on the stack, aligned as the kernel wants them.
+/// Control messages, aligned as the kernel wants them; too large for a stack ([`Control::in_room`]).
 #[repr(C, align(8))]
 pub struct Control {
     bytes: [u8; ROOM],
@@ -48,6 +50,40 @@ impl Control {
     /// Empty.
     pub const fn new() -> Control {
         Control { bytes: [0; ROOM], counted: Counted::new(), tasks: [NO_TASK; MOST], carried: 0, relay: None }
+    }
+
+    /// An empty one in memory of its own. Errors: ENOMEM.
+    pub fn in_room() -> Result<ControlRoom> {
+        const EMPTY: Control = Control::new();
+        let mut room = mapping::Room::new(core::mem::size_of::<Control>())?;
+        // SAFETY: as large, and at a page's start.
+        unsafe { room.start().cast::<Control>().write(EMPTY) };
+        Ok(ControlRoom(room))
+    }
+}
+
+/// Control messages in memory of their own.
+pub struct ControlRoom(mapping::Room);
+
+impl core::ops::DerefMut for ControlRoom {
+    fn deref_mut(&mut self) -> &mut Control {
+        // SAFETY: written by `in_room`, and dropped with this.
+        unsafe { &mut *self.0.start().cast() }
+    }
+}
+
+impl core::ops::Deref for ControlRoom {
+    type Target = Control;
+    fn deref(&self) -> &Control {
+        // SAFETY: as above.
+        unsafe { &*self.0.first().cast() }
+    }
+}
+
+impl Drop for ControlRoom {
+    fn drop(&mut self) {
+        // SAFETY: as above; nobody sees it any more.
+        unsafe { core::ptr::drop_in_place(&raw mut **self) };
     }
 }
 
@@ -107,6 +143,25 @@ unsafe fn read(message: &msghdr, target: *mut u8) -> Option<Given> {
         at += aligned(length);
     }
     Some(given)
+}
+
+/// Whether a message passes descriptors, or that cannot be told. Most do not, and need no more than this look.
+///
+/// # Safety
+/// The messages may fault.
+pub unsafe fn are_in(message: &msghdr) -> bool {
+    let (start, end) = (message.msg_control as usize, message.msg_controllen);
+    let mut at = 0;
+    while at + HEADER <= end {
+        // SAFETY: any bytes are a header; promised by the caller.
+        let Ok(header) = (unsafe { user::read((start + at) as *const cmsghdr) }) else { return true };
+        let length = header.cmsg_len;
+        if length < HEADER || length > end - at || header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+            return true;
+        }
+        at += aligned(length);
+    }
+    false
 }
 
 /// CMSG_ALIGN of cmsg(3).
@@ -272,16 +327,33 @@ pub fn sent(control: &mut Control, delivered: bool) {
     }
 }
 
+/// Room for what a message brings, ours included: what the kernel has not written is not looked at.
+#[repr(C, align(8))]
+pub struct Wider(MaybeUninit<[u8; ROOM]>);
+
+impl Wider {
+    /// With nothing in it.
+    pub const fn new() -> Wider {
+        Wider(MaybeUninit::uninit())
+    }
+}
+
+impl Default for Wider {
+    fn default() -> Self {
+        Wider::new()
+    }
+}
+
 /// Before recvmsg on a socket that is not ours, with room for control messages: gives the kernel more room, for what a
 /// sender may have appended. False: leave the message as it is.
-pub fn widen(over: i32, message: &mut msghdr, control: &mut Control) -> bool {
+pub fn widen(over: i32, message: &mut msghdr, wider: &mut Wider) -> bool {
     // More than this no message fills: 253 rights, credentials and times have 1.2 KiB.
     let room = message.msg_controllen.min(ROOM - EXTRA * 4);
     if message.msg_control.is_null() || room < HEADER + 4 {
         return false;
     }
     receiver::declare(over);
-    message.msg_control = control.bytes.as_mut_ptr().cast();
+    message.msg_control = wider.0.as_mut_ptr().cast();
     message.msg_controllen = (room + EXTRA * 4) as _;
     true
 }

@@ -33,6 +33,7 @@ use super::switch_to_tcp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
+use shunt_stream::kept_pipes::Scratch;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::tcp_oob;
@@ -52,6 +53,7 @@ const SHORTLY: u64 = 200_000;
 const BROUGHT: u64 = 2_000_000;
 /// Bytes that are moved at once.
 const PIECE: usize = 16 << 10;
+const _: () = assert!(PIECE <= Scratch::SIZE);
 /// Pieces in one look: other streams wait.
 const PIECES: usize = 16;
 
@@ -504,7 +506,10 @@ impl Tending<'_, '_> {
     /// From the near ring into the shadow.
     fn carry_out(&mut self) {
         let far = self.local.far(self.stream);
-        let mut bytes = [0u8; PIECE];
+        let mut room = Scratch::default();
+        let Ok(bytes) = room.get() else { return };
+        // SAFETY: as many bytes of memory, at least, which are this call's.
+        let bytes = unsafe { &mut *bytes.cast::<[u8; PIECE]>() };
         for _ in 0..PIECES {
             let (near_word, waiting) = far.incoming().look();
             // What was sent before arrives before it, as far as there is room.
@@ -576,7 +581,10 @@ impl Tending<'_, '_> {
     /// From the shadow into the near ring: as long as the program has at most `most` unread bytes, and up to the position `limit`.
     fn carry_in(&mut self, most: u64, limit: u64) {
         let far = self.local.far(self.stream);
-        let mut bytes = [0u8; PIECE];
+        let mut room = Scratch::default();
+        let Ok(bytes) = room.get() else { return };
+        // SAFETY: as many bytes of memory, at least, which are this call's.
+        let bytes = unsafe { &mut *bytes.cast::<[u8; PIECE]>() };
         for _ in 0..PIECES {
             let (received, unread) = (self.get(stream_words::RECEIVED), far.outgoing().unacknowledged());
             // The look whether the program has read ([`super::keeper`]) asks for this.

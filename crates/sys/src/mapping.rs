@@ -19,6 +19,44 @@ pub fn reserve(size: usize) -> Result<*mut u8> {
     }
 }
 
+/// Zeroed memory for the length of a call that needs much of it: a program's thread may have a stack of 16 KiB (PTHREAD_STACK_MIN), of which
+/// the kernel's call would take nothing.
+pub struct Room {
+    base: *mut u8,
+    size: usize,
+}
+
+impl Room {
+    /// Of `size` bytes.
+    ///
+    /// Errors: as for [`reserve`].
+    pub fn new(size: usize) -> Result<Room> {
+        reserve(size).map(|base| Room { base, size })
+    }
+
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping, which is this value's.
+        unsafe { core::slice::from_raw_parts_mut(self.base, self.size) }
+    }
+
+    /// Where it begins: at a page.
+    pub fn start(&mut self) -> *mut u8 {
+        self.base
+    }
+
+    /// The same, to be read.
+    pub fn first(&self) -> *const u8 {
+        self.base
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = calls::munmap(self.base, self.size);
+    }
+}
+
 /// Reserves `size` bytes of zeroed memory that children of fork share.
 ///
 /// Errors: as for [`reserve`].

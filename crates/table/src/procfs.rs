@@ -2,6 +2,7 @@
 
 use core::fmt::Write;
 use shunt_sys::libc::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_RDONLY};
+use shunt_sys::mapping::Room;
 use shunt_sys::{calls, check, syscall, Result};
 
 /// A path under /proc.
@@ -42,18 +43,23 @@ impl Write for Path {
 
 /// Calls `each` with every entry of a directory whose name is a number, until it gives true.
 pub fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<()> {
+    const SIZE: usize = 4096;
     let directory = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)?;
-    let mut room = [0u64; 512];
+    let mut room = match Room::new(SIZE) {
+        Ok(room) => room,
+        Err(error) => {
+            let _ = calls::close(directory);
+            return Err(error);
+        }
+    };
     let listed = 'all: loop {
-        let size = core::mem::size_of_val(&room);
-        // SAFETY: room for `size` bytes.
-        let got = match check(unsafe { syscall!(libc::SYS_getdents64, directory, room.as_mut_ptr(), size) }) {
+        // SAFETY: room for so many bytes.
+        let got = match check(unsafe { syscall!(libc::SYS_getdents64, directory, room.start(), SIZE) }) {
             Ok(0) => break Ok(()),
             Ok(got) => got,
             Err(error) => break Err(error),
         };
-        // SAFETY: the kernel filled `got` bytes.
-        let bytes = unsafe { core::slice::from_raw_parts(room.as_ptr().cast::<u8>(), got) };
+        let bytes = &room.bytes()[..got];
         let mut at = 0;
         // linux_dirent64: inode, offset, length (at 16), type, name (at 19).
         while let Some(length) = bytes.get(at + 16..at + 18).map(|b| u16::from_ne_bytes([b[0], b[1]]) as usize) {

@@ -13,30 +13,44 @@ fn opened(fd: c_int) -> c_int {
     fd
 }
 
-macro_rules! opening {
-    ($($name:ident ( $($arg:ident : $ty:ty),* );)*) => {
-        hook! {
-            $(fn $name($($arg: $ty),*) -> c_int {
-                opened(real::$name($($arg),*))
-            })*
-        }
-    };
-}
-
 // The mode is in a register, as if it were always given.
-opening! {
-    open(path: *const c_char, flags: c_int, mode: c_uint);
-    open64(path: *const c_char, flags: c_int, mode: c_uint);
-    __open(path: *const c_char, flags: c_int, mode: c_uint);
-    __open64(path: *const c_char, flags: c_int, mode: c_uint);
-    __open_2(path: *const c_char, flags: c_int);
-    __open64_2(path: *const c_char, flags: c_int);
-    openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint);
-    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint);
-    __openat_2(directory: c_int, path: *const c_char, flags: c_int);
-    __openat64_2(directory: c_int, path: *const c_char, flags: c_int);
-    creat(path: *const c_char, mode: c_uint);
-    creat64(path: *const c_char, mode: c_uint);
+hook! {
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        opened(real::open(path, flags, mode))
+    }
+    fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        opened(real::open64(path, flags, mode))
+    }
+    fn __open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        opened(real::__open(path, flags, mode))
+    }
+    fn __open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        opened(real::__open64(path, flags, mode))
+    }
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+        opened(real::__open_2(path, flags))
+    }
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+        opened(real::__open64_2(path, flags))
+    }
+    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        opened(real::openat(directory, path, flags, mode))
+    }
+    fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+        opened(real::openat64(directory, path, flags, mode))
+    }
+    fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+        opened(real::__openat_2(directory, path, flags))
+    }
+    fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+        opened(real::__openat64_2(directory, path, flags))
+    }
+    fn creat(path: *const c_char, mode: c_uint) -> c_int {
+        opened(real::creat(path, mode))
+    }
+    fn creat64(path: *const c_char, mode: c_uint) -> c_int {
+        opened(real::creat64(path, mode))
+    }
 }
 
 unsafe fn opened_stream(stream: *mut c_void) -> *mut c_void {

@@ -86,7 +86,9 @@ impl Drop for Handed {
 }
 
 impl Handed {
-    fn new() -> Handed {
+    /// With nothing in it. Made where it stays: a second one beside it would be as large.
+    #[inline(always)]
+    pub fn empty() -> Handed {
         Handed { text: Text::new(), counted: Counted::new(), links: [0; NAMED], link_count: 0, copies: [-1; NAMED] }
     }
 
@@ -145,11 +147,11 @@ pub fn prepare(way: &Way) {
 }
 
 /// Makes streams and listeners ready for a next program that takes the library: counts it as an owner, and names what else
-/// it needs: links, and rendezvous. `ends`: it is to say what an exec ends. The caller lets the named descriptors through.
-pub fn hand(way: &Way, ends: bool) -> Handed {
+/// it needs: links, and rendezvous; all of that into `handed`, an empty one. `ends`: it is to say what an exec ends. The caller lets the named
+/// descriptors through.
+pub fn hand(way: &Way, ends: bool, handed: &mut Handed) {
     let exec = matches!(way, Way::Exec);
     let _stay = shunt_stream::progress::is_driven().then(shunt_rendezvous::exchange::alone); // until the streams among them are shared
-    let mut handed = Handed::new();
     for fd in table::numbers() {
         let word = table::get(fd);
         if let Some(socket) = word.object::<Datagram>() {
@@ -190,7 +192,6 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
     if exec && ends {
         ends::name(&mut handed.text);
     }
-    handed
 }
 
 /// Before an exec: lets through what is named. It happens in the one table that all threads share, but they end with it.

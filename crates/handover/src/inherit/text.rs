@@ -17,6 +17,7 @@ pub struct Text {
 
 impl Text {
     /// The variable without a value.
+    #[inline(always)]
     pub(super) fn new() -> Text {
         let mut text = Text { bytes: [0; 2048], length: 0 };
         let _ = write!(text, "{VARIABLE}=");

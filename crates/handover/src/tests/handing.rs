@@ -2,9 +2,15 @@
 
 use super::connection::object;
 use super::*;
-use crate::inherit::{any_ends, come_back, failed, hand, kept_over_exec, leave, let_through, Way};
+use crate::inherit::{self, any_ends, come_back, failed, kept_over_exec, leave, let_through, Handed, Way};
 use core::sync::atomic::Ordering;
 use libc::{FD_CLOEXEC, F_SETFD};
+
+fn hand(way: &Way, ends: bool) -> Handed {
+    let mut handed = Handed::empty();
+    inherit::hand(way, ends, &mut handed);
+    handed
+}
 
 /// The next program keeps these, and no others of the connection's.
 fn keep(kept: &[i32]) {
@@ -18,7 +24,7 @@ fn owners(fd: i32) -> u32 {
 }
 
 /// The value of the variable.
-fn value(handed: &crate::inherit::Handed) -> String {
+fn value(handed: &Handed) -> String {
     let bytes = handed.text.with_nul().strip_prefix(b"SHUNT_INHERIT=").unwrap().strip_suffix(b"\0").unwrap();
     String::from_utf8(bytes.to_vec()).unwrap()
 }

@@ -3,7 +3,7 @@
 use super::connection::object;
 use super::*;
 use crate::inherit::{Appended, Received};
-use crate::rights::{narrow, widen, Control};
+use crate::rights::{narrow, widen, Wider};
 use core::sync::atomic::Ordering;
 use libc::{cmsghdr, iovec, msghdr};
 use shunt_segment::name::Hello;
@@ -122,7 +122,7 @@ fn told(ours: bool, room: usize, passed: &[i32]) -> (i32, usize, Vec<(i32, usize
     let mut into = [0xaau8; 256];
     let mut given = message;
     (given.msg_control, given.msg_controllen) = (into.as_mut_ptr().cast(), room);
-    let mut more = Box::new(Control::new());
+    let mut more = Box::new(Wider::new());
     let mut got = given;
     if ours && widen(line[1], &mut got, &mut more) {
         calls::recvmsg(line[1], &mut got, libc::MSG_CMSG_CLOEXEC).unwrap();

@@ -15,6 +15,7 @@ use shunt_ring::inbox::Inbox;
 use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{looks, Look};
 use shunt_sys::libc::{self, msghdr, MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL};
+use shunt_sys::mapping::Room;
 use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
 use shunt_table::memory::pieces::{Pieces, IOV_MAX};
 
@@ -281,7 +282,7 @@ impl Call {
     /// The kernel's call for what is missing from byte `done` on.
     #[inline(never)]
     unsafe fn rest(&self, message: &mut msghdr, pieces: &Pieces, done: usize, flags: i32) -> Result<isize> {
-        let mut buffers = send::Buffers::uninit();
+        let mut buffers = Room::new(send::BUFFERS)?;
         let whole = *message;
         message.msg_iov = send::fill(&mut buffers, pieces, done, &mut message.msg_iovlen);
         // Its sender's name is told with the whole.

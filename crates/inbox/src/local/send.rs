@@ -8,7 +8,6 @@ use super::peer_inbox::{self, PeerInbox};
 pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
-use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_link::patience::Waited;
 use shunt_ring::inbox::Inbox;
@@ -16,14 +15,15 @@ use shunt_ring::local::Put;
 use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{looks, Look};
 use shunt_sys::libc::{self, iovec, msghdr};
+use shunt_sys::mapping::Room;
 use shunt_sys::{cancel, thread, Errno, Result};
 use shunt_table::memory::pieces::{Pieces, IOV_MAX};
 
 /// Flags with which shared memory does what the kernel would do.
 const KNOWN_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
-/// Room for the buffers of a rest.
-pub(super) type Buffers = MaybeUninit<[iovec; IOV_MAX]>;
+/// Bytes for the buffers of a rest, which are not the stack's.
+pub(super) const BUFFERS: usize = IOV_MAX * core::mem::size_of::<iovec>();
 
 /// sendmsg(2); `kernel` is the call as the program made it, `more` sends a rest.
 ///
@@ -79,9 +79,9 @@ pub unsafe fn send(
     }
 }
 
-/// The buffers from byte `from` on, and their number.
-pub(super) fn fill(buffers: &mut Buffers, pieces: &Pieces, from: usize, count: &mut usize) -> *mut iovec {
-    let first = buffers.as_mut_ptr().cast::<iovec>();
+/// The buffers from byte `from` on, in room of [`BUFFERS`] bytes, and their number.
+pub(super) fn fill(buffers: &mut Room, pieces: &Pieces, from: usize, count: &mut usize) -> *mut iovec {
+    let first = buffers.start().cast::<iovec>();
     *count = 0;
     for (data, length) in pieces.from(from, usize::MAX).take(IOV_MAX) {
         // SAFETY: room for as many.
@@ -101,7 +101,7 @@ unsafe fn rest(
     flags: i32,
     more: unsafe fn(i32, *const msghdr, i32) -> Result<isize>,
 ) -> isize {
-    let mut buffers = Buffers::uninit();
+    let Ok(mut buffers) = Room::new(BUFFERS) else { return 0 };
     let mut rest = *message;
     rest.msg_iov = fill(&mut buffers, pieces, done, &mut rest.msg_iovlen);
     // SAFETY: passed on.

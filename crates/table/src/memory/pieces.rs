@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 use shunt_sys::libc::{self, iovec};
+use shunt_sys::mapping::Room;
 use shunt_sys::{user, Errno, Result};
 
 /// Most buffers that a call may have (UIO_MAXIOV).
@@ -54,6 +55,7 @@ impl<'a> Pieces<'a> {
         unsafe {
             match count {
                 0..=FEW => copied::<FEW, R>(vector, count, act),
+                _ if count <= SOME => some(vector, count, act),
                 _ if count <= IOV_MAX => many(vector, count, act),
                 _ => Err(Errno(libc::EINVAL)),
             }
@@ -98,12 +100,27 @@ impl<'a> Pieces<'a> {
 
 /// Buffers that most calls have at most (UIO_FASTIOV).
 const FEW: usize = 8;
+/// So many have place on a stack: a KiB.
+const SOME: usize = 64;
 
-/// Not part of its caller, whose stack frame would be as large (16 KiB) for the few.
+/// Not part of its caller, whose stack frame would be as large for the few.
+#[inline(never)]
+unsafe fn some<R>(vector: *const iovec, count: usize, act: impl FnOnce(&Pieces) -> Result<R>) -> Result<R> {
+    // SAFETY: passed on.
+    unsafe { copied::<SOME, R>(vector, count, act) }
+}
+
+/// More than that are no program's stack's to hold.
+#[cold]
 #[inline(never)]
 unsafe fn many<R>(vector: *const iovec, count: usize, act: impl FnOnce(&Pieces) -> Result<R>) -> Result<R> {
-    // SAFETY: passed on.
-    unsafe { copied::<IOV_MAX, R>(vector, count, act) }
+    let size = count * core::mem::size_of::<iovec>();
+    let mut room = Room::new(size)?;
+    // SAFETY: there is room for `count` entries, at a page's start, and any bytes are entries.
+    unsafe {
+        user::copy_all(vector.cast(), room.start(), size)?;
+        act(&Pieces::new(room.start().cast(), count)?)
+    }
 }
 
 #[inline(always)]
