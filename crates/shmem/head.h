@@ -1,6 +1,10 @@
 /* OpenSHMEM 1.5, by shunt. Made from crates/shmem/table.rs; compile with shunt-shmemcc, start with `shunt spmd -n 4 -- PROGRAM`. */
 #ifndef SHUNT_SHMEM_H
 #define SHUNT_SHMEM_H
+/* Its types are of C99, whatever the program's dialect is. */
+#ifdef __GNUC__
+#pragma GCC system_header
+#endif
 
 #include <stddef.h>
 #include <stdint.h>

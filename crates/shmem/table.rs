@@ -124,7 +124,9 @@ fn parsed(parameters: &str) -> Vec<(String, String)> {
 /// A C type in Rust.
 fn rust_type(c: &str) -> String {
     if let Some(target) = c.strip_suffix('*') {
+        // Of waits and locks, as older programs declare their variables.
         let target = target.trim();
+        let target = target.strip_prefix("volatile ").unwrap_or(target);
         return match target.strip_prefix("const ") {
             Some("void") => "*const c_void".into(),
             Some(target) => format!("*const {}", rust_type(target)),
@@ -226,9 +228,9 @@ fn setup(t: &mut Table) {
     t.row("void", "ctx_fence", "shmem_ctx_t ctx", "let _ = ctx; World::current().fence()");
     t.row("void", "quiet", "", "setup::or_fail(NAME, World::current().complete())");
     t.row("void", "ctx_quiet", "shmem_ctx_t ctx", "let _ = ctx; setup::or_fail(NAME, World::current().complete())");
-    t.row("void", "set_lock", "long *lock", "setup::set_lock(NAME, lock as usize)");
-    t.row("void", "clear_lock", "long *lock", "setup::clear_lock(NAME, lock as usize)");
-    t.row("int", "test_lock", "long *lock", "setup::test_lock(NAME, lock as usize)");
+    t.row("void", "set_lock", "volatile long *lock", "setup::set_lock(NAME, lock as usize)");
+    t.row("void", "clear_lock", "volatile long *lock", "setup::clear_lock(NAME, lock as usize)");
+    t.row("int", "test_lock", "volatile long *lock", "setup::test_lock(NAME, lock as usize)");
     for name in ["clear_cache_inv", "set_cache_inv", "udcflush"] {
         t.row("void", name, "", "");
     }
@@ -439,14 +441,14 @@ fn collectives(t: &mut Table) {
 
 fn waits(t: &mut Table) {
     let types = waited();
-    let one = "T *ivar, int cmp, T cmp_value";
+    let one = "volatile T *ivar, int cmp, T cmp_value";
     t.typed(&types, false, "void", "wait_until", one, "waits::wait_until(NAME, ivar, cmp, cmp_value)");
     t.typed(&types, false, "int", "test", one, "waits::test(NAME, ivar, cmp, cmp_value)");
     for (suffix, last, value) in
         [("", "T cmp_value", "waits::One(cmp_value)"), ("_vector", "T *cmp_values", "waits::Each(cmp_values)")]
     {
-        let each = format!("T *ivars, size_t nelems, const int *status, int cmp, {last}");
-        let some = format!("T *ivars, size_t nelems, size_t *indices, const int *status, int cmp, {last}");
+        let each = format!("volatile T *ivars, size_t nelems, const int *status, int cmp, {last}");
+        let some = format!("volatile T *ivars, size_t nelems, size_t *indices, const int *status, int cmp, {last}");
         for (kind, wait_result, test_result) in
             [("all", "void", "int"), ("any", "size_t", "size_t"), ("some", "size_t", "size_t")]
         {
@@ -458,10 +460,17 @@ fn waits(t: &mut Table) {
             t.typed(&types, false, test_result, &format!("test_{kind}{suffix}"), parameters, &body);
         }
     }
-    t.row("void", "wait_until", "long *ivar, int cmp, long cmp_value", "waits::wait_until(NAME, ivar, cmp, cmp_value)");
-    t.row("void", "wait", "long *ivar, long cmp_value", "waits::wait_until(NAME, ivar, waits::NE, cmp_value)");
+    t.row("void", "wait_until", "volatile long *ivar, int cmp, long cmp_value", "waits::wait_until(NAME, ivar, cmp, cmp_value)");
+    t.row("void", "wait", "volatile long *ivar, long cmp_value", "waits::wait_until(NAME, ivar, waits::NE, cmp_value)");
     for row in [SHORT, INT, LONG, LONG_LONG] {
-        t.typed(&[row], false, "void", "wait", "T *ivar, T cmp_value", "waits::wait_until(NAME, ivar, waits::NE, cmp_value)");
+        t.typed(
+            &[row],
+            false,
+            "void",
+            "wait",
+            "volatile T *ivar, T cmp_value",
+            "waits::wait_until(NAME, ivar, waits::NE, cmp_value)",
+        );
     }
 }
 

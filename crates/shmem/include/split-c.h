@@ -8,6 +8,9 @@
  *   bulk_read(), ...             sc_bulk_read(), ...                       bytes
  *   toglobal, tolocal, toproc    sc_toglobal, sc_tolocal, sc_toproc
  *   double A[n]:: ; &A[i]        sc_all_spread_malloc(n, size); sc_spread(A, i, size)
+ *   double A[n]::[b]             the same with blocks for elements: sc_all_spread_malloc(n, b * size); sc_spread(A, i, b * size)
+ *   all_bcast, all_dbcast        sc_all_bcast, sc_all_dbcast               the value of processor 0; whole numbers, and double
+ *   all_reduce_to_one_add, ...   sc_all_reduce_to_one_, _to_all_, sc_all_scan_ with add, mul, max, min, and, or, xor; dadd, dmul, dmax, dmin
  */
 #ifndef SHUNT_SPLIT_C_H
 #define SHUNT_SPLIT_C_H
@@ -41,11 +44,7 @@ static inline sc_global sc_plus(sc_global pointer, ptrdiff_t bytes) {
 }
 
 /* A word that counts the bytes stored here, for sc_store_sync: one for the program, in its static data. */
-#ifndef __cplusplus
 __attribute__((weak)) long sc_stored_bytes;
-#else
-extern long sc_stored_bytes;
-#endif
 
 static inline void sc_bulk_read(void *to, sc_global from, size_t bytes) { shmem_getmem(to, from.address, bytes, from.proc); }
 static inline void sc_bulk_write(sc_global to, const void *from, size_t bytes) {
@@ -81,12 +80,18 @@ static inline long sc_compare_swap(int proc, long *word, long expected, long val
     return shmem_long_atomic_compare_swap(word, expected, value, proc);
 }
 
-/* Any object: `x` is a variable. */
+/* Any object but an array: `x` is a variable where it is read into, and any expression of the object's type where it is written. */
 #define sc_read(x, g) sc_bulk_read(&(x), (g), sizeof(x))
 #define sc_get(x, g) sc_bulk_get(&(x), (g), sizeof(x))
-#define sc_write(g, x) sc_bulk_write((g), &(x), sizeof(x))
-#define sc_put(g, x) sc_bulk_put((g), &(x), sizeof(x))
-#define sc_store(g, x) sc_bulk_store((g), &(x), sizeof(x))
+#define SC_VALUE(call, g, x) \
+    __extension__({ \
+        __typeof__(x) sc_value_ = (x); \
+        call((g), &sc_value_, sizeof sc_value_); \
+    })
+#define sc_write(g, x) SC_VALUE(sc_bulk_write, g, x)
+/* The value is taken now; it is there after sc_sync. */
+#define sc_put(g, x) SC_VALUE(sc_bulk_store, g, x)
+#define sc_store(g, x) SC_VALUE(sc_bulk_store, g, x)
 
 /* The same number of bytes on each processor, zeroes; all together. */
 static inline void *sc_all_malloc(size_t bytes) {
@@ -112,11 +117,7 @@ struct sc_words {
     long whole[2][1024];
     long turn;
 };
-#ifndef __cplusplus
 __attribute__((weak)) struct sc_words *sc_words;
-#else
-extern struct sc_words *sc_words;
-#endif
 
 static inline void sc_start(void) {
     shmem_init();
@@ -149,6 +150,48 @@ static inline long sc_all_add_long(long value) {
     for (int proc = 0; proc < procs; proc++) sum += sc_words->whole[turn][proc];
     return sum;
 }
+
+/* Values of all processors, in their order, until the call after the next. */
+static inline const long *sc_all_told(long value) {
+    int turn = (int)(sc_words->turn++ & 1), procs = shmem_n_pes(), me = shmem_my_pe();
+    for (int proc = 0; proc < procs; proc++) shmem_long_p(&sc_words->whole[turn][me], value, proc);
+    shmem_barrier_all();
+    return sc_words->whole[turn];
+}
+static inline const double *sc_all_dtold(double value) {
+    int turn = (int)(sc_words->turn++ & 1), procs = shmem_n_pes(), me = shmem_my_pe();
+    for (int proc = 0; proc < procs; proc++) shmem_double_p(&sc_words->number[turn][me], value, proc);
+    shmem_barrier_all();
+    return sc_words->number[turn];
+}
+static inline long sc_all_bcast(long value) { return sc_all_told(value)[0]; }
+static inline double sc_all_dbcast(double value) { return sc_all_dtold(value)[0]; }
+
+/* Reductions to processor 0 (the others get what they gave) and to all, and scans: each gets what those up to itself make together. */
+#define SC_REDUCTIONS(T, told, name, combined) \
+    static inline T sc_up_to_##name(const T *values, int last) { \
+        T a = values[0]; \
+        for (int proc = 1; proc <= last; proc++) { T b = values[proc]; a = combined; } \
+        return a; \
+    } \
+    static inline T sc_all_reduce_to_all_##name(T value) { return sc_up_to_##name(told(value), shmem_n_pes() - 1); } \
+    static inline T sc_all_reduce_to_one_##name(T value) { \
+        const T *values = told(value); \
+        return shmem_my_pe() == 0 ? sc_up_to_##name(values, shmem_n_pes() - 1) : value; \
+    } \
+    static inline T sc_all_scan_##name(T value) { return sc_up_to_##name(told(value), shmem_my_pe()); }
+SC_REDUCTIONS(long, sc_all_told, add, a + b)
+SC_REDUCTIONS(long, sc_all_told, mul, a *b)
+SC_REDUCTIONS(long, sc_all_told, max, a > b ? a : b)
+SC_REDUCTIONS(long, sc_all_told, min, a < b ? a : b)
+SC_REDUCTIONS(long, sc_all_told, and, a &b)
+SC_REDUCTIONS(long, sc_all_told, or, a | b)
+SC_REDUCTIONS(long, sc_all_told, xor, a ^ b)
+SC_REDUCTIONS(double, sc_all_dtold, dadd, a + b)
+SC_REDUCTIONS(double, sc_all_dtold, dmul, a *b)
+SC_REDUCTIONS(double, sc_all_dtold, dmax, a > b ? a : b)
+SC_REDUCTIONS(double, sc_all_dtold, dmin, a < b ? a : b)
+#undef SC_REDUCTIONS
 
 #ifdef __cplusplus
 }

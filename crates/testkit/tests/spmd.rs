@@ -101,6 +101,57 @@ fn the_header_is_of_all_dialects() {
     }
 }
 
+/// Split-C's header is one of C and of C++.
+#[test]
+fn split_c_s_operations_do_what_they_should() {
+    let cc = scratch().join("split.cc");
+    std::fs::write(&cc, format!("#include \"{}\"\n", source("split.c").display())).unwrap();
+    let programs = [
+        compiled_as("split-c", "shunt-shmemcc", &["-std=gnu11", "-Werror"], &source("split.c")),
+        compiled_as("split-cc", "shunt-shmemc++", &["-std=gnu++17", "-Werror"], &cc),
+    ];
+    for program in programs {
+        for ranks in [1, 2, 3, 5] {
+            is_fine(ranks, &program);
+        }
+    }
+}
+
+/// As other compilers of OpenSHMEM are asked and called: variables that waits and locks take may be volatile, and programs may be static of all kinds.
+#[test]
+fn the_compiler_takes_what_others_take() {
+    let ask = |what: &str| text(&Command::new(built("shunt-shmemcc")).arg(what).output().unwrap().stdout);
+    assert!(ask("--showme:compile").starts_with("-I/") && ask("-showme:link").ends_with("-lshunt_shmem\n"));
+    assert!(ask("--showme:version").contains("OpenSHMEM 1.5") && ask("--showme:libs") == "shunt_shmem\n");
+    let program = r#"#include <shmem.h>
+    static volatile long word, lock;
+    static volatile int count;
+    int main() {
+        shmem_init();
+        shmem_long_p((long *)&word, 1, shmem_my_pe());
+        shmem_long_wait_until(&word, SHMEM_CMP_EQ, 1);
+        shmem_set_lock(&lock), shmem_clear_lock(&lock);
+        int taken = shmem_test_lock(&lock) == 0;
+        if (taken) shmem_clear_lock(&lock);
+        int ready = shmem_int_test(&count, SHMEM_CMP_EQ, 0);
+        shmem_finalize();
+        return ready && word ? 0 : 1;
+    }"#;
+    for (compiler, name, options) in [
+        ("shunt-shmemc++", "volatile.cc", &["-std=c++98", "-pedantic"][..]),
+        ("shunt-shmemcc", "volatile.c", &["-std=c99", "-pedantic"]),
+        ("shunt-shmemcc", "volatile.c", &["-static"]),
+        ("shunt-shmemcc", "volatile.c", &["-static-pie"]),
+        ("shunt-shmemcc", "volatile.c", &["--static", "-static-pie"]),
+    ] {
+        let from = scratch().join(name);
+        std::fs::write(&from, program).unwrap();
+        let options = [options, &["-Werror"]].concat();
+        let output = run(2, &compiled_as("volatile", compiler, &options, &from), &[]);
+        assert!(output.status.success(), "{options:?}: {output:?}");
+    }
+}
+
 /// U-Net's seven programs with small sizes and awkward numbers of processors; each checks its answer.
 #[test]
 fn the_seven_programs_are_right() {
