@@ -64,7 +64,8 @@ pub fn command() -> Command {
              numbers are positions in the stream; acknowledgements and times between segments of both ends are what was known when. Packets that tcpdump sees are\n\
              left out: those of connections that the kernel carries, and those between hosts.\n\n\
              Programs note what they send in 4 MiB of memory each, and go on when that is full: what found no room is missing in the file,\n\
-             and counted. A process may be captured by those who may trace it: its own user and root.\n\
+             and counted. A process may be captured by those who may trace it: its own user and root. The filter chooses what is in the file: all\n\
+             of these processes' connections are noted in their memory. What a process notes is its own word: no evidence against it.\n\
              Exit status: 0, also where bytes are missing, which is told on standard error.",
         )
 }
@@ -91,8 +92,13 @@ pub fn capture(matches: &ArgMatches) -> Result<u8, Failure> {
     let filter = Filter::parse(&words)?;
     processes::are_shown()?;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler stores one word.
-        unsafe { libc::signal(signal, end as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        // SAFETY: the handler stores one word. A second signal ends the command where it is: taps that it leaves are ended by their processes.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = end as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
     }
     // SAFETY: ignoring signals runs no code of ours in a handler. A reader that ends, or a limit of file sizes, is an error of a write.
     unsafe {
@@ -192,6 +198,7 @@ impl Capture {
         for key in ended {
             if let Some(tap) = self.taps.remove(&key) {
                 self.flows.lost_before += tap.lost();
+                self.flows.process_ended(tap.id);
             }
         }
         Ok(some)
@@ -205,6 +212,10 @@ impl Capture {
         // What calls that were under way have noted since.
         std::thread::sleep(Duration::from_millis(5));
         let done = self.read();
+        self.taps.values_mut().for_each(Tap::give_back);
+        if self.taps.values().any(|tap| tap.interrupted) {
+            told("this command was held up for seconds, in which programs noted nothing: bytes are missing that are not counted");
+        }
         let lost: u64 = self.flows.lost_before + self.taps.values().map(Tap::lost).sum::<u64>();
         let told_lost = if lost > 0 { format!("; {lost} bytes are missing: they found no room") } else { String::new() };
         told(&format!(

@@ -69,6 +69,29 @@ fn ticks_per_second() -> f64 {
     })
 }
 
+/// Series of connections: links that any user makes may tell of any ports.
+const SERIES: usize = 2000;
+
+/// Those with most connections; the others count together, as of port 0.
+fn bounded(counted: BTreeMap<Labels, [f64; 3]>) -> BTreeMap<Labels, [f64; 3]> {
+    let mut rows: Vec<(Labels, [f64; 3])> = counted.into_iter().collect();
+    rows.sort_by(|one, other| other.1[0].total_cmp(&one.1[0]));
+    let others = rows.split_off(SERIES.min(rows.len()));
+    let mut kept: BTreeMap<Labels, [f64; 3]> = rows.into_iter().collect();
+    for (mut labels, row) in others {
+        for (name, value) in &mut labels {
+            match *name {
+                "program" => *value = "?".to_owned(),
+                "server_port" => *value = "0".to_owned(),
+                _ => {}
+            }
+        }
+        let sum = kept.entry(labels).or_default();
+        sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+    }
+    kept
+}
+
 type Labels = Vec<(&'static str, String)>;
 
 /// Connections of one program, role, server's port and carrier, taken together: a label for each connection would be a series for each.
@@ -96,6 +119,7 @@ fn families(connections: &[Connection], streams: &[Stream], processes: &[Process
         let port = if stream.role == "server" { stream.local_port } else { stream.remote_port };
         add(&stream.program, stream.role, port, stream.carrier(), [stream.sent_bytes, stream.under_way()]);
     }
+    let counted = bounded(counted);
     let rows = |at: usize| counted.iter().map(|(labels, row)| (labels.clone(), row[at])).collect();
 
     let mut programs: BTreeMap<&str, f64> = BTreeMap::new();
@@ -169,4 +193,21 @@ fn families(connections: &[Connection], streams: &[Stream], processes: &[Process
             rows: waits(&|waited| waited.spun as f64 / rate),
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ports_are_few_series() {
+        let labels =
+            |port: usize| vec![("program", "x".to_owned()), ("role", "server".to_owned()), ("server_port", port.to_string())];
+        let counted = (1..=30_000).map(|port| (labels(port), [if port == 7 { 9.0 } else { 1.0 }, 2.0, 3.0])).collect();
+        let kept = bounded(counted);
+        assert_eq!(kept.len(), SERIES + 1);
+        assert_eq!(kept[&labels(7)][0], 9.0);
+        assert_eq!(kept.values().map(|row| row[1]).sum::<f64>(), 60_000.0);
+        assert_eq!(bounded([(labels(1), [1.0; 3])].into()).len(), 1);
+    }
 }

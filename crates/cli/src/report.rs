@@ -2,6 +2,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -158,7 +159,7 @@ const STATUS: [&str; 14] = [
 fn process(pid: u32) -> String {
     let mut text = String::new();
     if let Ok(path) = std::fs::read_link(processes::path(pid, "exe")) {
-        let _ = writeln!(text, "exe: {}", path.display());
+        let _ = writeln!(text, "exe: {}", processes::printable(path.as_os_str().as_bytes()));
     }
     text += &excerpt(&processes::path(pid, "status"), &STATUS);
     text +=
@@ -176,8 +177,8 @@ fn process(pid: u32) -> String {
         let _ = writeln!(text, "  {}={}", processes::printable(&name), processes::printable(&value));
     }
     let _ = writeln!(text, "loaded files:");
-    for file in loaded(&std::fs::read_to_string(processes::path(pid, "maps")).unwrap_or_default()) {
-        let _ = writeln!(text, "  {file}");
+    for file in loaded(&String::from_utf8_lossy(&std::fs::read(processes::path(pid, "maps")).unwrap_or_default())) {
+        let _ = writeln!(text, "  {}", processes::printable(file.as_bytes()));
     }
     let mut kinds = std::collections::BTreeMap::<String, usize>::new();
     for descriptor in processes::descriptors(pid).unwrap_or_default() {
@@ -232,6 +233,7 @@ fn own(words: &[&str]) -> String {
         Err(error) => return format!("cannot be started: {error}"),
     };
     let read = |stream: Option<Box<dyn Read + Send>>| {
+        let (told, read) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             // Read to the end, so that the writer is not held up.
@@ -239,8 +241,9 @@ fn own(words: &[&str]) -> String {
                 let _ = stream.by_ref().take(MOST as u64).read_to_end(&mut bytes);
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             }
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
+            let _ = told.send(String::from_utf8_lossy(&bytes).into_owned());
+        });
+        read
     };
     let output = read(child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
     let errors = read(child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
@@ -256,7 +259,9 @@ fn own(words: &[&str]) -> String {
             }
         }
     };
-    let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
+    // A process that it has started, and that has its output still, is not waited for.
+    let patient = |read: std::sync::mpsc::Receiver<String>| read.recv_timeout(Duration::from_secs(2)).unwrap_or_default();
+    let (output, errors) = (patient(output), patient(errors));
     let said = if errors.is_empty() { errors } else { format!("standard error:\n{errors}") };
     format!("{output}{said}({status})\n")
 }

@@ -8,6 +8,7 @@ pub mod root;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{value_parser, Arg, ArgMatches, Command};
@@ -100,6 +101,9 @@ pub fn enable(matches: &ArgMatches) -> Result<u8, Failure> {
     let root = root_of(matches)?;
     let unit = Unit::read(&root, name_of(matches), Some(DROP_IN))?;
     let library = library_for_services()?;
+    if library.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || b":\"'".contains(byte)) {
+        return Err(Failure::of_environment(format_args!("{}: LD_PRELOAD cannot name such a path", library.display())));
+    }
     if let Some(why) = library::writable_by_others(&library).filter(|_| !matches.get_flag("any-library")) {
         return Err(Failure::of_environment(format_args!(
             "{why}: its user's code would be the service's; install shunt (make install, or the package), or say --any-library"
@@ -308,13 +312,14 @@ pub fn text_of(findings: &[Finding]) -> String {
 
 /// The processes of a service that runs, by its control group.
 fn running(name: &str) -> Vec<Running> {
-    let group = Path::new("/sys/fs/cgroup").join("system.slice").join(name).join("cgroup.procs");
-    let numbers = std::fs::read_to_string(group).unwrap_or_default();
+    // In whichever slice, and in groups that the service has made in its own.
     let one = |pid: u32| {
+        let groups = std::fs::read_to_string(processes::path(pid, "cgroup")).ok()?;
+        groups.lines().any(|line| line.split('/').skip(1).any(|part| part == name)).then_some(())?;
         let program = processes::program(pid)?;
         Some(Running { pid, program, under_shunt: processes::has_mapped(pid, library::FILE) })
     };
-    numbers.lines().filter_map(|line| one(line.parse().ok()?)).collect()
+    processes::all().into_iter().filter_map(one).collect()
 }
 
 /// `shunt doctor --unit`: the directives that keep the service's connections on the kernel, or limit them.

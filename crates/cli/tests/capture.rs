@@ -1,8 +1,10 @@
 //! `shunt capture`: what two programs say to each other through shared memory is what tshark reads, and no program waits for the reader.
 mod common;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,14 @@ fn redis(port: u16) -> Program {
         std::thread::sleep(Duration::from_millis(20));
     }
     Program(server)
+}
+
+/// The file that a process's state lies in, its notes behind it.
+fn memory_of_state(pid: u32) -> File {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let is_state = |path: &PathBuf| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("shunt-process"));
+    let found = entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_state);
+    File::open(found.expect("the server is under shunt")).unwrap()
 }
 
 /// A process is captured by one command at a time.
@@ -171,13 +181,21 @@ fn a_capture_that_was_killed_leaves_nothing_in_the_way() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
     let port_text = port.to_string();
-    let _server = redis(port);
+    let server = redis(port);
     let mut capture = Capture::start(&directory.path().join("x.pcapng"), &[]);
     capture.child.kill().unwrap();
     capture.child.wait().unwrap();
     let output = run(&["redis-benchmark", "-p", &port_text, "-t", "get", "-n", "20000", "-c", "2", "-q"]).output().unwrap();
     assert!(output.status.success());
-    // The next one has the processes once the old one has been silent for a while.
+    // Once the old one has been silent for a while, nothing is noted any more, and the memory for notes is given back.
+    let state = memory_of_state(server.0.id());
+    let before = state.metadata().unwrap().blocks() * 512;
+    let end = Instant::now() + Duration::from_secs(60);
+    while state.metadata().unwrap().blocks() * 512 * 2 > before {
+        assert!(Instant::now() < end, "{before} bytes, and they stay");
+        assert!(run(&["redis-cli", "-p", &port_text, "ping"]).output().unwrap().status.success());
+    }
+    // And the next one has the processes.
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let file = directory.path().join("y.pcapng");
@@ -202,4 +220,41 @@ fn mistakes_are_told() {
     }
     let output = plain(SHUNT).args(["capture", "-o", "/nowhere/x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_child_of_another_user_has_nothing_of_its_parent_s_state() {
+    if !common::is_root() {
+        return; // it cannot become another user
+    }
+    const PROGRAM: &str = r#"
+import ctypes, os, socket
+def states():
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            if "shunt-process" in os.readlink("/proc/self/fd/" + number):
+                found.add(os.stat("/proc/self/fd/" + number).st_ino)
+        except OSError:
+            pass
+    found.update(int(line.split()[4]) for line in open("/proc/self/maps") if "shunt-process" in line)
+    return found
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+served, _ = server.accept()
+own = states()
+assert len(own) == 1, own
+if os.fork() == 0:
+    os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+    theirs = states()
+    assert not own & theirs, (own, theirs)
+    served.sendall(b"still")
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+assert client.recv(9) == b"still" and states() == own
+print("separate")
+"#;
+    let output = run(&["python3", "-c", PROGRAM]).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "separate\n", "{}", String::from_utf8_lossy(&output.stderr));
 }

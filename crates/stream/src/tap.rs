@@ -13,6 +13,7 @@ use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, word};
 use shunt_segment::tap::{kind, Tap, OPENED_WORDS, RING, WORDS};
+use shunt_sys::section::Section;
 use shunt_sys::{clock, user};
 use shunt_table::global;
 use shunt_table::process::status_page;
@@ -26,6 +27,7 @@ const GONE: u64 = 20_000_000_000;
 /// A record that is being written.
 struct Record<'a> {
     tap: &'a Tap,
+    ticks: u64,
     at: u64,
     room: usize,
 }
@@ -38,7 +40,7 @@ impl Drop for Record<'_> {
 
 impl<'a> Record<'a> {
     /// Takes the lock; `None`: another thread, or a handler's caller, has it.
-    fn begin(tap: &'a Tap) -> Option<Record<'a>> {
+    fn begin(tap: &'a Tap, ticks: u64) -> Option<Record<'a>> {
         let free = |_: &u32| tap.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
         (0..PATIENCE).find(|look| {
             if *look > 0 {
@@ -49,7 +51,7 @@ impl<'a> Record<'a> {
         let at = tap.tail.load(Ordering::Relaxed);
         // The tool writes `head`.
         let used = at.wrapping_sub(tap.head.load(Ordering::Acquire));
-        Some(Record { tap, at, room: RING.saturating_sub(used as usize) })
+        Some(Record { tap, ticks, at, room: RING.saturating_sub(used as usize) })
     }
 
     fn base(&self) -> *mut u8 {
@@ -76,10 +78,11 @@ impl<'a> Record<'a> {
     }
 
     fn end(&mut self, kind: u64, connection: u32, position: u64, stands_for: usize, bytes: usize) {
+        let now = self.ticks;
         self.word(0, bytes as u64 | kind << 32);
         self.word(1, connection.into());
         self.word(2, position);
-        self.word(3, clock::ticks());
+        self.word(3, now);
         self.word(4, stands_for as u64);
         let length = WORDS * 8 + bytes.next_multiple_of(8);
         self.at = self.at.wrapping_add(length as u64);
@@ -118,9 +121,15 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What an earlier capture was told is nothing to this one.
-fn tap_for(socket: &Socket) -> Option<&'static Tap> {
+/// What an earlier capture was told is nothing to this one. A tool that was killed has left what it asked for: after a while nothing is noted.
+fn tap_for(socket: &Socket, now: u64) -> Option<&'static Tap> {
     let (capture, tap) = (status_page::capture(), status_page::tap()?);
+    let silent = now.wrapping_sub(tap.seen.load(Ordering::Relaxed));
+    if (GONE..1 << 63).contains(&silent) {
+        status_page::end_capture(capture);
+        socket.peer().wait.armed.fetch_and(!arm::TAP, Ordering::Relaxed);
+        return None;
+    }
     if socket.connected.tapped_by.swap(capture, Ordering::Relaxed) != capture {
         socket.connected.tapped.store(0, Ordering::Relaxed);
         socket.connected.tapped_sent.store(0, Ordering::Relaxed);
@@ -132,21 +141,21 @@ fn lost(tap: &Tap, bytes: u64) {
     tap.lost.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// A tool that was killed has left what it asked for.
-#[cold]
-fn look_after(tap: &Tap, socket: &Socket) {
-    if clock::ticks().wrapping_sub(tap.seen.load(Ordering::Relaxed)) > GONE {
-        socket.peer().wait.armed.fetch_and(!arm::TAP, Ordering::Relaxed);
-    }
-}
-
-/// `length` bytes were sent, and the peer's side is one that a tool captures.
+/// `length` bytes were sent at `now`, and the peer's side is one that a tool captures.
 #[cold]
 #[inline(never)]
-pub fn sent(socket: &Socket, length: usize) {
-    let Some(tap) = tap_for(socket) else { return };
-    // Other threads are not to send over what is copied here.
-    let held = if global::single_threaded() { None } else { socket.lock_send().ok() };
+pub fn sent(socket: &Socket, length: usize, now: u64) {
+    let Some(tap) = tap_for(socket, now) else { return };
+    // Nothing is to be sent over what is copied here: not by a handler, other threads, nor other processes, which may have stopped with their lock.
+    let section = Section::begin();
+    let held = match (socket.has(flag::SHARED), global::single_threaded()) {
+        (true, _) => match socket.try_lock_send() {
+            None => return lost(tap, length as u64),
+            held => held,
+        },
+        (false, true) => None,
+        (false, false) => socket.lock_send().ok(),
+    };
     let pipe = socket.outgoing();
     let announced = pipe.announced();
     let end = announced & word::POSITION;
@@ -162,11 +171,12 @@ pub fn sent(socket: &Socket, length: usize) {
     if left == 0 || left > 1 << 40 {
         return; // another thread was faster, or the peer writes nonsense
     }
-    match Record::begin(tap) {
+    match Record::begin(tap, now) {
         Some(mut record) => note_sent(&mut record, socket, from, announced),
         None => lost(tap, left),
     }
     drop(held);
+    drop(section);
     let noted = &socket.own().receive.noted_from;
     if noted.load(Ordering::Relaxed) == 0 {
         noted.store(from + 1, Ordering::Release);
@@ -198,7 +208,6 @@ fn note_sent(record: &mut Record<'_>, socket: &Socket, mut from: u64, announced:
     let left = end.wrapping_sub(from) & word::POSITION;
     if left > 0 {
         lost(tap, left);
-        look_after(tap, socket);
     }
 }
 
@@ -209,14 +218,15 @@ fn note_sent(record: &mut Record<'_>, socket: &Socket, mut from: u64, announced:
 #[cold]
 #[inline(never)]
 pub unsafe fn received(socket: &Socket, behind: usize, data: *const u8, length: usize) {
-    let Some(tap) = tap_for(socket) else { return socket.clear(flag::TAPPED) };
+    let now = clock::ticks();
+    let Some(tap) = tap_for(socket, now) else { return socket.clear(flag::TAPPED) };
     let position = socket.own().receive.position.load(Ordering::Relaxed).wrapping_sub((behind + length) as u64) & word::POSITION;
     let noted = socket.peer().receive.noted_from.load(Ordering::Acquire);
     if noted != 0 && position.wrapping_sub(noted - 1) & word::POSITION < 1 << 47 {
         socket.clear(flag::TAPPED); // the sender has told of these bytes, and tells from here on
         return;
     }
-    let noted = Record::begin(tap).is_some_and(|mut record| {
+    let noted = Record::begin(tap, now).is_some_and(|mut record| {
         let Some(connection) = record.connection(socket) else { return false };
         let part = length.min(tap.longest.load(Ordering::Relaxed) as usize);
         if record.fits() < part {
@@ -262,8 +272,10 @@ pub fn ended(socket: &Socket) {
 
 #[cold]
 fn note_end(socket: &Socket) {
-    let Some(tap) = tap_for(socket) else { return };
-    let Some(mut record) = Record::begin(tap) else { return };
+    let now = clock::ticks();
+    let Some(tap) = tap_for(socket, now) else { return };
+    let _section = Section::begin();
+    let Some(mut record) = Record::begin(tap, now) else { return };
     let position = socket.outgoing().announced() & word::POSITION;
     let known = socket.connected.tapped.load(Ordering::Relaxed);
     if known != 0 && record.room >= WORDS * 8 {

@@ -85,6 +85,8 @@ struct Flow {
     known: Known,
     shown: bool,
     begun: bool,
+    /// By which processes call it.
+    numbers: Vec<(u64, u32)>,
     /// Of each side: the position of its first byte in the file, and of the one that is next.
     first: [Option<u64>; 2],
     next: [u64; 2],
@@ -111,7 +113,20 @@ pub struct Flows<S> {
     pub bytes: u64,
     /// Bytes that processes which have ended did not find room for.
     pub lost_before: u64,
+    /// Segments without bytes that each process may still make before the next flush: a note of forty bytes can stand for megabytes.
+    bare: HashMap<u64, usize>,
+    /// Numbers that each process has given.
+    given: HashMap<u64, usize>,
 }
+
+/// Segments without bytes of one process, in the time of one reading: more than it can send by memory.
+const BARE: usize = 8192;
+/// Connections of one process that are followed at a time.
+const GIVEN: usize = 1 << 16;
+/// Connections that are known and have not told of themselves.
+const KNOWN: usize = 1 << 17;
+/// Bytes that a note can stand for: those of all rings of a side.
+const STANDS_FOR: usize = 16 << 20;
 
 impl<S: Sink> Flows<S> {
     /// None so far.
@@ -125,16 +140,22 @@ impl<S: Sink> Flows<S> {
             segments: 0,
             bytes: 0,
             lost_before: 0,
+            bare: HashMap::new(),
+            given: HashMap::new(),
         }
     }
 
     /// A connection that there is.
     pub fn known(&mut self, known: &Known) {
+        if self.known.len() >= KNOWN {
+            self.known.clear();
+        }
         self.known.insert(known.which, known.clone());
     }
 
     /// All so far is where a reader finds it.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.bare.clear();
         self.sink.flush()
     }
 
@@ -152,11 +173,19 @@ impl<S: Sink> Flows<S> {
     }
 
     fn opened(&mut self, tap: u64, process: (u32, &str), number: u32, opened: &Opened, wanted: impl Fn(&Known) -> bool) {
-        self.numbers.insert((tap, number), (opened.which, opened.side));
+        let given = self.given.entry(tap).or_default();
+        if *given >= GIVEN {
+            return;
+        }
+        let is_new = self.numbers.insert((tap, number), (opened.which, opened.side)).is_none();
+        *given += usize::from(is_new);
         let flow = self.flows.entry(opened.which).or_insert_with(|| {
             let known = self.known.remove(&opened.which).unwrap_or_else(|| Known::new(opened.which, opened.ends, [None, None]));
-            Flow { known, shown: false, begun: false, first: [None; 2], next: [0; 2], ended: [false; 2] }
+            Flow { known, shown: false, begun: false, numbers: Vec::new(), first: [None; 2], next: [0; 2], ended: [false; 2] }
         });
+        if is_new {
+            flow.numbers.push((tap, number));
+        }
         let mut processes = flow.known.processes.clone();
         processes[opened.side] = Some((process.0, process.1.to_owned()));
         flow.known = Known::new(opened.which, flow.known.ends, processes);
@@ -168,7 +197,7 @@ impl<S: Sink> Flows<S> {
         let side = own ^ usize::from(received);
         let Some(flow) = self.flows.get_mut(&which).filter(|flow| flow.shown && !flow.ended[side]) else { return Ok(()) };
         let (mut position, mut bytes, mut left) = (position & POSITION, bytes, (stands_for as usize).max(bytes.len()));
-        if left > 1 << 32 {
+        if left > STANDS_FOR {
             return Ok(());
         }
         match flow.first[side] {
@@ -200,6 +229,15 @@ impl<S: Sink> Flows<S> {
         }
         while left > 0 {
             let length = left.min(SEGMENT);
+            if bytes.is_empty() {
+                let bare = self.bare.entry(tap).or_insert(BARE);
+                if *bare == 0 {
+                    // A gap, as where notes are missing.
+                    flow.next[side] = flow.next[side].wrapping_add(left as u64) & POSITION;
+                    break;
+                }
+                *bare -= 1;
+            }
             let (part, rest) = bytes.split_at(length.min(bytes.len()));
             let segment = Segment {
                 ends: [&flow.known.ends[side], &flow.known.ends[1 - side]],
@@ -237,7 +275,39 @@ impl<S: Sink> Flows<S> {
         self.sink.segment(note.ticks, &segment, None)?;
         self.segments += 1;
         flow.ended[side] = true;
+        if flow.ended == [true; 2] {
+            self.forget(which);
+        }
         Ok(())
+    }
+
+    fn forget(&mut self, which: Which) {
+        for number in self.flows.remove(&which).into_iter().flat_map(|flow| flow.numbers) {
+            if self.numbers.remove(&number).is_some() {
+                self.given.entry(number.0).and_modify(|given| *given = given.saturating_sub(1));
+            }
+        }
+    }
+
+    /// A process has ended, and all that it noted was told: nothing comes by its numbers.
+    pub fn process_ended(&mut self, tap: u64) {
+        let (numbers, flows) = (&mut self.numbers, &mut self.flows);
+        self.given.remove(&tap);
+        let mut touched = Vec::new();
+        numbers.retain(|(of, _), (which, _)| {
+            if *of == tap {
+                touched.push(*which);
+            }
+            *of != tap
+        });
+        for which in touched {
+            if let Some(flow) = flows.get_mut(&which) {
+                flow.numbers.retain(|(of, _)| *of != tap);
+                if flow.numbers.is_empty() {
+                    flows.remove(&which);
+                }
+            }
+        }
     }
 }
 
@@ -318,5 +388,41 @@ mod tests {
         flows.note(1, (1, "x"), &huge, |_| true).unwrap();
         flows.note(7, (1, "x"), &sent(0, b"of no connection"), |_| true).unwrap();
         assert!(flows.sink.0.is_empty());
+    }
+
+    #[test]
+    fn few_notes_make_few_segments() {
+        let mut flows = flows();
+        for at in 0..10_000u64 {
+            let position = at * STANDS_FOR as u64;
+            let large = note(What::Sent { position, stands_for: STANDS_FOR as u64, bytes: vec![] });
+            flows.note(1, (1, "x"), &large, |_| true).unwrap();
+        }
+        assert_eq!(flows.sink.0.len(), 3 + BARE);
+        flows.flush().unwrap();
+        flows.note(1, (1, "x"), &sent(10_000 * STANDS_FOR as u64, b"x"), |_| true).unwrap();
+        assert_eq!(flows.sink.0.len(), 3 + BARE + 1);
+    }
+
+    #[test]
+    fn connections_that_are_over_are_forgotten() {
+        let mut flows = flows();
+        let ends = [Address::v4([127, 0, 0, 1], 10), Address::v4([127, 0, 0, 1], 20)];
+        for number in 0..2 * GIVEN as u32 {
+            let opened = Opened { which: Which { channel: number, ..WHICH }, side: 0, ends };
+            let opened = Note { tap: 0, connection: number + 100, ticks: 0, what: What::Opened(opened) };
+            flows.note(1, (1, "x"), &opened, |_| true).unwrap();
+        }
+        assert!(flows.numbers.len() <= GIVEN + 1 && flows.flows.len() <= GIVEN + 1);
+        flows.process_ended(1);
+        assert_eq!((flows.numbers.len(), flows.flows.len()), (1, 1));
+        flows.process_ended(2);
+        assert_eq!((flows.numbers.len(), flows.flows.len()), (0, 0));
+        let mut flows = self::flows();
+        for (tap, position) in [(1, 3), (2, 0)] {
+            flows.note(tap, (1, "x"), &sent(0, b"abc"), |_| true).unwrap();
+            flows.note(tap, (1, "x"), &note(What::Ended { position }), |_| true).unwrap();
+        }
+        assert_eq!((flows.numbers.len(), flows.flows.len()), (0, 0));
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
 
+use rustix::fs::FallocateFlags;
 use shunt_segment::address::Address;
 use shunt_segment::process::{ProcessHeader, MAGIC, NAME};
 use shunt_segment::tap::{self, kind, OFFSET, OPENED_WORDS, RING, WORDS};
@@ -17,6 +18,9 @@ use crate::inspect::words::Words;
 /// Ticks after which a capture that has not looked counts as gone: a second or more.
 const GONE: u64 = 5_000_000_000;
 
+/// Bytes of notes that there is memory for before a process has noted anything.
+const FIRST: usize = 256 << 10;
+
 /// A process that is captured.
 pub struct Tap {
     /// Names it among all.
@@ -25,12 +29,19 @@ pub struct Tap {
     pub program: String,
     file: File,
     head: u64,
+    /// By which the process knows this capture.
+    number: u32,
+    /// There is memory for the whole ring: it is asked for when the process notes the first time, and nothing of it is the process's to find.
+    whole: bool,
     /// What was lost before.
     lost_before: u64,
     /// What was lost since by this command's own doing.
     skipped: u64,
     /// It was not found at the last look.
     pub gone: bool,
+    stopped: bool,
+    /// The process noted nothing for a while, as this command did not read.
+    pub interrupted: bool,
 }
 
 /// Whether a process is captured.
@@ -130,9 +141,13 @@ impl Tap {
             program: processes::program(pid).unwrap_or_default(),
             file,
             head: 0,
+            number: (ticks() >> 10) as u32 | 1,
+            whole: false,
             lost_before: 0,
             skipped: 0,
             gone: false,
+            stopped: false,
+            interrupted: false,
         };
         if told != 0 && ticks().wrapping_sub(tap.word(offset_of!(tap::Tap, seen))) < GONE {
             return Ok(None);
@@ -146,12 +161,36 @@ impl Tap {
         // Not what an earlier capture has left.
         tap.head = tap.word(offset_of!(tap::Tap, tail));
         tap.lost_before = tap.word(offset_of!(tap::Tap, lost));
-        tap.put(OFFSET + offset_of!(tap::Tap, head), &tap.head.to_ne_bytes())?;
-        tap.put(OFFSET + offset_of!(tap::Tap, seen), &ticks().to_ne_bytes())?;
+        // Nor the lock of a thread that was thrown out of a note.
+        tap.put(OFFSET + offset_of!(tap::Tap, lock), &0u32.to_ne_bytes())?;
         tap.put(OFFSET + offset_of!(tap::Tap, longest), &longest.to_ne_bytes())?;
+        tap.make_room()?;
         // Another number than an earlier capture's.
-        tap.put(offset_of!(ProcessHeader, tap), &((ticks() >> 10) as u32 | 1).to_ne_bytes())?;
+        tap.put(offset_of!(ProcessHeader, tap), &tap.number.to_ne_bytes())?;
         Ok(Some(tap))
+    }
+
+    /// Has memory for what comes next, and tells the process how much. It would be ended by a page that is not to be had (a limit of a group of
+    /// processes, a machine that promises no memory it does not have), where this command gets an error.
+    fn make_room(&mut self) -> std::io::Result<()> {
+        let ring = (OFFSET + size_of::<tap::Tap>()) as u64;
+        let have = |from: usize, length: usize| {
+            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), ring + from as u64, length as u64)
+        };
+        let mut room = RING as u64;
+        if !self.whole {
+            let at = self.head as usize & (RING - 1);
+            let first = FIRST.min(RING - at);
+            have(at, first)?;
+            if first < FIRST {
+                have(0, FIRST - first)?;
+            }
+            room = FIRST as u64;
+        }
+        // What lies behind it counts as taken.
+        let told = self.head.wrapping_sub(RING as u64 - room);
+        self.put(OFFSET + offset_of!(tap::Tap, head), &told.to_ne_bytes())?;
+        self.put(OFFSET + offset_of!(tap::Tap, seen), &ticks().to_ne_bytes())
     }
 
     fn put(&self, offset: usize, bytes: &[u8]) -> std::io::Result<()> {
@@ -171,7 +210,15 @@ impl Tap {
 
     /// The process is to note nothing more.
     pub fn stop(&mut self) {
+        self.stopped = true;
         let _ = self.put(offset_of!(ProcessHeader, tap), &0u32.to_ne_bytes());
+    }
+
+    /// The memory for notes is given back, once they are read.
+    pub fn give_back(&mut self) {
+        let ring = (OFFSET + size_of::<tap::Tap>()) as u64;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(&self.file, hole, ring, RING as u64);
     }
 
     /// Takes what was noted.
@@ -189,8 +236,23 @@ impl Tap {
             self.skipped = self.skipped.saturating_add(bytes.len() as u64);
         }
         self.head = tail;
-        let _ = self.put(OFFSET + offset_of!(tap::Tap, head), &self.head.to_ne_bytes());
-        let _ = self.put(OFFSET + offset_of!(tap::Tap, seen), &ticks().to_ne_bytes());
+        let mut told = [0; 4];
+        let known = self.file.read_exact_at(&mut told, offset_of!(ProcessHeader, tap) as u64).is_ok();
+        if known && u32::from_ne_bytes(told) == 0 && !self.stopped {
+            // This command was held up, so the process took it for gone, and gave the memory back.
+            self.whole = false;
+            if self.make_room().is_ok() {
+                let _ = self.put(offset_of!(ProcessHeader, tap), &self.number.to_ne_bytes());
+                self.interrupted = true;
+            }
+            return;
+        }
+        if length > 0 && !self.whole {
+            let ring = (OFFSET + size_of::<tap::Tap>()) as u64;
+            self.whole = rustix::fs::fallocate(&self.file, FallocateFlags::empty(), ring, RING as u64).is_ok();
+        }
+        // Without memory the process finds no room, and counts what it does not note.
+        let _ = self.make_room();
     }
 }
 

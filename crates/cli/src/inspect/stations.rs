@@ -144,7 +144,7 @@ pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations
         }
     }
     let agents = match views.values().any(|view| view.device == "xdp") {
-        true => report::interfaces().iter().filter_map(|interface| report::ask(interface).ok()).collect(),
+        true => asked(&report::interfaces()),
         false => Vec::new(),
     };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec as u64;
@@ -162,6 +162,21 @@ pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations
     });
     stations
 }
+
+/// What agents say, asked at the same time: each may take its time, and names of agents are anybody's.
+fn asked(interfaces: &[String]) -> Vec<Report> {
+    std::thread::scope(|scope| {
+        let ask = |interface: &String| {
+            let interface = interface.clone();
+            scope.spawn(move || report::ask(&interface).ok())
+        };
+        let asked: Vec<_> = interfaces.iter().take(AGENTS).map(ask).collect();
+        asked.into_iter().filter_map(|asked| asked.join().ok()?).collect()
+    })
+}
+
+/// Agents that are asked.
+const AGENTS: usize = 64;
 
 fn joined(view: &View, stream: &StreamView, now: u64, connections: &mut Vec<Connection>) -> Stream {
     let ends = [stream.four.client, stream.four.server];

@@ -44,7 +44,7 @@ pub fn full_name(name: &str) -> Result<String, Failure> {
     }
     match name.rsplit_once('.') {
         Some((_, "service")) => Ok(name.to_owned()),
-        Some((_, "socket" | "timer" | "target" | "mount" | "path" | "slice" | "scope")) => {
+        Some((_, "socket" | "timer" | "target" | "mount" | "automount" | "swap" | "device" | "path" | "slice" | "scope")) => {
             Err(Failure::of_usage(format_args!("{name} is no service: the service that it starts is to be named")))
         }
         _ => Ok(format!("{name}.service")),
@@ -187,7 +187,7 @@ mod tests {
     fn names_are_services() {
         assert_eq!(full_name("redis").unwrap(), "redis.service");
         assert_eq!(full_name("a@b.c.service").unwrap(), "a@b.c.service");
-        for name in ["", "../x", "a/b", ".x", "x.socket"] {
+        for name in ["", "../x", "a/b", ".x", "x.socket", "x.swap"] {
             assert_eq!(full_name(name).unwrap_err().status, 2, "{name}");
         }
     }

@@ -14,7 +14,7 @@ use shunt_stream::socket::Socket;
 use shunt_sys::calls;
 use shunt_table::global::{self, SETUP};
 use shunt_table::process::user::{own, set_effective, set_own};
-use shunt_table::process::users;
+use shunt_table::process::{status_page, users};
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -71,6 +71,7 @@ pub fn changed() {
     if now.contains(&before) {
         return;
     }
+    status_page::separate();
     if SETUP.lock().is_none() || carriers::all().any(|carrier| (carrier.is_driving)()) {
         global::owe_user_change();
         return;

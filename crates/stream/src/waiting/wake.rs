@@ -42,11 +42,12 @@ pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
 #[cold]
 #[inline(never)]
 pub fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
-    if put > 0 && socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0 {
-        tap::sent(socket, put);
-    }
+    let noted = (put > 0 && socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0).then(clock::ticks);
     if bell::due(&socket.peer().wait, conditions).is_some() {
         socket.hold.while_open(socket, fd, |fd| ring_asked(socket, fd, conditions, put));
+    }
+    if let Some(at) = noted {
+        tap::sent(socket, put, at); // what was sent stays in the ring until more is: the peer need not wait for the copy
     }
 }
 

@@ -63,6 +63,31 @@ pub fn capture() -> u32 {
     own().map_or(0, |state| state.header.tap.load(Ordering::Acquire))
 }
 
+/// The tool that made this capture has gone: nothing is noted, unless another one has begun, and the memory for it is given back.
+#[cold]
+pub fn end_capture(capture: u32) {
+    let Some(state) = own() else { return };
+    let ended = state.header.tap.compare_exchange(capture, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let tap = PAGE.tap.load(Ordering::Acquire);
+    if ended && !tap.is_null() {
+        // Behind the words that both sides count by. What a thread still writes there is a page that is made anew.
+        let ring = tap.wrapping_add(1).cast::<u8>();
+        let _ = calls::madvise(ring, tap::RING, libc::MADV_REMOVE);
+    }
+}
+
+/// Before this process runs for another user: its parent's page is not to be in its hands, through which the parent could be told to note what it
+/// sends.
+#[cold]
+pub fn separate() {
+    if PAGE.owner.load(Ordering::Relaxed) == 0 {
+        let made = state().is_some();
+        if !made && PAGE.owner.load(Ordering::Relaxed) == 0 {
+            leave();
+        }
+    }
+}
+
 /// Where that is noted; `None`: no tool captures it, or what it has made room for cannot be mapped.
 pub fn tap() -> Option<&'static Tap> {
     if capture() == 0 {
