@@ -138,6 +138,14 @@ fn spmd() -> Command {
                 .conflicts_with_all(["ranks", "heap", "label", "bind", "hosts", "trace", "program"]),
         )
         .arg(
+            Arg::new("interval")
+                .long("interval")
+                .value_name("SECONDS")
+                .help("Show it again and again, so far apart, until the job is over")
+                .value_parser(value_parser!(u64).range(1..=3600))
+                .requires("view"),
+        )
+        .arg(
             Arg::new("trace")
                 .long("trace")
                 .value_name("FILE")

@@ -13,7 +13,7 @@ use shunt_pgas::Ended;
 /// If a size is none, or if the program or the job's memory cannot be had.
 pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
     if let Some(pid) = matches.get_one::<u32>("view") {
-        return crate::spmd_view::view(*pid);
+        return crate::spmd_view::view(*pid, matches.get_one::<u64>("interval").copied());
     }
     let program: Vec<OsString> = matches.get_many("program").expect("clap requires it").cloned().collect();
     let heap = match matches.get_one::<String>("heap") {

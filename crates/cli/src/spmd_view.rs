@@ -4,12 +4,24 @@ use crate::inspect::processes::{self, Target};
 use crate::output::print;
 use crate::text_table::text_table;
 use shunt_pgas::view::{self, Row, Wait};
+use std::time::Duration;
 
-/// Prints a line for each rank.
+/// Prints a line for each rank; with an interval again and again, until there is no job any more.
 ///
 /// # Errors
 /// If neither the process nor one that it has started is a rank that may be looked at.
-pub fn view(pid: u32) -> Result<u8, Failure> {
+pub fn view(pid: u32, interval: Option<u64>) -> Result<u8, Failure> {
+    show(pid)?;
+    while let Some(seconds) = interval {
+        std::thread::sleep(Duration::from_secs(seconds));
+        if show(pid).is_err() {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+fn show(pid: u32) -> Result<(), Failure> {
     if !processes::exists(pid) {
         return Err(Failure::of_environment(format!("there is no process {pid}")));
     }
@@ -33,8 +45,7 @@ pub fn view(pid: u32) -> Result<u8, Failure> {
         vec![rank.to_string(), row.process.to_string(), row.state().to_owned(), duration, row.wait.to_string()]
     };
     let lines: Vec<_> = rows.iter().enumerate().map(line).collect();
-    print(&text_table(&["RANK", "PID", "STATE", "SINCE", "WAITS FOR"], &lines))?;
-    Ok(0)
+    print(&text_table(&["RANK", "PID", "STATE", "SINCE", "WAITS FOR"], &lines))
 }
 
 fn rows(pid: u32) -> Option<Vec<Row>> {

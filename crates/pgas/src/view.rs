@@ -26,12 +26,15 @@ pub enum Wait {
     Lock(Option<usize>),
 }
 
+/// In place of a state.
+pub const ELSEWHERE: u32 = u32::MAX;
+
 /// One rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Its process, 0 if none has come.
     pub process: u32,
-    /// See [`rank_state`].
+    /// See [`rank_state`]; [`ELSEWHERE`] of a rank on another host, of which this memory tells nothing.
     pub state: u32,
     /// What it waits for.
     pub wait: Wait,
@@ -72,6 +75,9 @@ fn layout(bytes: &[u8]) -> Option<Layout> {
 
 fn rows(bytes: &[u8], layout: &Layout, key: impl Fn(usize) -> u64) -> Vec<Row> {
     let of = |rank: usize, offset: usize| word(bytes, layout.block(rank) + offset);
+    let first = word(bytes, offset_of!(Header, first)) as u32 as usize;
+    let local = word(bytes, offset_of!(Header, local)) as u32 as usize;
+    let is_here = |rank: usize| rank.wrapping_sub(first) < local;
     let why = |rank: usize| of(rank, offset_of!(RankBlock, waits_for)) as u32;
     let on = |rank: usize| of(rank, offset_of!(RankBlock, waits_on));
     let wait = |rank: usize| match why(rank) {
@@ -83,14 +89,14 @@ fn rows(bytes: &[u8], layout: &Layout, key: impl Fn(usize) -> u64) -> Vec<Row> {
         value if value == Waits::Barrier as u32 => {
             let slot = on(rank).checked_sub(1).filter(|slot| *slot < layout.groups() as u64);
             let members = slot.map_or(Vec::new(), |slot| crate::group::members(key(slot as usize), layout.ranks));
-            let absent = |other: &usize| why(*other) != Waits::Barrier as u32 || on(*other) != on(rank);
+            let absent = |other: &usize| is_here(*other) && (why(*other) != Waits::Barrier as u32 || on(*other) != on(rank));
             Wait::Barrier { missing: members.iter().copied().filter(absent).collect(), members }
         }
         _ => Wait::Nothing,
     };
     let row = |rank| Row {
         process: of(rank, offset_of!(RankBlock, process)) as u32,
-        state: of(rank, offset_of!(RankBlock, state)) as u32,
+        state: if is_here(rank) { of(rank, offset_of!(RankBlock, state)) as u32 } else { ELSEWHERE },
         wait: wait(rank),
         since: of(rank, offset_of!(RankBlock, waits_since)),
     };
@@ -112,6 +118,9 @@ impl fmt::Display for Wait {
             Wait::Nothing => write!(f, "-"),
             Wait::Value(Some(offset)) => write!(f, "a value at offset {offset:#x} of the own heap"),
             Wait::Value(None) => write!(f, "a value"),
+            Wait::Barrier { members, missing } if missing.is_empty() => {
+                write!(f, "barrier of {}; all of this host are there", list(members))
+            }
             Wait::Barrier { members, missing } => write!(f, "barrier of {}; not there: {}", list(members), list(missing)),
             Wait::Lock(Some(rank)) => write!(f, "a lock that rank {rank} has"),
             Wait::Lock(None) => write!(f, "a lock"),
@@ -126,6 +135,7 @@ impl Row {
             rank_state::JOINED => "runs",
             rank_state::FINALIZED => "finalized",
             rank_state::TAKEN => "starts",
+            ELSEWHERE => "on another host",
             _ => "none",
         }
     }
@@ -142,6 +152,7 @@ mod tests {
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&ranks.to_le_bytes());
+        bytes[offset_of!(Header, local)..][..4].copy_from_slice(&ranks.to_le_bytes());
         bytes
     }
 
@@ -165,6 +176,21 @@ mod tests {
         assert_eq!(rows[0].wait.to_string(), "barrier of ranks 0 to 3; not there: ranks 1, 3");
         assert_eq!(rows[1].wait.to_string(), "a lock that rank 3 has");
         assert_eq!(rows[3].wait, Wait::Nothing);
+        assert_eq!(rows[3].state(), "none");
+    }
+
+    /// Nothing is said of ranks that the memory does not tell of.
+    #[test]
+    fn ranks_of_other_hosts_are_not_taken_for_missing() {
+        let mut bytes = job(4);
+        bytes[offset_of!(Header, local)..][..4].copy_from_slice(&2u32.to_le_bytes());
+        for rank in [0, 1] {
+            set(&mut bytes, rank, offset_of!(RankBlock, waits_for), Waits::Barrier as u32);
+            set(&mut bytes, rank, offset_of!(RankBlock, waits_on), 6);
+        }
+        let rows = rows(&bytes, &layout(&bytes).unwrap(), |_| Group::key(0, 1, 4, 0));
+        assert_eq!(rows[0].wait.to_string(), "barrier of ranks 0 to 3; all of this host are there");
+        assert_eq!((rows[1].state(), rows[2].state()), ("none", "on another host"));
     }
 
     proptest! {

@@ -19,10 +19,11 @@ struct Socket {
     kept: OwnedFd,
 }
 
-/// Descriptors of this process.
-pub fn open_now() -> Vec<RawFd> {
+/// Descriptors of this process, and what they are: a number may soon be another one's, as that by which they are listed.
+pub fn open_now() -> Vec<(RawFd, u64)> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let numbers: Vec<RawFd> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.into_iter().filter_map(|number| Some((number, inode(number)?))).collect()
 }
 
 fn inode(descriptor: RawFd) -> Option<u64> {
@@ -54,14 +55,14 @@ fn leads_out(descriptor: RawFd) -> bool {
 
 impl Server {
     /// What has been opened since then and leads to another process.
-    pub fn since(before: &[RawFd]) -> Server {
-        let new = open_now().into_iter().filter(|number| !before.contains(number) && leads_out(*number));
-        let sockets = new.filter_map(|number| {
+    pub fn since(before: &[(RawFd, u64)]) -> Server {
+        let new = open_now().into_iter().filter(|open| !before.contains(open) && leads_out(open.0));
+        let sockets = new.filter_map(|(number, inode)| {
             // SAFETY: takes numbers; the answer is a new descriptor, or an error.
             let kept = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
             // SAFETY: as above.
             let kept = (kept >= 0).then(|| unsafe { OwnedFd::from_raw_fd(kept) })?;
-            Some(Socket { number, inode: inode(number)?, kept })
+            Some(Socket { number, inode, kept })
         });
         Server { sockets: sockets.collect() }
     }
