@@ -307,6 +307,7 @@ fn plain_programs_get_no_byte() {
         v4 = b'\\0' * 10 + b'\\xff\\xff'\n\
         claims = answers = 0\n\
         held = []\n\
+        shown = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); shown.bind('%s/serv-%s-%04x' % (d, (v4 + server).hex(), 9100))\n\
         while True:\n\
         \x20   for n in os.listdir(d):\n\
         \x20       ip, port = bytes.fromhex(n[5:37]), int(n[38:], 16)\n\
