@@ -236,7 +236,7 @@ fn the_usual_directory() {
     let Some(site) = site("usual", Way::Near) else { return };
     let directory = site.scratch.join("near");
     let mounted = |host: usize, code: &str| {
-        let mut command = site.hosts[host].command(&program("unshare", "util-linux"));
+        let mut command = site.hosts[host].command(program("unshare", "util-linux"));
         let line = "mount -t tmpfs none /run && mkdir /run/shunt && mount --bind $NEAR /run/shunt && exec $SHUNT run --hosts none -- python3 -c \"$CODE\" $SERVER";
         command.args(["--mount", "sh", "-c", line]).env_remove("SHUNT_NEAR").env("NEAR", text(&directory));
         command.env("SHUNT", text(&site.shunt_path())).env("CODE", code).env("SERVER", site.address());
