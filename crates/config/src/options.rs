@@ -88,7 +88,7 @@ impl Options {
             spin_on_kernel: true,
             ports: Ports::ALL,
             hosts: Hosts::Auto,
-            near: Near::OFF,
+            near: Near::AUTO,
             bulk: 4 << 20,
             udp: Udp::Off,
             unix: Unix::Off,

@@ -158,12 +158,12 @@ pub static TABLE: [Entry; 15] = [
         value_name: "auto|off|DIRECTORY",
         form: "auto, off, or the absolute path of a directory",
         unit: "",
-        default: "off",
+        default: "auto",
         range: "auto, off, or an absolute path of at most 48 bytes",
         example: "/srv/shunt/shop",
         help: "The directory in which programs of this host meet that are in different network namespaces, such as containers on one \
                bridge: it is mounted into both. Connections between them are then accelerated. `auto` is `/run/shunt` where that is a \
-               directory. Experimental: only for programs that trust each other. Addresses that the option hosts lists are other hosts'.",
+               directory of root or of the program's user which others cannot write to, or with the sticky bit. Addresses that the option hosts lists are other hosts'.",
         reader: Reader::Library,
         set: setters::set_near,
     },

@@ -5,7 +5,7 @@ use crate::held::Held;
 use crate::known::{self, clients, Server};
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
 use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_beside, say, Heard};
-use crate::{directory, mark, name, own};
+use crate::{directory, mark, name, own, served};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_link::peers::{self, Guest};
@@ -42,6 +42,7 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
         return false;
     };
     directory::look_through(directory, now);
+    served::tend(directory, fd, listener.listening.inode.load(Ordering::Relaxed), now);
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
     // What is older than its client waits, by the kernel's clock, is not claimed. Where the kernel waits for bytes before it tells of a connection, none is
     // young.
@@ -110,7 +111,8 @@ impl Arriving<'_> {
             return Ok(false);
         }
         let done = self.hand_shake(unix, &Guest { process: who.pid as u32, user: who.uid, address: self.client });
-        if done == Err(Reason::NearRefused) {
+        // One that had less time than it may take was not silent.
+        if done == Err(Reason::NearRefused) && clock::monotonic_ns() < self.until {
             clients(|clients| clients.is_far(&place, clock::monotonic_ns()));
         }
         done.map(|()| true)

@@ -1,6 +1,5 @@
 //! The client's half: a name, a connection of the kernel's that shows the mark, and the handshake with the server that claims it.
 
-use crate::directory;
 use crate::held::Held;
 use crate::known::{servers, Server, Way};
 use crate::mark;
@@ -11,6 +10,7 @@ use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, is_unwritten, keep_beside, look_for_proof, say, take_proof,
     Heard, Looked,
 };
+use crate::{directory, served};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
 use shunt_link as link;
@@ -50,12 +50,15 @@ const ASKED: u32 = 16;
 pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::result::Result<Outcome, Reason> {
     let directory = directory::here().ok_or(Reason::NotLocal)?;
     let now = clock::monotonic_ns();
-    let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
-    let said = options::largest_segment(socket);
-    if is_of_another_host || server.scope != 0 || said != 0 || kernel_only::keeps() || bound_port::is_not_to_be_bound(fd) {
+    let known = servers(|servers| servers.of(server, now));
+    if server.scope != 0 || (known != Server::Claims && !served::is_served(directory, server, now)) {
         return Err(Reason::NotLocal);
     }
-    let known = servers(|servers| servers.of(server, now));
+    let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
+    let said = options::largest_segment(socket);
+    if is_of_another_host || said != 0 || kernel_only::keeps() || bound_port::is_not_to_be_bound(fd) {
+        return Err(Reason::NotLocal);
+    }
     if known == Server::Silent {
         return Err(Reason::NearUnclaimed);
     }
@@ -163,8 +166,14 @@ impl Attempt<'_> {
         match connected {
             Ok(()) => {}
             Err(Errno(libc::EINPROGRESS | libc::EINTR | libc::EAGAIN)) => {
-                // A SYN that is sent again would show the mark when nobody has the name.
                 servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
+                // A second SYN from the same port meets what the first one has made at the server, whose kernel resets both (RFC 9293, 3.10.7.4: it is in the
+                // window). So where the port stays the first one goes on; the name stays for as long as it may be claimed by, and nobody listens there.
+                if bound_port::stays(self.fd, self.socket) {
+                    self.name.is_shown();
+                    return Outcome::Done(connected.map(|()| 0), Reason::NearUnclaimed);
+                }
+                // A SYN that is sent again would show the mark when nobody has the name.
                 return self.start_over(connected, Reason::NearUnclaimed);
             }
             Err(error) => return Outcome::Done(Err(error), Reason::NearUnclaimed),
@@ -475,13 +484,14 @@ impl Attempt<'_> {
         link::let_go(index);
         link::note(index, channel, 0, 0);
         attach::replace(self.fd, from.fd(), self.socket, channel);
-        // Another thread wrote between the look and the change: a reset that both see, and no bytes that neither does.
-        if !is_unwritten(kept.fd()) {
-            let _ = lifeline::reset(self.socket, self.fd);
-        }
+        let is_whole = is_unwritten(kept.fd());
         keep_beside(kept, self.socket);
         options::connected(self.socket, self.fd, true);
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
+        // Another thread wrote between the look and the change: a reset that both see, and no bytes that neither does.
+        if !is_whole {
+            let _ = lifeline::reset(self.socket, self.fd);
+        }
         Handed::Connected
     }
 

@@ -1,7 +1,8 @@
 //! The directory: whether there is one, names in it that stay for a while, and what killed processes left there.
 
-use crate::path::{Identity, Path, NAME, PREFIX, REMOVED};
+use crate::path::{Identity, Path, NAME, PREFIX, REMOVED, SERVED};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shunt_config::Near;
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_PATH, O_RDONLY};
@@ -88,16 +89,30 @@ pub(crate) fn stays(address: &Address, identity: &Identity) -> bool {
     true
 }
 
+/// The directory that the options name, unless a filter is in the way.
+pub fn named() -> Option<&'static [u8]> {
+    global::options().near.directory().filter(|_| !DIRECTORY.is_barred.load(Ordering::Relaxed))
+}
+
+/// Whether the directory is one in which others than its owner cannot take a name's place: of root, or of this process's user, and where others write, with the
+/// sticky bit. Asked of the usual one, which no option need name.
+fn is_kept(fd: i32) -> bool {
+    calls::status_of(fd).is_ok_and(|status| {
+        let is_of_its_user = status.st_uid == 0 || status.st_uid == calls::geteuid();
+        is_of_its_user && (status.st_mode & 0o022 == 0 || status.st_mode & libc::S_ISVTX != 0)
+    })
+}
+
 /// The directory, where it is one.
 pub fn here() -> Option<&'static [u8]> {
-    let directory = global::options().near.directory().filter(|_| !DIRECTORY.is_barred.load(Ordering::Relaxed))?;
+    let directory = named()?;
     let now = clock::monotonic_ns();
     if now >= DIRECTORY.until.load(Ordering::Relaxed) {
         let found = calls::openat(AT_FDCWD, Path::new(&[directory]).pointer(), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-        DIRECTORY.is_there.store(found.is_ok(), Ordering::Relaxed);
-        if let Ok(fd) = found {
-            let _ = calls::close(fd);
-        }
+        let found = found.map(Pending);
+        let is_usual = global::options().near == Near::AUTO;
+        let is_there = found.is_ok_and(|fd| !is_usual || is_kept(fd.0));
+        DIRECTORY.is_there.store(is_there, Ordering::Relaxed);
         DIRECTORY.until.store(now + BELIEVED, Ordering::Relaxed);
     }
     DIRECTORY.is_there.load(Ordering::Relaxed).then_some(directory)
@@ -116,10 +131,7 @@ pub fn forget() {
 
 /// The process ends, and with it its connections.
 pub fn ending() {
-    if DIRECTORY.is_barred.load(Ordering::Relaxed) {
-        return;
-    }
-    let Some(directory) = global::options().near.directory() else { return };
+    let Some(directory) = named() else { return };
     if let Some(_setup) = SETUP.try_lock() {
         // SAFETY: under the set-up lock.
         unsafe { (*DIRECTORY.names.get()).settle(directory, u64::MAX) };
@@ -154,7 +166,7 @@ fn each_name(mut entries: &[u8], mut found: impl FnMut(&[u8])) {
     while let Some(length) = entries.get(16..18).map(|bytes| usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]))) {
         let Some(entry) = entries.get(..length).filter(|entry| entry.len() > 19) else { return };
         let name = entry[19..].split(|byte| *byte == 0).next().unwrap_or(&[]);
-        if name.len() == NAME && (name.starts_with(PREFIX) || name.starts_with(REMOVED)) {
+        if name.len() == NAME && [PREFIX, SERVED, REMOVED].iter().any(|prefix| name.starts_with(prefix)) {
             found(name);
         }
         entries = &entries[length..];
@@ -178,6 +190,20 @@ fn remove_if_left(directory: &[u8], name: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_usual_directory_is_one_that_is_kept() {
+        let path = std::env::temp_dir().join(format!("near-kept-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("a directory");
+        let is_kept_with = |mode: u32| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+            is_kept(std::os::fd::AsRawFd::as_raw_fd(&std::fs::File::open(&path).expect("it")))
+        };
+        assert!([0o700, 0o755, 0o1777, 0o3770].into_iter().all(is_kept_with));
+        assert!(![0o777, 0o770, 0o702].into_iter().any(is_kept_with));
+        std::fs::remove_dir(&path).expect("it");
+    }
 
     #[test]
     fn what_is_no_entry_of_a_directory_is_not_read() {

@@ -26,6 +26,8 @@ struct Entry {
     claims: bool,
     /// The way to it, believed until then (ns).
     way: (Way, u64),
+    /// Nobody shows that it listens there: believed until then (ns).
+    unserved: u64,
 }
 
 /// How packets to a server leave this namespace.
@@ -41,7 +43,7 @@ const NOWHERE: Address = Address { ip: [0; 16], port: 0, scope: 0 };
 
 /// An entry that is not used.
 const NONE: Entry =
-    Entry { address: NOWHERE, until: 0, failures: 0, claims: false, way: (Way { source: NOWHERE, segment: 0 }, 0) };
+    Entry { address: NOWHERE, until: 0, failures: 0, claims: false, way: (Way { source: NOWHERE, segment: 0 }, 0), unserved: 0 };
 
 /// Servers by address, or clients by address and user.
 pub struct Known {
@@ -170,6 +172,16 @@ impl Known {
     /// The kernel has told the way to it: believed for a second, as other routes are.
     pub fn goes(&mut self, address: &Address, way: Way, now: u64) {
         self.entry(address).way = (way, now + SECOND);
+    }
+
+    /// Whether nobody showed a moment ago that it listens there.
+    pub fn is_unserved(&mut self, address: &Address, now: u64) -> bool {
+        self.find(address).is_some_and(|entry| now < entry.unserved)
+    }
+
+    /// Nobody does, believed until then.
+    pub fn unserved(&mut self, address: &Address, until: u64) {
+        self.entry(address).unserved = until;
     }
 
     /// It has claimed a connection.

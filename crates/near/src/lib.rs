@@ -4,7 +4,7 @@
 //! namespace. It knows nothing of other hosts.
 //!
 //! ```text
-//! directory   whether there is one, and what killed processes left in it      name    of one connection
+//! directory   whether there is one, and what killed processes left in it      name    of one connection     served    where servers listen
 //! mark        the sizes of segments by which a SYN shows that its connection has a name
 //! messages    what is said by AF_UNIX, and by TCP      waiting   for both
 //! held        descriptors of handshakes that are under way
@@ -31,6 +31,7 @@ mod messages;
 mod name;
 mod own;
 mod path;
+mod served;
 mod waiting;
 
 pub use directory::stop;
@@ -40,19 +41,23 @@ use shunt_stream::lifeline;
 /// What connect and accept ask of this crate, and what it hears of the process's life.
 pub const OTHER_NAMESPACES: Carrier = Carrier {
     connect: connect::connect,
-    listens: |_, _, _| {},
-    listens_no_longer: |_| {},
+    listens: served::listens,
+    listens_no_longer: served::listens_no_longer,
     accepted: accept::accepted,
     moved: |from, to| {
         lifeline::moved(from, to);
         held::moved(from, to);
+        served::moved(from, to);
     },
     forked: |_| forget(),
     forget,
-    left_namespace: || {},
+    left_namespace: served::left_namespace,
     is_driving: || false,
     user_changed: || {},
-    ending: directory::ending,
+    ending: || {
+        directory::ending();
+        served::ending();
+    },
 };
 
 /// In the child after fork: another process has another name; the names in the directory are the parent's to remove, and its handshakes its own.
@@ -61,4 +66,5 @@ fn forget() {
     lifeline::forked();
     held::forget();
     directory::forget();
+    served::forget();
 }

@@ -8,14 +8,23 @@ use shunt_table::procfs;
 
 /// What a name begins with; the address and the port follow, in hexadecimal digits.
 pub const PREFIX: &[u8] = b"near-";
+/// What the name of an address begins with at which a server listens.
+pub const SERVED: &[u8] = b"serv-";
 /// What it begins with while it is removed.
 pub const REMOVED: &[u8] = b"gone-";
 /// Bytes of a name.
 pub const NAME: usize = PREFIX.len() + 32 + 1 + 4;
+const _: () = assert!(PREFIX.len() == SERVED.len() && PREFIX.len() == REMOVED.len());
+
 /// The name of a connection from `address`.
 pub fn name(address: &Address) -> [u8; NAME] {
+    of_kind(PREFIX, address)
+}
+
+/// A name of this kind.
+fn of_kind(prefix: &[u8], address: &Address) -> [u8; NAME] {
     let mut name = [b'-'; NAME];
-    name[..PREFIX.len()].copy_from_slice(PREFIX);
+    name[..PREFIX.len()].copy_from_slice(prefix);
     let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
     for (i, byte) in address.ip.iter().enumerate() {
         name[PREFIX.len() + 2 * i] = digit(byte >> 4);
@@ -71,6 +80,11 @@ impl Path {
     /// That of the name of a connection from `address`.
     pub fn of(directory: &[u8], address: &Address) -> Path {
         Path::new(&[directory, b"/", &name(address)])
+    }
+
+    /// That of a name of another kind.
+    pub fn of_kind(directory: &[u8], prefix: &[u8], address: &Address) -> Path {
+        Path::new(&[directory, b"/", &of_kind(prefix, address)])
     }
 
     /// As system calls take it.

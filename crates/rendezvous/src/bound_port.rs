@@ -89,6 +89,11 @@ pub fn settle(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
     (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
 }
 
+/// Whether the socket keeps its port when its connection ends before it was made (connect(2), AF_UNSPEC): the program has bound it, or it was bound by number.
+pub fn stays(fd: i32, socket: &Socket) -> bool {
+    socket.has(flag::BOUND) || calls::getsockopt_int(fd, libc::IPPROTO_IP, LOCAL_PORT_RANGE).is_err()
+}
+
 /// Binds the socket to `source` and a port that is free. False: it is not bound.
 pub fn bind(fd: i32, family: i32, source: &Address) -> bool {
     if clock::monotonic_ns() < KNOWN.full_until.load(Ordering::Relaxed) {

@@ -244,6 +244,7 @@ fn forks_and_execs() {
 fn killed() {
     let Some(site) = site("killed") else { return };
     let server = site.serve("server");
+    until_near(&site, &server, || drop(site.start(0, "first", &peer(), &["bystander", &PORT.to_string()]).end_of_input()));
     let bystander = site.bystander(&server);
     let mut random = Random::for_test();
     for turn in 0..12u64 {
@@ -261,7 +262,6 @@ fn killed() {
             until("the server to see the end", || server.text().lines().any(ended));
         }
     }
-    assert!(site.counted(server.id(), "near") > 0, "nothing went through shared memory");
     assert!(bystander.end_of_input().contains("fine "));
     drop(server);
     for turn in 0..6u64 {
@@ -307,6 +307,7 @@ fn plain_programs_get_no_byte() {
         v4 = b'\\0' * 10 + b'\\xff\\xff'\n\
         claims = answers = 0\n\
         held = []\n\
+        shown = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); shown.bind('%s/serv-%s-%04x' % (d, (v4 + server).hex(), 9100))\n\
         while True:\n\
         \x20   for n in os.listdir(d):\n\
         \x20       ip, port = bytes.fromhex(n[5:37]), int(n[38:], 16)\n\

@@ -299,9 +299,15 @@ impl Site {
         self.shunt.clone()
     }
 
-    /// How many names there are in the directory of [`Way::Near`].
+    /// How many names of connections there are in the directory of [`Way::Near`].
     pub fn names(&self) -> usize {
-        std::fs::read_dir(self.scratch.join("near")).map_or(0, Iterator::count)
+        self.all_names().iter().filter(|name| !name.starts_with("serv-")).count()
+    }
+
+    /// All names there, also those of addresses at which servers listen.
+    pub fn all_names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.scratch.join("near")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// How often process `pid`, on any host, has had this reason.
