@@ -13,6 +13,8 @@
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
+# make test-dashboard  the dashboard for Grafana: Prometheus answers each of its queries, and a browser shows the answers; installs chromium; a minute
+# make bench-watching  what shunt top, metrics and capture cost the programs that they watch: three minutes
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
 # make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
 # make deb, test-deb  Debian packages in target/deb; installs, upgrades under a living program and removes them in a directory of their own
@@ -28,7 +30,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install deb test-deb uninstall
+.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install deb test-deb uninstall
 
 all: build
 
@@ -115,6 +117,16 @@ test-fabric:
 	cargo test --release --target-dir target -p shunt-fabric --features libfabric
 	cargo test --release --target-dir target -p shunt-rpc --features fabric --test model fabric
 
+test-dashboard:
+	scripts/prepare dashboard
+	scripts/build
+	scripts/dashboard
+
+bench-watching:
+	scripts/build
+	scripts/watching --mode trips
+	scripts/watching --mode stream
+
 # Outside the workspace: dependencies that nothing else here has.
 bench-rpc-peers:
 	scripts/prepare rpc-peers
@@ -177,6 +189,12 @@ deb:
 test-deb: deb
 	scripts/deb-try
 
+# The C libraries beside that of calls: name and what its pkg-config file says of it.
+C_LIBRARIES := endpoint am buffers
+DESCRIPTION_endpoint := U-Net endpoints: messages between processes and hosts
+DESCRIPTION_am := Active messages over shared memory, UDP and AF_XDP
+DESCRIPTION_buffers := Large messages by reference
+
 # Whoever runs `make install` as root has usually built as somebody else, so nothing is built here.
 install:
 	@test -f $(BUILT)/shunt -a -f $(BUILT)/libshunt.so || { echo "nothing to install yet; run: make build" >&2; exit 1; }
@@ -204,6 +222,11 @@ install:
 	install -D -m 644 $(BUILT)/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a
 	install -D -m 644 $(BUILT)/libshunt_rpc_c.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
 	install -D -m 644 crates/rpc-c/include/shunt_rpc.h $(DESTDIR)$(PREFIX)/include/shunt/shunt_rpc.h
+	$(foreach name,$(C_LIBRARIES),for kind in a so; do install -D -m 644 $(BUILT)/libshunt_$(name)_c.$$kind $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_$(name)_c.$$kind || exit 1; done &&) true
+	$(foreach name,$(C_LIBRARIES),sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@NAME@|$(name)|' -e 's|@DESCRIPTION@|$(DESCRIPTION_$(name))|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" packaging/c-library.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-$(name).pc &&) true
+	install -D -m 644 crates/endpoint-c/include/shunt/endpoint.h $(DESTDIR)$(PREFIX)/include/shunt/shunt/endpoint.h
+	install -D -m 644 crates/am-c/include/shunt_am.h $(DESTDIR)$(PREFIX)/include/shunt/shunt_am.h
+	install -m 644 crates/buffers-c/include/shunt_buffers.h crates/buffers-c/include/shunt_socket.h $(DESTDIR)$(PREFIX)/include/shunt/
 	install -D -m 644 crates/rpc-c/cmake/shunt-rpc-config.cmake $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc/shunt-rpc-config.cmake
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/rpc-c/tools/shunt-rpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 
@@ -213,6 +236,7 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.so
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt-shmemcc $(DESTDIR)$(PREFIX)/bin/shunt-shmemc++ $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-shmem.pc
+	rm -f $(foreach name,$(C_LIBRARIES),$(addprefix $(DESTDIR)$(PREFIX)/lib/,shunt/libshunt_$(name)_c.a shunt/libshunt_$(name)_c.so pkgconfig/shunt-$(name).pc))
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_tirpc.so $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	rm -f $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_shmem.a
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so

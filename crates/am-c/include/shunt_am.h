@@ -1,4 +1,4 @@
-/* Active messages for C: GAM 1.1 over shared memory, UDP and AF_XDP. Link with libshunt_am_c.a, -lpthread -ldl -lm.
+/* Active messages for C: GAM 1.1 over shared memory, UDP and AF_XDP. Link with libshunt_am_c.a, -lpthread -ldl -lm, or -lshunt_am_c.
  *
  * A port belongs to one thread at a time. Handlers run in the calls that poll; a request's handler may reply once, and a
  * reply's handler is given nothing to reply with. Other calls of a handler on its port do nothing, and answer
