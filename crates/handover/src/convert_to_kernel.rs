@@ -15,7 +15,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::watchers::Change;
 use shunt_stream::waiting::{holding, readiness, watchers};
-use shunt_sys::{calls, libc, Errno, Result};
+use shunt_sys::{calls, libc, stops, Errno, Result};
 use shunt_table::private::Pending;
 use shunt_table::table;
 use shunt_table::table::Kind;
@@ -78,7 +78,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     drop((unchanging, carrying));
     if readable {
         // What could be read before the call can be read after it.
-        let _ = calls::poll_one_through(program.0, libc::POLLIN, ARRIVAL);
+        let _ = stops::poll_one_through(program.0, libc::POLLIN, ARRIVAL);
     }
     Ok(())
 }

@@ -349,18 +349,6 @@ pub fn poll_one(fd: c_int, events: i16, timeout_ns: i64) -> Result<i16> {
     Ok(set.revents)
 }
 
-/// The same for `time_ns`, whatever handlers run meanwhile.
-pub fn poll_one_through(fd: c_int, events: i16, time_ns: i64) -> Result<i16> {
-    let until = crate::clock::monotonic_ns() + time_ns as u64;
-    loop {
-        let left = until.saturating_sub(crate::clock::monotonic_ns());
-        match poll_one(fd, events, left as i64) {
-            Err(Errno(libc::EINTR)) if left > 0 => {}
-            other => return other,
-        }
-    }
-}
-
 /// Bytes that wait to be read (FIONREAD); what a socket's other end has not read (TIOCOUTQ, for AF_UNIX in bytes of memory).
 pub fn bytes_waiting(fd: c_int) -> Result<u32> {
     asked(fd, libc::FIONREAD)

@@ -5,7 +5,7 @@
 //! EINTR (`poll_select_finish` in fs/select.c). So such sleeps name a time in read-only memory; and as it cannot be the time that
 //! is left, they go there step by step.
 
-use crate::{clock, sleeping, Result};
+use crate::{calls, clock, sleeping, Errno, Result};
 use libc::{pollfd, sigset_t, timespec};
 
 /// A step's unit, 2 to the power of this in ns: 66 us, about what the kernel lets a timer be late.
@@ -52,6 +52,22 @@ pub fn ppoll_until(set: &mut [pollfd], deadline: u64, mask: *const sigset_t, beg
         let ready = sleeping::ppoll(set.as_mut_ptr(), set.len(), time.cast_mut(), mask, began)?;
         if ready > 0 || left == 0 || clock::monotonic_ns() >= deadline {
             return Ok(ready);
+        }
+    }
+}
+
+/// [`calls::poll_one`] for `time_ns`, whatever handlers run meanwhile.
+///
+/// # Errors
+/// The kernel's, but EINTR.
+pub fn poll_one_through(fd: libc::c_int, events: i16, time_ns: i64) -> Result<i16> {
+    let until = clock::monotonic_ns().saturating_add(time_ns as u64);
+    loop {
+        let left = until.saturating_sub(clock::monotonic_ns());
+        match calls::poll_one(fd, events, left as i64) {
+            Err(Errno(libc::EINTR)) if left > 0 => {}
+            Err(Errno(libc::EINTR)) => return Ok(0),
+            other => return other,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! is borrowed while they run.
 //!
 //! A handler that panics unwinds to the caller of the poll. Its message counts as handled, a request as not answered unless it was, and
-//! the port is as good as before: whoever catches the panic may poll again.
+//! the port is as good as before: a caller that catches the panic may poll again.
 
 mod blocking;
 mod device_adapter;

@@ -13,7 +13,7 @@ use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, socklen_t};
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::{calls, stops, Errno, Result};
 use shunt_table::global::{Guard, SETUP};
 use shunt_table::process::identity;
 use shunt_table::{fd_passing, route, table};
@@ -189,7 +189,7 @@ fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shi
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
-    let _ = calls::poll_one_through(companion, libc::POLLIN, ACCEPTORS.links.of(client.uid));
+    let _ = stops::poll_one_through(companion, libc::POLLIN, ACCEPTORS.links.of(client.uid));
     receive().map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;

@@ -40,14 +40,14 @@ pub fn make(fd: i32, socket: &Socket) -> Option<i32> {
     Some(unix)
 }
 
-/// The same before an exec: the next program does not know what this one knows, and whoever listens does so for both.
+/// The same before an exec: the next program does not know what this one knows, and listens for both.
 pub fn hand(fd: i32, socket: &Socket) -> Option<i32> {
     make(fd, socket).inspect(|_| socket.set(flag::LISTENER_HANDED))
 }
 
 /// In the next program: the socket at `fd`, an object of which is made, came with `rendezvous`. False: it listens already.
 pub fn come(fd: i32, socket: &Socket, rendezvous: i32) -> bool {
-    // Looked at first: who listens makes the socket non-blocking afterwards.
+    // Looked at first: a process that listens makes the socket non-blocking afterwards.
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
     if calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(0) {
         return false;
