@@ -327,6 +327,11 @@ int shunt_rpc_arm(shunt_rpc *client);
 void shunt_rpc_disarm(shunt_rpc *client);
 void shunt_rpc_progress(shunt_rpc *client);
 
+/* For shunt_rpc_typed: notes that the arguments could not be encoded (the call has not run), or the results not decoded (it has), and
+ * gives SHUNT_RPC_BAD_ARGUMENTS or SHUNT_RPC_BAD_RESULTS. */
+int shunt_rpc_not_encoded(shunt_rpc *client);
+int shunt_rpc_not_decoded(shunt_rpc *client);
+
 /* A typed call: arguments and results by their routines. `results` is to be freed with shunt_xdr_free. */
 static inline int shunt_rpc_typed(shunt_rpc *client, uint16_t procedure, shunt_xdr_routine encode, const void *arguments,
                                   const shunt_rpc_lent *lent, size_t lent_count, size_t most, shunt_xdr_routine decode,
@@ -335,12 +340,12 @@ static inline int shunt_rpc_typed(shunt_rpc *client, uint16_t procedure, shunt_x
     const void *bytes;
     int result;
     unsigned char *encoded = shunt_xdr_encode(encode, arguments, &length);
-    if (encoded == NULL) return SHUNT_RPC_BAD_ARGUMENTS;
+    if (encoded == NULL) return shunt_rpc_not_encoded(client);
     result = shunt_rpc_call(client, procedure, encoded, length, most, 0, lent, lent_count, &bytes, &got);
     free(encoded);
     if (result != SHUNT_RPC_OK) return result;
     memset(results, 0, results_size);
-    return shunt_xdr_decode(decode, results, bytes, got) ? SHUNT_RPC_OK : SHUNT_RPC_BAD_RESULTS;
+    return shunt_xdr_decode(decode, results, bytes, got) ? SHUNT_RPC_OK : shunt_rpc_not_decoded(client);
 }
 
 /* ---- servers ---- */

@@ -1,7 +1,7 @@
 //! Clients, pending calls, buffers.
 
-use crate::{bytes, Last, LAST};
-use shunt_rpc::{Address, Buffer, Client, Error, How, Lent, Options, Pending, Raw};
+use crate::{bytes, number, Last, LAST};
+use shunt_rpc::{Address, Buffer, Client, Error, How, Kind, Lent, Options, Pending, Raw};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::transmute;
 use std::os::fd::{AsFd, AsRawFd};
@@ -242,6 +242,28 @@ pub unsafe extern "C" fn shunt_rpc_call(
         let begun = begin(&*client, procedure, bytes(arguments, length), most, deadline_ms, lent, lent_count);
         end(client, begun.and_then(Pending::wait), results, results_length)
     }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_rpc_not_encoded(client: *mut Handle) -> c_int {
+    // SAFETY: the caller's client.
+    let handle = unsafe { &mut *client };
+    handle.last = Last {
+        text: c"the arguments could not be encoded: one is longer than its definition says, or memory is short".into(),
+        ..Last::default()
+    };
+    number(Kind::BadArguments)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_rpc_not_decoded(client: *mut Handle) -> c_int {
+    // SAFETY: the caller's client.
+    let handle = unsafe { &mut *client };
+    let text = c"the results could not be decoded: they are not what the definition says, or memory is short".into();
+    handle.last = Last { text, ran: 2, ..Last::default() };
+    number(Kind::BadResults)
 }
 
 /// See the header.

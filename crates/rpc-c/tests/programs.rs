@@ -106,6 +106,16 @@ impl LogV1 for Log {
 }
 
 #[test]
+fn arguments_that_are_not_sent_are_told_as_such() {
+    let server = Server::bind(&format!("c-refused-{}", std::process::id()).parse().unwrap(), ServerOptions::default()).unwrap();
+    let server = server.spawn(|| LogV1Server(Log::default())).unwrap();
+    let program = compiled("../../examples/log.x", "tests/refused.c", LANGUAGES[0], &["-Wall"]);
+    let told = "-14: ran 2, fault 404\n-12: ran 0, fault 0: the arguments could not be encoded\n";
+    assert_eq!(said(&program, &server.address().to_string()), told);
+    remove(&program);
+}
+
+#[test]
 fn both_languages_talk_to_each_other() {
     let program = compiled("../../examples/log.x", "../../examples/log.c", LANGUAGES[0], &["-g"]);
     // A caller in C, a server in Rust.
