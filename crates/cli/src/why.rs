@@ -128,7 +128,10 @@ type Told = (&'static str, &'static str);
 const NO_SHUNT: Told = ("no-shunt", "The program does not run under shunt.");
 const NO_STATE: Told = ("no-state", "Shunt is loaded, and had no memory or descriptor for its records.");
 const FORKED: Told = ("forked", "Inherited over fork, and not used since: the process has no records of its own yet.");
-const NO_RECORD: Told = ("no-record", "Shunt did not see this socket being made, so the kernel carries it.");
+const NO_RECORD: Told =
+    ("no-record", "Not made by this program: it came over an exec or in another unseen way, so the kernel carries it.");
+const ELSEWHERE: Told =
+    ("listens-elsewhere", "Another process listens by this socket; what this one would accept is the kernel's.");
 const NOT_KNOWN: Told = ("unknown", "This command does not know the reason that the program gave.");
 const OWN: Told = ("private", "Shunt keeps this descriptor for itself.");
 
@@ -318,6 +321,7 @@ impl Tables {
         };
         let (reason, explanation) = match row {
             _ if row_kind == Some(kind::PRIVATE) => OWN,
+            Some(row) if kind == "tcp-listener" && row.reason == Some(Reason::Unconnected) => ELSEWHERE,
             Some(row) => row.reason.map_or(NOT_KNOWN, told),
             None if kernel.is_some() => self.without_row,
             None => told(Reason::NotTcp),
