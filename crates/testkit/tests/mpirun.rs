@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// One test at a time compiles; a program is named after its source.
@@ -62,21 +62,34 @@ fn programs_may_follow_each_other() {
         "{0} && case $PMIX_RANK in 1) sleep 0.3;; esac && {0} && case $PMIX_RANK in 0) sleep 0.3;; esac && {0}",
         program.display()
     );
-    let mut idle = Vec::new();
+    let mut others = Vec::new();
     for times in 0..10 {
         let output = run(3, &[], Path::new("sh"), &["-c", &script]);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(2)), "{output:?}");
         if times == 4 {
-            idle = (0..4)
-                .map(|_| Command::new("nice").args(["timeout", "60", "sh", "-c", "while :; do :; done"]).spawn().unwrap())
-                .collect();
+            others = (0..4).map(|_| Spinning::new()).collect();
             let output = run(3, &[], Path::new("sh"), &["-c", &late]);
             assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(3)), "{output:?}");
         }
     }
-    for mut one in idle {
-        one.kill().unwrap();
-        one.wait().unwrap();
+    drop(others);
+}
+
+/// What else a machine has to do. It ends with the test, and has no descriptor of it.
+struct Spinning(Child);
+
+impl Spinning {
+    fn new() -> Spinning {
+        let mut command = Command::new("nice");
+        command.args(["sh", "-c", "ulimit -t 60; while :; do :; done"]);
+        Spinning(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
