@@ -109,3 +109,16 @@ size_t fill_until_full(int fd)
     }
     return total;
 }
+
+void be_served(unsigned port, unsigned clients)
+{
+    int good = 0;
+    for (unsigned i = 0; i < clients; i++) {
+        int fd = dial("127.0.0.1", port);
+        send_all(fd, 500, i);
+        shutdown(fd, SHUT_WR);
+        good += receive_all(fd, 1000, i) == 500;
+        close(fd);
+    }
+    say("good %d", good);
+}

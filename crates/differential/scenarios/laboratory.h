@@ -216,6 +216,8 @@ void fill(void *bytes, size_t length, unsigned seed, size_t offset);
 long send_all(int fd, size_t length, unsigned seed);
 long receive_all(int fd, size_t length, unsigned seed);
 void say_received(const char *label, int fd, size_t length, unsigned seed);
+/* Clients, one after the other, of workers that echo. */
+void be_served(unsigned port, unsigned clients);
 void say_drained(const char *label, int fd);
 size_t fill_until_full(int fd);
 

@@ -46,19 +46,6 @@ static void until_listens(int fd)
         milliseconds(1);
 }
 
-static void be_served(unsigned port, unsigned clients)
-{
-    int good = 0;
-    for (unsigned i = 0; i < clients; i++) {
-        int fd = dial("127.0.0.1", port);
-        send_all(fd, 500, i);
-        shutdown(fd, SHUT_WR);
-        good += receive_all(fd, 1000, i) == 500;
-        close(fd);
-    }
-    say("good %d", good);
-}
-
 static void end(pid_t worker)
 {
     kill(worker, SIGKILL);

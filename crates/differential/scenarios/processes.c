@@ -223,20 +223,6 @@ SOLO(fork_per_connection, "a server that forks for each of ten connections")
     wait_for("server", server);
 }
 
-/* Clients, one after the other, of workers that echo. */
-static void be_served(unsigned port, unsigned clients)
-{
-    int good = 0;
-    for (unsigned i = 0; i < clients; i++) {
-        int fd = dial("127.0.0.1", port);
-        send_all(fd, 500, i);
-        shutdown(fd, SHUT_WR);
-        good += receive_all(fd, 1000, i) == 500;
-        close(fd);
-    }
-    say("good %d", good);
-}
-
 static void kill_all(const pid_t *workers, int count)
 {
     for (int i = 0; i < count; i++) {

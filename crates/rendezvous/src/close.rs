@@ -44,7 +44,6 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
             }
             server::retire(socket);
             private::close_at(&socket.private_fd);
-            private::close_at(&socket.listening.promised_fd);
             if kind == Kind::Listener {
                 if let Some(_setup) = SETUP.lock() {
                     crate::listen::sharing::listener_closed();
@@ -52,6 +51,8 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
             }
         }
     }
+    // Whatever has become of the socket since.
+    private::close_at(&socket.listening.promised_fd);
     socket::free(socket);
 }
 

@@ -53,7 +53,7 @@ impl Way<'_> {
             let word = table::get(fd);
             let concerns = match word.kind() {
                 Kind::Stream | Kind::Listener => true,
-                Kind::Tcp => word.object::<Socket>().is_some_and(|socket| self.keeps(fd) && promise::make(fd, socket).is_some()),
+                Kind::Tcp => word.object::<Socket>().is_some_and(|socket| promise::may_listen(fd, socket)),
                 Kind::Datagram => word.object::<Datagram>().is_some_and(|socket| adopt::needed(socket).is_some()),
                 _ => false,
             };

@@ -11,8 +11,8 @@ use shunt_sys::calls;
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_table::{global, private, sockaddr};
 
-/// Whether the next process may listen by `socket`, a TCP socket at `fd`.
-fn may_listen(fd: i32, socket: &Socket) -> bool {
+/// Whether the next process may listen by `socket`, a TCP socket at `fd` that does not listen here.
+pub fn may_listen(fd: i32, socket: &Socket) -> bool {
     socket.has(flag::BOUND)
         && !socket.has(flag::FILTERED)
         && calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(0)
