@@ -35,7 +35,7 @@ pub(super) fn time_out(socket: &Socket, fd: i32) {
 
 /// The TCP connection that stays beside the stream was reset: both sides get ECONNRESET, each as it notices.
 #[cold]
-pub(super) fn reset_from_outside(socket: &Socket, fd: i32) -> Result<()> {
+pub fn reset_from_outside(socket: &Socket, fd: i32) -> Result<()> {
     reset(socket, fd, Event::PeerReset)
 }
 

@@ -7,13 +7,13 @@
 //! TCP connection any more, and its end says nothing.
 
 use crate::deadlines::{self, NEVER};
-use crate::end::reset_from_outside;
+pub use crate::end::reset_from_outside as reset;
 use crate::socket::{flag, Socket};
 use crate::waiting::{readiness, wake};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, epoll_event};
-use shunt_sys::{calls, clock, Result};
+use shunt_sys::{calls, clock};
 use shunt_table::{private, table};
 
 /// Between two looks (ns).
@@ -126,7 +126,7 @@ fn look_through() -> bool {
             continue;
         }
         // Where a handler has interrupted a send of this thread's, the next look does it.
-        match reset_from_outside(socket, fd) {
+        match reset(socket, fd) {
             Ok(()) => {
                 socket.clear(flag::LIFELINE_TOLD);
                 any = true;
@@ -135,13 +135,6 @@ fn look_through() -> bool {
         }
     }
     any
-}
-
-/// The stream is reset at both ends: what its TCP connection has lost cannot be had again.
-///
-/// Errors: a handler has interrupted a send of this thread's.
-pub fn reset(socket: &Socket, fd: i32) -> Result<()> {
-    reset_from_outside(socket, fd)
 }
 
 /// Whether several processes have, or had, one of the sides.

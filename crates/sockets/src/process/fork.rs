@@ -101,10 +101,14 @@ pub(super) fn share_listeners() {
     let mut listeners = false;
     for fd in table::programs() {
         let word = table::get(fd);
-        if let (Kind::Tcp, Some(socket)) = (word.kind(), word.object::<Socket>()) {
-            promise::make(fd, socket);
-        }
-        let (Kind::Listener, Some(socket)) = (word.kind(), word.object::<Socket>()) else { continue };
+        let socket = match (word.kind(), word.object::<Socket>()) {
+            (Kind::Listener, Some(socket)) => socket,
+            (Kind::Tcp, Some(socket)) => {
+                promise::make(fd, socket);
+                continue;
+            }
+            _ => continue,
+        };
         if socket.listening.defers.load(Ordering::Relaxed) != 0 {
             socket.listening.only_forked.store(0, Ordering::Relaxed); // the child gets bells that its sets do not hear
         } else if !socket.has(flag::LISTENER_SHARED) {
