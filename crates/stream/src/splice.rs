@@ -7,7 +7,10 @@
 //! when that is done: a thread that reads the same pipe meanwhile sees them, too, where the kernel would keep it waiting.
 //!
 //! A pipe that has been seen by nothing but this is kept in memory ([`kept_pipes`]): two copies, as of a program that receives
-//! and sends, and no call of the kernel's. Where such a call would sleep, the pipe is made the kernel's first.
+//! and sends, and no call of the kernel's. It stays so while a call sleeps for a stream. Where a call would sleep for the pipe, that is
+//! made the kernel's first.
+
+mod patience;
 
 use crate as stream;
 use crate::kept_pipes::{self, Bytes, Kept, Scratch};
@@ -19,6 +22,7 @@ use crate::waiting::wake::nonblocking;
 use crate::waiting::{bypass, holding, readiness, wake};
 use crate::{carried, urgent};
 use core::sync::atomic::Ordering;
+use patience::Patience;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, pollfd, EAGAIN, EBADF, EINTR, EINVAL, EOPNOTSUPP, EPIPE, O_ACCMODE, O_NONBLOCK, O_PATH};
 use shunt_sys::{calls, sleeping, thread, Errno, Result};
@@ -152,13 +156,16 @@ pub fn await_room(pipe: i32, flags: u32, began: u64) -> Result<()> {
     }
 }
 
-/// The kept pipe of which `fd` is the end that `find` knows, for a stream whose calls concern this process alone; else the pipe is the
+/// The kept pipe of which `pipe` is the end that `find` knows. Where a call on the stream may have to wait for relays, the pipe is the
 /// kernel's.
-fn keep(socket: &Socket, fd: i32, find: impl FnOnce(i32) -> Option<Kept>) -> Option<Kept> {
-    const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::UNACCEPTED;
-    let kept = if socket.has(UNUSUAL) || socket.hold.is_carried() { None } else { find(fd) };
+fn keep(socket: &Socket, fd: i32, pipe: i32, find: impl FnOnce(i32) -> Option<Kept>) -> Option<Kept> {
+    if socket.has(flag::UNACCEPTED) {
+        readiness::while_unaccepted(socket, fd);
+    }
+    let is_relayed = socket.has(flag::SHARED) && socket.carriage().any();
+    let kept = if is_relayed || socket.has(flag::REMOTE) || socket.hold.is_carried() { None } else { find(pipe) };
     if kept.is_none() {
-        table::get(fd).settle_pipe();
+        table::get(pipe).settle_pipe();
     }
     kept
 }
@@ -244,7 +251,7 @@ fn hand_out(socket: &Socket, fd: i32, kept: Option<Kept>, pipe: i32, buffer: &mu
 /// socket has O_NONBLOCK; SPLICE_F_NONBLOCK is about the pipe alone.
 pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
     let mut began = thread::handled();
-    let kept = keep(socket, pipe, kept_pipes::writing);
+    let kept = keep(socket, fd, pipe, kept_pipes::writing);
     if kept.is_none() {
         check_pipe(pipe, libc::O_WRONLY)?;
     }
@@ -374,10 +381,10 @@ fn await_bytes_in(kept: Option<Kept>, pipe: i32, flags: u32, done: usize, began:
     await_bytes(pipe, flags, done, began)
 }
 
-/// One step from a pipe that is kept: sends what the stream takes now, up to `most` bytes. `None`: the pipe is the kernel's, as it becomes
-/// where the stream is to be waited for.
+/// One step from a pipe that is kept: sends what the stream takes now, up to `most` bytes, which lie in the pipe until then. Gives their
+/// number, and whether that was all. `None`: the pipe is the kernel's.
 fn send_kept(socket: &Socket, fd: i32, kept: Kept, most: usize, flags: i32) -> Option<Result<(usize, bool)>> {
-    let send = |bytes: &mut Bytes| {
+    kept.with(|bytes| {
         let most = most.min(bytes.length());
         if most == 0 {
             return Err(Errno(EAGAIN)); // another thread was first
@@ -386,16 +393,7 @@ fn send_kept(socket: &Socket, fd: i32, kept: Kept, most: usize, flags: i32) -> O
         let sent = unsafe { stream::send(socket, fd, bytes.front(), most, flags | libc::MSG_DONTWAIT) }? as usize;
         bytes.take(sent);
         Ok((sent, sent == most))
-    };
-    let step = kept.with(send)?;
-    let waits = matches!(step, Err(Errno(EAGAIN)) | Ok((_, false))) && !nonblocking(socket, fd, 0);
-    if waits {
-        kept.settle();
-        if step.is_err() {
-            return None;
-        }
-    }
-    Some(step.map(|(sent, whole)| (sent, whole || waits)))
+    })
 }
 
 /// Copies of up to `most` bytes of the pipe, which stay there.
@@ -457,18 +455,19 @@ unsafe fn send_copies(socket: &Socket, fd: i32, pipe: i32, data: *mut u8, most: 
 /// socket has O_NONBLOCK; SPLICE_F_NONBLOCK is about the pipe alone.
 pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
     let began = thread::handled();
-    let kept = keep(socket, pipe, kept_pipes::reading);
+    let kept = keep(socket, fd, pipe, kept_pipes::reading);
     if kept.is_none() {
         check_pipe(pipe, libc::O_RDONLY)?;
     }
     let mut buffer = Scratch::default();
+    let mut patience = Patience::new(began);
     let mut done = 0usize;
     while done < length {
         if done > 0 && socket.hold.is_carried() {
             let further = [pipe as usize, 0, holding::end(socket, fd) as usize, 0, length - done, flags as usize];
             return Ok(carried::further(done, libc::SYS_splice, further));
         }
-        let there = match await_bytes_in(kept, pipe, flags, done, began) {
+        let there = match await_bytes_in(kept, pipe, flags, done, patience.began) {
             Ok(0) => break,
             Ok(there) => there,
             Err(_) if done > 0 => break,
@@ -478,6 +477,32 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
         let send_flags = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
         let in_memory = kept.and_then(|kept| send_kept(socket, fd, kept, there.min(length - done), send_flags));
         let is_kept = in_memory.is_some();
+        if let (true, Some(Err(Errno(EAGAIN)) | Ok((_, false)))) = (patience.may_wait(socket, fd), &in_memory) {
+            let moved = in_memory.and_then(Result::ok).map_or(0, |(moved, _)| moved);
+            done += moved;
+            patience.moved(moved);
+            let (waited, left) = match kept {
+                Some(kept) => kept.beside_sender(|| patience.wait(socket, fd, done)),
+                None => (patience.wait(socket, fd, done), None),
+            };
+            if let (Ok(()), Some(left)) = (&waited, &left) {
+                // The pipe was closed under the call, which goes on with what it has.
+                let left = &left.bytes()[..left.bytes().len().min(length - done)];
+                // SAFETY: a buffer of that size.
+                let sent = unsafe { stream::send(socket, fd, left.as_ptr(), left.len(), send_flags) };
+                return match sent {
+                    Err(_) if done > 0 => Ok(done as isize),
+                    sent => sent.map(|sent| sent + done as isize),
+                };
+            }
+            match waited {
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+                Ok(()) if socket.hold.is_carried() => kept.iter().for_each(Kept::settle),
+                Ok(()) => {}
+            }
+            continue;
+        }
         // SAFETY: the buffer has room for `most` bytes.
         let step = in_memory.unwrap_or_else(|| unsafe {
             let data = buffer.get()?;
@@ -494,7 +519,8 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
             Err(error) => return Err(error),
             Ok((moved, whole)) => {
                 done += moved;
-                if !whole || thread::interrupted_since(began, false) {
+                patience.moved(moved);
+                if !whole || thread::interrupted_since(patience.began, false) {
                     break;
                 }
                 if moved == there {

@@ -112,6 +112,11 @@ hook! {
         if descriptor::changes(request) {
             kernel_sockets::changed(fd);
         }
+        if request == libc::FIONBIO {
+            if let Some(result) = shunt_stream::kept_pipes::set_nonblocking(fd, argument) {
+                return answer(result.map(|result| result as isize)) as c_int;
+            }
+        }
         let word = table::get(fd);
         if let Some(socket) = word.object::<Socket>() {
             if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
@@ -198,6 +203,9 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
 }
 
 unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if let Some(result) = shunt_stream::kept_pipes::control(fd, command, argument) {
+        return answer(result.map(|result| result as isize)) as c_int;
+    }
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;
     let _stays = (!asks).then(|| shunt_rendezvous::exchange::stays(fd));
     if command == libc::F_SETFL {

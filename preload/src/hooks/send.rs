@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
-use shunt_stream::{send_file, splice as splicing, transfer};
+use shunt_stream::{kept_pipes, send_file, splice as splicing, transfer};
 use shunt_sys::{user, Errno};
 use shunt_table::memory::pieces::MOST;
 use shunt_table::{sockaddr as addresses, table};
@@ -122,6 +122,11 @@ point! {
 
 hook! {
     fn tee(from: c_int, to: c_int, length: usize, flags: c_uint) -> isize {
+        if splicing::begins(length, flags).is_none() {
+            if let Some(result) = kept_pipes::tee(from, to, length, flags) {
+                return answer(result);
+            }
+        }
         table::get(from).settle_pipe();
         table::get(to).settle_pipe();
         real::tee(from, to, length, flags)
