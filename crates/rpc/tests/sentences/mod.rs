@@ -79,13 +79,13 @@ macro_rules! sentences {
 }
 
 /// This program again, as a side that is to be killed: the test `the_other_side` of each program is that.
-fn other(mut command: Command, role: &str, address: &Address) -> Child {
+pub fn other(mut command: Command, role: &str, address: &Address) -> Child {
     command.args(["--exact", "the_other_side", "--nocapture", "--test-threads=1"]);
     command.env("RPC_ROLE", role).env("RPC_AT", address.to_string()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// What the other side tells, behind a word.
-fn told(child: &mut Child, word: &str) -> String {
+pub fn told(child: &mut Child, word: &str) -> String {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.map(Result::unwrap).find_map(|line| line.split_once(word).map(|(_, rest)| rest.trim().to_string()));
     line.unwrap_or_else(|| panic!("the other side ended without {word:?}"))
