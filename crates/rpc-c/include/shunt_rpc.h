@@ -40,9 +40,9 @@ enum { SHUNT_RPC_RAN_NOT = 0, SHUNT_RPC_RAN_MAYBE = 1, SHUNT_RPC_RAN = 2 };
 /* ---- representation (RFC 4506): the bytes are rpcgen's ---- */
 
 enum { SHUNT_XDR_ENCODE, SHUNT_XDR_DECODE, SHUNT_XDR_FREE };
-/* Optional values inside each other that are followed. */
+/* Values inside each other that are followed; the elements of a list, whose last member is the pointer to the next, are none. */
 #define SHUNT_XDR_DEEPEST 1000
-/* Bytes of the stack that they may take while they are decoded. */
+/* Bytes of the stack that they may take meanwhile. */
 #define SHUNT_XDR_STACK ((uintptr_t)256 << 10)
 /* How much memory elements may take for each of their bytes, and whatever they are: a union is as large as its largest arm. */
 #define SHUNT_XDR_SWELL 64
@@ -194,7 +194,7 @@ static inline int shunt_xdr_down(shunt_xdr *x) {
     volatile char mark = 0;
     uintptr_t here = (uintptr_t)&mark;
     if (x->depth == 0) x->base = here;
-    if (x->mode == SHUNT_XDR_DECODE && (x->depth == SHUNT_XDR_DEEPEST || (x->base > here && x->base - here > SHUNT_XDR_STACK)))
+    if (x->mode != SHUNT_XDR_FREE && (x->depth == SHUNT_XDR_DEEPEST || (x->base > here && x->base - here > SHUNT_XDR_STACK)))
         return 0;
     x->depth++;
     return 1;
@@ -237,6 +237,17 @@ static inline int shunt_xdr_pointer(shunt_xdr *x, void **value, size_t size, shu
         *value = NULL;
     }
     return done;
+}
+/* The link of a list. 1: another element follows, at *value; 0: none does; -1: the value is none, or there is no memory. */
+static inline int shunt_xdr_link(shunt_xdr *x, void **value, size_t size) {
+    int there = *value != NULL;
+    if (x->mode == SHUNT_XDR_DECODE) *value = NULL;
+    if (x->mode != SHUNT_XDR_FREE && !shunt_xdr_bool(x, &there)) return -1;
+    if (there && x->mode == SHUNT_XDR_DECODE) {
+        *value = shunt_xdr_room(x, 1, size);
+        if (*value == NULL) return -1;
+    }
+    return there;
 }
 /* Frees what decoding allocated, also where it stopped in the middle; the value was zeros before. */
 static inline void shunt_xdr_free(shunt_xdr_routine routine, void *value) {

@@ -55,11 +55,10 @@ impl Service for Functions {
         &mut self,
         context: &Context<'_>,
         procedure: u16,
-        mut arguments: Decoder<'_>,
+        arguments: Decoder<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<(), Refusal> {
-        let at_start = arguments.clone();
-        let bytes = arguments.rest();
+        let bytes = arguments.clone().rest();
         let mut request =
             Request { context: std::ptr::from_ref(context).cast(), answer: std::ptr::from_mut(answer).cast(), fault: None };
         // SAFETY: the program's function; the request is valid while it runs.
@@ -68,7 +67,7 @@ impl Service for Functions {
             (Some(fault), _) => Err(fault.into()),
             (None, 0) => Ok(()),
             (None, -11) => Err(Refusal::NoProcedure),
-            (None, _) => Err(at_start.error(shunt_rpc::xdr::Reason::Rest(at_start.left())).into()),
+            (None, _) => Err(arguments.error(shunt_rpc::xdr::Reason::Refused).into()),
         }
     }
 }

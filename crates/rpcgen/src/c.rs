@@ -181,6 +181,9 @@ impl Writer<'_> {
                     put!(self.header, "    char nothing;");
                 }
                 put!(self.header, "}};");
+                if let Some(link) = self.file.link(name, fields) {
+                    return self.list(name, &fields[..fields.len() - 1], &link.name);
+                }
                 let code: Vec<String> =
                     fields.iter().map(|field| self.code(field, &format!("v->{}", field.name), "    ")).collect();
                 self.open(name);
@@ -213,6 +216,17 @@ impl Writer<'_> {
     fn close(&mut self, code: &str) {
         let unused = if code.is_empty() { "    (void)x, (void)v;\n" } else { "" };
         put!(self.source, "{unused}{code}    return 1;\n}}\n");
+    }
+
+    /// An element of a list, and all behind it: a list may be longer than a stack is deep.
+    fn list(&mut self, name: &str, others: &[Declaration], link: &str) {
+        let code: Vec<String> = others.iter().map(|field| self.code(field, &format!("v->{}", field.name), "        ")).collect();
+        self.open(name);
+        put!(self.source, "    for (;;) {{\n        void *p;\n        int more;\n{}        p = v->{link};", code.concat());
+        put!(self.source, "        more = shunt_xdr_link(x, &p, sizeof({name}));");
+        put!(self.source, "        v->{link} = x->mode == SHUNT_XDR_FREE ? NULL : ({name} *)p;");
+        put!(self.source, "        if (x->mode == SHUNT_XDR_FREE && v != value) free(v);");
+        put!(self.source, "        if (more <= 0) return more == 0;\n        v = ({name} *)p;\n    }}\n}}\n");
     }
 
     fn union(&mut self, union: &Union) {
@@ -452,7 +466,8 @@ impl Writer<'_> {
                 let _ = write!(given, ", ({kind} *)p{number}, n{number}");
                 put!(places, "        void *p{number};\n        uint32_t n{number};");
                 put!(find, "        p{number} = shunt_rpc_request_memory(request, a.{of}, sizeof({kind}), {most}u, &n{number});");
-                put!(find, "        if (p{number} == NULL) return SHUNT_RPC_BAD_ARGUMENTS;");
+                put!(find, "        if (p{number} == NULL) {{");
+                put!(find, "            shunt_xdr_free({name}_arguments_xdr, &a);\n            return SHUNT_RPC_BAD_ARGUMENTS;\n        }}");
             }
             put!(self.header, "    void (*{field})(void *state, shunt_rpc_request *request, const {name}_arguments *arguments{more}, {name}_result *result);");
             let number = procedure.number;

@@ -376,7 +376,7 @@ impl Caller {
         let most = if self.is_datagrams() { DATAGRAM } else { u32::MAX as usize >> 1 };
         if over || length > most {
             let detail = if over {
-                "an argument has more elements than its definition allows".into()
+                "an argument has more elements than its definition allows, or is nested too deeply".into()
             } else {
                 format!("a message of {length} bytes, of {most} at most")
             };

@@ -52,7 +52,12 @@ impl Binding {
 
     #[cold]
     fn over(&self) -> Error {
-        self.fail(Kind::TooLong, Side::Caller, Ran::No, "an argument has more elements than its definition allows")
+        self.fail(
+            Kind::TooLong,
+            Side::Caller,
+            Ran::No,
+            "an argument has more elements than its definition allows, or is nested too deeply",
+        )
     }
 
     #[cold]
