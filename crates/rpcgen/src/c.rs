@@ -454,7 +454,7 @@ impl Writer<'_> {
         for what in [&call, &within, &begin, &finish] {
             put!(self.header, "{what};");
         }
-        let given: Vec<String> = procedure.parameters.iter().map(|one| passed(one)).collect();
+        let given: Vec<String> = procedure.parameters.iter().map(passed).collect();
         put!(self.source, "{within} {{\n    {name}_arguments arguments;\n{place}    return shunt_rpc_typed(client, {number}, deadline_ms, {name}_arguments_xdr, &arguments, {loans}, {count}, {most},");
         put!(self.source, "                           {name}_result_xdr, result, sizeof *result);\n}}\n");
         put!(self.source, "{call} {{\n    return {name}_within(client, 0{}, result);\n}}\n", given.concat());
