@@ -190,6 +190,13 @@ pub trait Dispatch {
         within(self.segment(peer), at, length)
     }
 
+    /// The peer was silent for the declared time, and the connection is about to end for that. True: it is known by other means that the
+    /// peer lives and is busy, and its silence counts anew from now.
+    fn vouches(&mut self, peer: u32) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// A connection came up or ended.
     fn event(&mut self, peer: u32, event: Event) {
         let _ = (peer, event);
@@ -224,6 +231,9 @@ impl<D: Dispatch + ?Sized> Dispatch for &mut D {
     }
     fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
         (**self).place(peer, access, at, length)
+    }
+    fn vouches(&mut self, peer: u32) -> bool {
+        (**self).vouches(peer)
     }
     fn event(&mut self, peer: u32, event: Event) {
         (**self).event(peer, event);

@@ -397,8 +397,13 @@ impl Side<'_> {
             if core::mem::take(&mut self.peer.heard) != 0 {
                 self.peer.last_heard = now;
             } else if over(self.peer.lost_at) && now >= self.peer.last_heard.max(self.peer.interested_since) + self.patience() {
-                self.lose(now, Reason::Silent, dispatch);
-                return;
+                if !dispatch.vouches(self.index) {
+                    self.lose(now, Reason::Silent, dispatch);
+                    return;
+                }
+                // A peer that stood still took no packet, either.
+                self.peer.interested_since = now;
+                self.peer.stuck_since = 0;
             }
             if self.is_stuck(now) {
                 self.abandon(now, link, dispatch);

@@ -413,3 +413,29 @@ fn a_caller_without_credit_asks_soon() {
         }
     }
 }
+
+/// A program that knows by other means that its peer lives bears its silence, and hears the answer when the peer goes on.
+#[test]
+fn a_peer_that_is_vouched_for_may_be_silent() {
+    for config in configs() {
+        let mut world = World::new(2, config, Faults::NONE, 13);
+        world.connect(0, 1);
+        world.run_until(world.now + SECOND);
+        world.hosts[0].program.vouches = true;
+        world.hosts[1].stalled = true;
+        world.at(0, |engine, now, wires, _| {
+            engine.watch(now, 1, true).unwrap();
+            engine.request(now, 1, 0, ECHO, &[4], &[], wires).unwrap();
+        });
+        world.run_until(world.now + 60 * SECOND);
+        assert!(world.losses(0).is_empty());
+        world.resume(1);
+        world.run_until(world.now + SECOND);
+        assert_eq!(world.hosts[0].program.answered.get(&4), Some(&1));
+        // Once it does not any more, silence ends the connection as ever.
+        world.hosts[0].program.vouches = false;
+        world.hosts[1].stalled = true;
+        world.run_until(world.now + 60 * SECOND);
+        assert!(matches!(world.losses(0)[..], [(_, Reason::Silent)]), "{:?}", world.losses(0));
+    }
+}

@@ -40,9 +40,9 @@ enum { SHUNT_RPC_RAN_NOT = 0, SHUNT_RPC_RAN_MAYBE = 1, SHUNT_RPC_RAN = 2 };
 /* ---- representation (RFC 4506): the bytes are rpcgen's ---- */
 
 enum { SHUNT_XDR_ENCODE, SHUNT_XDR_DECODE, SHUNT_XDR_FREE };
-/* Optional values inside each other that are followed. */
+/* Values inside each other that are followed; the elements of a list, whose last member is the pointer to the next, are none. */
 #define SHUNT_XDR_DEEPEST 1000
-/* Bytes of the stack that they may take while they are decoded. */
+/* Bytes of the stack that they may take meanwhile. */
 #define SHUNT_XDR_STACK ((uintptr_t)256 << 10)
 /* How much memory elements may take for each of their bytes, and whatever they are: a union is as large as its largest arm. */
 #define SHUNT_XDR_SWELL 64
@@ -194,7 +194,7 @@ static inline int shunt_xdr_down(shunt_xdr *x) {
     volatile char mark = 0;
     uintptr_t here = (uintptr_t)&mark;
     if (x->depth == 0) x->base = here;
-    if (x->mode == SHUNT_XDR_DECODE && (x->depth == SHUNT_XDR_DEEPEST || (x->base > here && x->base - here > SHUNT_XDR_STACK)))
+    if (x->mode != SHUNT_XDR_FREE && (x->depth == SHUNT_XDR_DEEPEST || (x->base > here && x->base - here > SHUNT_XDR_STACK)))
         return 0;
     x->depth++;
     return 1;
@@ -237,6 +237,17 @@ static inline int shunt_xdr_pointer(shunt_xdr *x, void **value, size_t size, shu
         *value = NULL;
     }
     return done;
+}
+/* The link of a list. 1: another element follows, at *value; 0: none does; -1: the value is none, or there is no memory. */
+static inline int shunt_xdr_link(shunt_xdr *x, void **value, size_t size) {
+    int there = *value != NULL;
+    if (x->mode == SHUNT_XDR_DECODE) *value = NULL;
+    if (x->mode != SHUNT_XDR_FREE && !shunt_xdr_bool(x, &there)) return -1;
+    if (there && x->mode == SHUNT_XDR_DECODE) {
+        *value = shunt_xdr_room(x, 1, size);
+        if (*value == NULL) return -1;
+    }
+    return there;
 }
 /* Frees what decoding allocated, also where it stopped in the middle; the value was zeros before. */
 static inline void shunt_xdr_free(shunt_xdr_routine routine, void *value) {
@@ -281,7 +292,8 @@ typedef struct shunt_rpc shunt_rpc;
 typedef struct shunt_rpc_pending shunt_rpc_pending;
 typedef struct shunt_rpc_buffer shunt_rpc_buffer;
 
-/* Zeros are the usual: patience of 5 s, a window of 4 MiB, room of 1 MiB for results without a bound, no deadline, 50 us. */
+/* Zeros are the usual: patience of 5 s, a window of 64 MiB (between hosts 4 MiB), room of 1 MiB for results without a bound, no deadline,
+ * 50 us. Arguments and results longer than a message, and buffers, lie in the window. */
 typedef struct shunt_rpc_options {
     uint32_t patience_ms, deadline_ms, spin_us;
     size_t window, room;
@@ -317,6 +329,11 @@ int shunt_rpc_is_done(shunt_rpc_pending *pending);
 /* Ends the pending call, however it went. */
 int shunt_rpc_wait(shunt_rpc_pending *pending, const void **results, size_t *results_length);
 void shunt_rpc_cancel(shunt_rpc_pending *pending);
+/* The client of a pending call. */
+shunt_rpc *shunt_rpc_pending_client(shunt_rpc_pending *pending);
+/* From shunt_rpc_hold(client, 1) to shunt_rpc_hold(client, 0) calls that are begun or told wait for each other, and leave together, by one
+ * system call where the device takes several. A call that is waited for meanwhile goes at once. */
+void shunt_rpc_hold(shunt_rpc *client, int held);
 /* Nobody waits for an answer. */
 int shunt_rpc_tell(shunt_rpc *client, uint16_t procedure, const void *arguments, size_t length);
 
@@ -332,20 +349,50 @@ void shunt_rpc_progress(shunt_rpc *client);
 int shunt_rpc_not_encoded(shunt_rpc *client);
 int shunt_rpc_not_decoded(shunt_rpc *client);
 
-/* A typed call: arguments and results by their routines. `results` is to be freed with shunt_xdr_free. */
-static inline int shunt_rpc_typed(shunt_rpc *client, uint16_t procedure, shunt_xdr_routine encode, const void *arguments,
-                                  const shunt_rpc_lent *lent, size_t lent_count, size_t most, shunt_xdr_routine decode,
-                                  void *results, size_t results_size) {
+/* A typed call: arguments and results by their routines. `results` is to be freed with shunt_xdr_free. deadline_ms 0: the client's own. */
+static inline int shunt_rpc_typed(shunt_rpc *client, uint16_t procedure, uint32_t deadline_ms, shunt_xdr_routine encode,
+                                  const void *arguments, const shunt_rpc_lent *lent, size_t lent_count, size_t most,
+                                  shunt_xdr_routine decode, void *results, size_t results_size) {
     size_t length, got;
     const void *bytes;
     int result;
     unsigned char *encoded = shunt_xdr_encode(encode, arguments, &length);
     if (encoded == NULL) return shunt_rpc_not_encoded(client);
-    result = shunt_rpc_call(client, procedure, encoded, length, most, 0, lent, lent_count, &bytes, &got);
+    result = shunt_rpc_call(client, procedure, encoded, length, most, deadline_ms, lent, lent_count, &bytes, &got);
     free(encoded);
     if (result != SHUNT_RPC_OK) return result;
     memset(results, 0, results_size);
     return shunt_xdr_decode(decode, results, bytes, got) ? SHUNT_RPC_OK : shunt_rpc_not_decoded(client);
+}
+/* The same begun, ended, and without an answer. */
+static inline int shunt_rpc_begin_typed(shunt_rpc *client, uint16_t procedure, uint32_t deadline_ms, shunt_xdr_routine encode,
+                                        const void *arguments, const shunt_rpc_lent *lent, size_t lent_count, size_t most,
+                                        shunt_rpc_pending **pending) {
+    size_t length;
+    int result;
+    unsigned char *encoded = shunt_xdr_encode(encode, arguments, &length);
+    if (encoded == NULL) return shunt_rpc_not_encoded(client);
+    result = shunt_rpc_begin(client, procedure, encoded, length, most, deadline_ms, lent, lent_count, pending);
+    free(encoded);
+    return result;
+}
+static inline int shunt_rpc_finish_typed(shunt_rpc_pending *pending, shunt_xdr_routine decode, void *results, size_t results_size) {
+    shunt_rpc *client = shunt_rpc_pending_client(pending);
+    const void *bytes;
+    size_t got;
+    int result = shunt_rpc_wait(pending, &bytes, &got);
+    if (result != SHUNT_RPC_OK) return result;
+    memset(results, 0, results_size);
+    return shunt_xdr_decode(decode, results, bytes, got) ? SHUNT_RPC_OK : shunt_rpc_not_decoded(client);
+}
+static inline int shunt_rpc_tell_typed(shunt_rpc *client, uint16_t procedure, shunt_xdr_routine encode, const void *arguments) {
+    size_t length;
+    int result;
+    unsigned char *encoded = shunt_xdr_encode(encode, arguments, &length);
+    if (encoded == NULL) return shunt_rpc_not_encoded(client);
+    result = shunt_rpc_tell(client, procedure, encoded, length);
+    free(encoded);
+    return result;
 }
 
 /* ---- servers ---- */
@@ -366,11 +413,26 @@ typedef struct shunt_rpc_interface {
  * SHUNT_RPC_BAD_ARGUMENTS. The arguments are valid until it returns. */
 typedef int (*shunt_rpc_dispatch)(void *state, shunt_rpc_request *request, uint16_t procedure, const void *arguments, size_t length);
 
-/* Listens. NULL: the system refused, or another server has the name. */
+/* Zeros are the usual: one thread, 1,024 callers, 50 us, this process's user and root, windows of 64 MiB at most, 1 GiB of callers' memory,
+ * records of 32 MiB by SunRPC. With several threads procedures run in all of them at once, and the state is to be guarded. */
+typedef struct shunt_rpc_server_options {
+    uint32_t threads, callers, spin_us;
+    int everyone;          /* any user of this host may call */
+    const uint32_t *users; /* or these alone */
+    size_t users_count;
+    uint64_t window, memory;
+    size_t record;
+} shunt_rpc_server_options;
+
+/* Listens. NULL: the system refused, or another server has the name; shunt_rpc_text(NULL) says more. */
 shunt_rpc_server *shunt_rpc_listen(const char *address);
+shunt_rpc_server *shunt_rpc_listen_with(const char *address, const shunt_rpc_server_options *options);
 /* Serves until shunt_rpc_stop, which any thread may call. The interfaces are to stay as they are. */
 int shunt_rpc_serve(shunt_rpc_server *server, const shunt_rpc_interface *interfaces, size_t count, shunt_rpc_dispatch dispatch,
                     void *state);
+/* The same of several interfaces, each with a dispatch and a state of its own. */
+typedef struct shunt_rpc_service { const shunt_rpc_interface *interface; shunt_rpc_dispatch dispatch; void *state; } shunt_rpc_service;
+int shunt_rpc_serve_all(shunt_rpc_server *server, const shunt_rpc_service *services, size_t count);
 void shunt_rpc_stop(shunt_rpc_server *server);
 void shunt_rpc_server_free(shunt_rpc_server *server);
 
@@ -382,7 +444,8 @@ int64_t shunt_rpc_request_user(shunt_rpc_request *request);
 int64_t shunt_rpc_request_process(shunt_rpc_request *request);
 int shunt_rpc_request_is_cancelled(shunt_rpc_request *request);
 /* The caller's memory that an argument names, of elements of `size` bytes (1, 2, 4 or 8), `most` at most; NULL: it names none of the
- * caller's. The caller may write there at any time: copy what is to be judged. */
+ * caller's. The caller may write there at any time, also while the procedure reads: what it relies on, it copies first. qsort(3) and other
+ * code that takes for granted that memory stays as it is must not be given it: elements that change under it may lead it anywhere. */
 void *shunt_rpc_request_memory(shunt_rpc_request *request, const uint32_t name[2], size_t size, uint32_t most, uint32_t *count);
 
 /* Encodes results and answers with them. */

@@ -326,6 +326,20 @@ pub unsafe extern "C" fn shunt_rpc_tell(client: *mut Handle, procedure: u16, arg
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn shunt_rpc_hold(client: *mut Handle, held: c_int) {
+    // SAFETY: the caller's client.
+    unsafe { &*client }.client.hold(held != 0);
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_rpc_pending_client(pending: *mut Call) -> *mut Handle {
+    // SAFETY: the caller's call.
+    unsafe { &*pending }.handle
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn shunt_rpc_descriptor(client: *mut Handle) -> c_int {
     // SAFETY: the caller's client.
     unsafe { &*client }.client.as_fd().as_raw_fd()

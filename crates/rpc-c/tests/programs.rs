@@ -170,6 +170,19 @@ fn the_store_is_the_same_in_both_languages() {
     remove(&program);
 }
 
+#[test]
+fn calls_are_begun_told_and_held() {
+    for language in LANGUAGES {
+        let program = compiled("tests/many.x", "tests/many.c", language, &["-D_POSIX_C_SOURCE=200809L"]);
+        let name = format!("many-{}-{}", language.0.len(), std::process::id());
+        let mut server = Ended(Command::new(&program).args(["serve", &name]).stdout(Stdio::piped()).spawn().unwrap());
+        server.0.stdout.take().unwrap().read_exact(&mut [0; 7]).unwrap();
+        let told = "sums 165, then 145\nlate -6\nlong 1\nlonger -12\ntwice 42\nthird -8\n";
+        assert_eq!(said(&program, &name), told, "{}", language.0);
+        remove(&program);
+    }
+}
+
 /// Values, and the same with a byte changed: what either language refuses, so does the other.
 #[test]
 fn both_languages_have_the_same_bytes() {
@@ -232,7 +245,7 @@ fn values_that_hold_others_of_their_type_have_an_end() {
     for language in LANGUAGES {
         let program = compiled("tests/tree.x", "tests/tree.c", language, &["-fsanitize=address,undefined"]);
         let done = Command::new(&program).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&done.stdout), "1 1 1\n1 1\n0 0 0\n1 0\n", "{done:?}");
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "1 1 1\n1 1\n0 0 0\n1 0\n0 999999\n1 0\n", "{done:?}");
         remove(&program);
     }
 }
@@ -249,7 +262,8 @@ fn the_header_is_complete() {
     for name in &defined {
         assert!(header.contains(&format!("{name}(")), "{name}");
     }
-    let inline = ["shunt_rpc_typed", "shunt_rpc_answer_typed"];
+    let inline =
+        ["shunt_rpc_typed", "shunt_rpc_begin_typed", "shunt_rpc_finish_typed", "shunt_rpc_tell_typed", "shunt_rpc_answer_typed"];
     for (at, _) in header.match_indices("shunt_rpc_") {
         let name = word(&header[at..]);
         if header[at + name.len()..].starts_with('(') && !inline.contains(&name.as_str()) {

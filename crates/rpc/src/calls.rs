@@ -10,6 +10,8 @@
 //!
 //! So a place is given to another call only when no answer to the last one can come any more: a late answer meets no call.
 
+use crate::clock::now;
+use crate::rendezvous::Socket;
 use crate::window::{Pieces, Window, PLACES};
 use crate::wire::{flag, handler, status, Call, Head, Name, Piece, LINE};
 use shunt_am::{Dispatch, Event, Message, Reason, Replier};
@@ -76,7 +78,14 @@ pub(crate) struct Calls {
     pub strangers: u64,
     /// The engine's word.
     pub lost: Option<Reason>,
+    /// What tells of the server's end, and between hosts that it is busy.
+    pub socket: Option<Socket>,
+    /// When it last said so.
+    busy_at: Option<u64>,
 }
+
+/// A server says each second that it is busy; once it has not for so long, it is not known to be.
+const BUSY_FOR: u64 = 3_000_000_000;
 
 impl Calls {
     pub fn new(window: Window, direct: bool) -> Self {
@@ -84,7 +93,27 @@ impl Calls {
         let free = (0..PLACES as u16).rev().collect();
         let pieces = Pieces::new(window.size());
         let (fetches, wakers) = (vec![], vec![]);
-        Self { slots, free, pieces, window, direct, fetches, wakers, gone: vec![], strangers: 0, lost: None }
+        Self {
+            slots,
+            free,
+            pieces,
+            window,
+            direct,
+            fetches,
+            wakers,
+            gone: vec![],
+            strangers: 0,
+            lost: None,
+            socket: None,
+            busy_at: None,
+        }
+    }
+
+    /// Hears what the server says beside its answers. True: it has ended.
+    pub fn hear(&mut self) -> bool {
+        let busy_at = &mut self.busy_at;
+        let mut take = |_| *busy_at = Some(now());
+        self.socket.as_ref().is_some_and(|socket| socket.listen(&mut take))
     }
 
     /// A place for a call.
@@ -213,7 +242,13 @@ impl Calls {
     #[cold]
     fn late(&mut self, name: Name) {
         match self.place(name) {
-            Some(place) if place.state == State::Abandoned => self.give_back(name.slot),
+            Some(place) if place.state == State::Abandoned => {
+                if self.direct {
+                    // The place will have a call of this number again.
+                    self.window.set_wanted(name.slot);
+                }
+                self.give_back(name.slot);
+            }
             _ => self.stranger(),
         }
     }
@@ -317,6 +352,11 @@ impl Dispatch for Calls {
         unsafe { self.window.bytes() }
     }
 
+    /// A thread that runs a procedure answers nothing; another one of its process says that it lives.
+    fn vouches(&mut self, _: u32) -> bool {
+        !self.hear() && self.busy_at.is_some_and(|at| now() < at + BUSY_FOR)
+    }
+
     fn event(&mut self, _: u32, event: Event) {
         if let Event::Lost(reason) = event {
             self.lost = Some(reason);
@@ -400,6 +440,23 @@ mod tests {
         assert_eq!((calls.outstanding(), calls.strangers), (0, 0));
         answer(&mut calls, name);
         assert_eq!((calls.outstanding(), calls.strangers), (0, 1));
+    }
+
+    /// Numbers of a place's calls come again after 65,536 of them.
+    #[test]
+    fn what_was_taken_back_is_forgotten_with_its_answer() {
+        let mut calls = calls();
+        let name = calls.take().unwrap();
+        calls.window.set_cancelled(name.slot, name.generation);
+        assert!(calls.abandon(name));
+        answer(&mut calls, name);
+        for _ in 0..=u32::from(u16::MAX) {
+            let next = calls.take().unwrap();
+            assert_eq!(next.slot, name.slot);
+            assert!(!calls.window.is_cancelled(next.slot, next.generation));
+            answer(&mut calls, next);
+            calls.give_back(next.slot);
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::clock::{nanos, now};
 use crate::error::{Error, Kind, Ran};
 use crate::reference::{How, Scalar};
 use crate::rendezvous::Process;
-use crate::xdr::Xdr;
+use crate::xdr::{Encoder, Xdr};
 use route::Route;
 use std::cell::{RefCell, RefMut};
 use std::fmt;
@@ -151,6 +151,25 @@ impl Client {
         Ok(Pending { client: self, name, until, results: PhantomData })
     }
 
+    /// The same, where the bound of results is known to the program and not to the compiler.
+    pub(crate) fn begin_bounded<A: Xdr, R: Xdr>(
+        &self,
+        procedure: u16,
+        arguments: &A,
+        most: usize,
+        how: &How<'_>,
+    ) -> Result<Pending<'_, R>, Error> {
+        let mut route = self.route();
+        let limit = how.deadline.map(nanos).or(route.deadline());
+        let until = limit.map(|limit| now().saturating_add(limit));
+        let encode = &|to: &mut Encoder<'_>| arguments.encode(to);
+        let name = match &mut *route {
+            Route::Own(binding) => binding.begin_in_general(procedure, encode, most, how, 0)?,
+            Route::Onc(caller) => caller.begin(procedure, encode, how, false)?,
+        };
+        Ok(Pending { client: self, name, until, results: PhantomData })
+    }
+
     /// Calls a procedure of which the caller does not want to hear any more. It runs at most once; whether it did, the caller is
     /// not told.
     ///
@@ -161,6 +180,30 @@ impl Client {
         match &mut *self.route() {
             Route::Own(binding) => binding.tell(procedure, arguments),
             Route::Onc(caller) => caller.begin(procedure, &|to| arguments.encode(to), &How::default(), true).map(|_| ()),
+        }
+    }
+
+    /// Calls that are begun in `begin` leave together: by one system call, over devices that take several messages at once and by
+    /// SunRPC over TCP. What waits in `begin` for an answer has what was held sent before.
+    pub fn together<T>(&self, begin: impl FnOnce() -> T) -> T {
+        /// Also where `begin` panics.
+        struct Held<'c>(&'c Client);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                self.0.hold(false);
+            }
+        }
+        self.hold(true);
+        let _held = Held(self);
+        begin()
+    }
+
+    /// The same in two calls, for code that is no closure: from `hold(true)` to `hold(false)`.
+    pub fn hold(&self, held: bool) {
+        match &mut *self.route() {
+            Route::Own(binding) if binding.is_parents() => {}
+            Route::Own(binding) => binding.end.hold(held),
+            Route::Onc(caller) => caller.hold(held),
         }
     }
 
@@ -216,7 +259,9 @@ impl Client {
         let Some(number) = pieces.take(bytes) else {
             let (free, size) = (pieces.longest(), window.size());
             let kind = if bytes > size - crate::window::CANCELS { Kind::TooLong } else { Kind::Busy };
-            let detail = format_args!("a buffer of {bytes} bytes; {free} of the window's {size} are free in one piece");
+            let detail = format_args!(
+                "a buffer of {bytes} bytes; {free} of the window's {size} are free in one piece: Options::window makes it larger"
+            );
             return Err(route.fail(kind, Ran::No, detail));
         };
         let piece = pieces.get(number);

@@ -45,8 +45,7 @@ impl Client {
         let pending = match (arguments.len() <= LINE, most <= LINE) {
             (true, true) => self.begin_with::<_, ()>(procedure, &Part::<LINE>(arguments), how)?,
             (false, true) => self.begin_with::<_, ()>(procedure, &Part::<{ usize::MAX }>(arguments), how)?,
-            (true, false) => return self.begin_with(procedure, &Part::<LINE>(arguments), how),
-            (false, false) => return self.begin_with(procedure, &Part::<{ usize::MAX }>(arguments), how),
+            (_, false) => return self.begin_bounded(procedure, &Part::<{ usize::MAX }>(arguments), most, how),
         };
         Ok(pending.of())
     }

@@ -1,8 +1,10 @@
 //! How a caller and a server find each other: a stream socket, abstract and user-checked on one host, TCP elsewhere. Records go over
-//! it once; then it stays open, and its end tells of the other process's.
+//! it once; then it stays open, and its end tells of the other process's. Between hosts words go over it meanwhile: a server's thread that
+//! runs a procedure answers nothing, so another one says that it lives; and what a caller takes back reaches a procedure that runs.
 
 use crate::address::Address;
 use crate::forks::Kept;
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -29,7 +31,16 @@ pub struct Process {
 pub(crate) struct Socket {
     _kept: Kept,
     stream: Stream,
+    /// A word of which so many bytes came.
+    part: Cell<([u8; WORD], usize)>,
+    /// A part of a word was sent: what would follow could not be told from it.
+    mute: Cell<bool>,
 }
+
+/// Bytes of a word.
+pub(crate) const WORD: usize = 8;
+/// A server's word: the thread of the binding is busy, and lives; it has no others. A caller's words are names of calls that it takes back.
+pub(crate) const BUSY: u64 = 1;
 
 #[derive(Debug)]
 enum Stream {
@@ -111,13 +122,13 @@ impl AsRawFd for Socket {
 
 impl Socket {
     pub fn local(stream: UnixStream) -> Self {
-        Self { _kept: Kept::new(&stream), stream: Stream::Local(stream) }
+        Self { _kept: Kept::new(&stream), stream: Stream::Local(stream), part: Cell::default(), mute: Cell::default() }
     }
 
     fn remote(stream: TcpStream) -> Self {
         // A host that lost its power says nothing.
         keep_alive(&stream);
-        Self { _kept: Kept::new(&stream), stream: Stream::Remote(stream) }
+        Self { _kept: Kept::new(&stream), stream: Stream::Remote(stream), part: Cell::default(), mute: Cell::default() }
     }
 
     /// To the server at an address, if one listens now; a host that does not answer has so long.
@@ -176,11 +187,37 @@ impl Socket {
     }
 
     /// Sends as much as there is room for.
-    pub fn send_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the bytes lie there.
-        let sent = unsafe { libc::send(self.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    pub fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        send_some(self.as_raw_fd(), bytes)
+    }
+
+    /// Sends a word, where there is room: what is not told is found out later.
+    pub fn say(&self, word: u64) {
+        if !self.mute.get() {
+            self.mute.set(self.send_some(&word.to_le_bytes()).is_ok_and(|sent| sent < WORD));
+        }
+    }
+
+    /// Takes words that came, so many at one look. True: the other side's end is closed.
+    pub fn listen(&self, take: &mut dyn FnMut(u64)) -> bool {
+        let Stream::Remote(_) = &self.stream else { return self.is_over() };
+        let mut bytes = [0; 64 * WORD];
+        let (part, mut have) = self.part.get();
+        bytes[..WORD].copy_from_slice(&part);
+        let (at, room) = (bytes[have..].as_mut_ptr(), bytes.len() - have);
+        // SAFETY: room for so many bytes.
+        let result = unsafe { libc::recv(self.as_raw_fd(), at.cast(), room, libc::MSG_DONTWAIT) };
+        match result {
+            0 => return true,
+            ..0 => return !waits(),
+            count => have += count as usize,
+        }
+        let (words, rest) = bytes[..have].as_chunks::<WORD>();
+        words.iter().for_each(|&word| take(u64::from_le_bytes(word)));
+        let mut part = [0; WORD];
+        part[..rest.len()].copy_from_slice(rest);
+        self.part.set((part, rest.len()));
+        false
     }
 
     /// Takes bytes, and a descriptor if one came with them.
@@ -191,15 +228,27 @@ impl Socket {
         }
     }
 
-    /// Whether the other side's end is closed: nothing is sent after the binding, so whatever is to be read is the end.
+    /// Whether the other side's end is closed: on one host nothing is sent after the binding, so whatever is to be read is the end.
     pub fn is_over(&self) -> bool {
         let mut byte = 0u8;
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
         // SAFETY: room for one byte.
         let result = unsafe { libc::recv(self.as_raw_fd(), std::ptr::from_mut(&mut byte).cast(), 1, flags) };
-        let waits = [Some(libc::EAGAIN), Some(libc::EINTR)];
-        !(result < 0 && waits.contains(&io::Error::last_os_error().raw_os_error()))
+        !(result < 0 && waits())
     }
+}
+
+/// Whether the last call failed for now only.
+fn waits() -> bool {
+    matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR))
+}
+
+/// Sends as much as a socket has room for.
+pub(crate) fn send_some(socket: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the bytes lie there.
+    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// To the server of this name. One whose queue of callers is full has so long: WouldBlock then.

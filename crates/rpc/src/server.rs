@@ -5,12 +5,14 @@
 
 mod answer;
 mod caller;
+mod keeper;
 mod options;
 mod running;
 mod serving;
 mod stop;
 mod worker;
 
+pub(crate) use caller::hear;
 pub use options::Options;
 pub use running::Running;
 pub use stop::Stopper;
@@ -21,6 +23,7 @@ use crate::onc::{self, server::Door};
 use crate::rendezvous::Listener;
 use crate::service::Service;
 use crate::trace::Watchers;
+use keeper::Keeper;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::AtomicUsize;
@@ -124,6 +127,7 @@ impl Server {
     fn run_own<S: Service>(&self, listener: &Listener, make: impl Fn() -> S + Sync) -> io::Result<()> {
         let count = self.options.threads.max(1);
         let shared: Vec<Shared> = (0..count).map(|_| Shared::new()).collect::<io::Result<_>>()?;
+        let keeper = Keeper::new()?;
         let (doors, inlets): (Vec<Sender<_>>, Vec<Receiver<_>>) = (0..count).map(|_| channel()).unzip();
         let watchers = Watchers::default();
         // A child of this process does not listen for it.
@@ -131,16 +135,20 @@ impl Server {
         let mut inlets = inlets.into_iter();
         let first = inlets.next().expect("one thread at least");
         std::thread::scope(|scope| {
+            if !matches!(self.address, Address::Memory(_)) {
+                scope.spawn(|| keeper.keep(&shared, &self.stop.0));
+            }
             for (number, inlet) in inlets.enumerate() {
-                let (shared, settings, stop, make, watchers) =
-                    (&shared, (&self.address, &self.options), &self.stop.0, &make, &watchers);
+                let (settings, stop, make) = ((&self.address, &self.options), &self.stop.0, &make);
+                let common = (&shared[..], &watchers, &keeper);
                 scope.spawn(move || {
-                    if let Ok(mut worker) = Worker::new(number + 1, settings, stop, (shared, watchers), inlet, make()) {
+                    if let Ok(mut worker) = Worker::new(number + 1, settings, stop, common, inlet, make()) {
                         worker.run(None);
                     }
                 });
             }
-            let mut worker = Worker::new(0, (&self.address, &self.options), &self.stop.0, (&shared, &watchers), first, make())?;
+            let common = (&shared[..], &watchers, &keeper);
+            let mut worker = Worker::new(0, (&self.address, &self.options), &self.stop.0, common, first, make())?;
             worker.run(Some(Hall::new(listener, doors)));
             Ok(())
         })

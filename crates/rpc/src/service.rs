@@ -3,7 +3,8 @@
 use crate::error::Fault;
 use crate::onc::Claim;
 use crate::reference::{Reference, Scalar, Shared};
-use crate::rendezvous::Process;
+use crate::rendezvous::{Process, Socket};
+use crate::server::hear;
 use crate::window::Window;
 use crate::wire::{Name, Piece, LINE};
 use crate::xdr::{self, Bytes, Decoder, Encoder, List, Reason, Xdr};
@@ -125,6 +126,8 @@ pub struct Context<'a> {
     pub(crate) deadline: Option<u64>,
     /// What a caller by SunRPC says of itself.
     pub(crate) claim: Option<&'a Claim>,
+    /// Between hosts: what the caller takes back comes by it.
+    pub(crate) socket: Option<&'a Socket>,
 }
 
 impl<'a> Context<'a> {
@@ -146,10 +149,13 @@ impl<'a> Context<'a> {
         self.claim
     }
 
-    /// Whether the caller has taken the call back: no thread waits for its results. On one host it is seen while the procedure
-    /// runs.
+    /// Whether the caller has taken the call back: no thread waits for its results. It is seen while the procedure runs, but not by
+    /// SunRPC; between hosts asking is a system call.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
+        if let Some(socket) = self.socket {
+            hear(socket, self.window);
+        }
         self.window.is_cancelled(self.name.slot, self.name.generation)
     }
 

@@ -157,6 +157,22 @@ impl Window {
         }
     }
 
+    /// The place's next calls are wanted, whatever was said of the last one.
+    pub fn set_wanted(&self, slot: u16) {
+        if let Some(word) = self.cancel(slot) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Another call of the place than the named one is over: its word counts no longer, as a later one will have its number.
+    pub fn forget_others(&self, slot: u16, generation: u16) {
+        if let Some(word) = self.cancel(slot) {
+            if word.load(Ordering::Relaxed) != u32::from(generation) + 1 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Whether a call is not wanted any more.
     #[inline(always)]
     pub fn is_cancelled(&self, slot: u16, generation: u16) -> bool {

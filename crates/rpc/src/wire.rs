@@ -3,12 +3,10 @@
 
 use shunt_endpoint::{Address, Tag};
 
-/// Active-message handlers: a call, the cancelling of one, an answer; bytes of a window that were fetched.
+/// Active-message handlers: a call, an answer; bytes of a window that were fetched.
 pub(crate) mod handler {
     /// A request: the call's words.
     pub const CALL: u8 = 1;
-    /// A request: the name of a call that its client does not want any more.
-    pub const CANCEL: u8 = 2;
     /// A request: a part of a window has arrived, and its call comes behind it.
     pub const PART: u8 = 3;
     /// A reply: the answer's words.
@@ -173,7 +171,7 @@ pub(crate) mod status {
 /// The first eight bytes of a binding.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntRPC");
 /// The version of all this.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// Words of a record of a binding.
 pub const RECORD: usize = 32;
 /// Bytes of one.

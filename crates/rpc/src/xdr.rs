@@ -6,7 +6,8 @@
 use crate::value::{ByValue, Inlet};
 use std::fmt;
 
-/// Values inside each other that a decoder follows: an rpcgen list is as deep as it is long.
+/// Values inside each other that are followed. The elements of a list, whose last field is the optional next one, are none: they are as
+/// many as there are bytes for.
 pub const DEEPEST: u32 = 1000;
 
 /// Why bytes are no value of a type.
@@ -37,6 +38,8 @@ pub enum Reason {
     Rest(usize),
     /// Arguments that are references cannot be decoded.
     Borrowed,
+    /// A decoder of the program's own took them for none.
+    Refused,
     /// A window that does not lie in the caller's memory, or is not aligned for its elements.
     Window,
 }
@@ -63,6 +66,7 @@ impl fmt::Display for Error {
             Reason::Depth => write!(to, "nested deeper than {DEEPEST}, or than {STACK} bytes of the stack"),
             Reason::Memory => to.write_str("values that take far more memory than their bytes"),
             Reason::Rest(count) => write!(to, "{count} bytes behind the value"),
+            Reason::Refused => to.write_str("they are not what the definition says, or more than a decoder takes"),
             Reason::Borrowed => to.write_str("a reference is not decoded"),
             Reason::Window => to.write_str("a window outside the caller's memory"),
         }
@@ -76,6 +80,9 @@ pub struct Encoder<'a> {
     into: &'a mut [u8],
     at: usize,
     over: bool,
+    depth: u32,
+    /// Where the stack was at the first level.
+    base: usize,
     /// References are written as what they refer to.
     pub(crate) by_value: Option<&'a ByValue<'a>>,
 }
@@ -84,12 +91,12 @@ impl<'a> Encoder<'a> {
     /// Over `into`.
     #[inline(always)]
     pub fn new(into: &'a mut [u8]) -> Self {
-        Self { into, at: 0, over: false, by_value: None }
+        Self { into, at: 0, over: false, depth: 0, base: 0, by_value: None }
     }
 
     /// The same; references are written as what they refer to.
     pub(crate) fn by_value(into: &'a mut [u8], values: &'a ByValue<'a>) -> Self {
-        Self { into, at: 0, over: false, by_value: Some(values) }
+        Self { into, at: 0, over: false, depth: 0, base: 0, by_value: Some(values) }
     }
 
     /// Bytes of all that was encoded, whether they found room or not.
@@ -133,7 +140,25 @@ impl<'a> Encoder<'a> {
         self.put(&[0; 3][..bytes.len().wrapping_neg() & 3]);
     }
 
-    /// Whether a value had more elements than its definition allows.
+    /// Goes a level down while `write` runs. Too deep a value is none, as one with too many elements.
+    fn nested_if(&mut self, nests: bool, write: impl FnOnce(&mut Self)) {
+        if !nests {
+            return write(self);
+        }
+        let here = stack();
+        if self.depth == 0 {
+            self.base = here;
+        }
+        if self.depth == DEEPEST || self.base.saturating_sub(here) > STACK {
+            self.over = true;
+            return;
+        }
+        self.depth += 1;
+        write(self);
+        self.depth -= 1;
+    }
+
+    /// Whether a value had more elements than its definition allows, or was nested too deeply.
     #[inline(always)]
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -158,8 +183,15 @@ impl<'a> Encoder<'a> {
 const SWELL: usize = 64;
 const FREE: usize = 1 << 20;
 
-/// Bytes of the stack that values nested in each other may take while they are decoded: a small part of a thread's.
+/// Bytes of the stack that values nested in each other may take while they are written or read: a small part of a thread's.
 const STACK: usize = 256 << 10;
+
+/// Where the stack is.
+#[inline(always)]
+fn stack() -> usize {
+    let mark = 0u8;
+    std::hint::black_box(&raw const mark).addr()
+}
 
 /// Reads values.
 #[derive(Clone, Debug)]
@@ -305,8 +337,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// `Depth`, or that of `read`.
     pub fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let mark = 0u8;
-        let here = std::hint::black_box(&raw const mark).addr();
+        let here = stack();
         if self.depth == 0 {
             self.base = here;
         }
@@ -317,6 +348,18 @@ impl<'a> Decoder<'a> {
         let value = read(self);
         self.depth -= 1;
         value
+    }
+
+    /// Whether another element of a list comes, of type `T`.
+    ///
+    /// # Errors
+    /// `Short`, `Boolean`, `Memory`.
+    pub fn another<T>(&mut self) -> Result<bool, Error> {
+        let comes = bool::decode(self)?;
+        if comes {
+            self.spend(size_of::<T>())?;
+        }
+        Ok(comes)
     }
 
     /// Nothing may be left.
@@ -431,7 +474,7 @@ impl<T: Xdr> Xdr for Option<Box<T>> {
     fn encode(&self, to: &mut Encoder<'_>) {
         to.unsigned(u32::from(self.is_some()));
         if let Some(value) = self {
-            value.encode(to);
+            to.nested_if(true, |to| value.encode(to));
         }
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
@@ -449,7 +492,7 @@ impl<T: Xdr, const N: usize> Xdr for [T; N] {
     const LEAST: usize = T::LEAST * N;
     const MOST: usize = T::MOST.saturating_mul(N);
     fn encode(&self, to: &mut Encoder<'_>) {
-        self.iter().for_each(|value| value.encode(to));
+        to.nested_if(T::MOST == usize::MAX, |to| self.iter().for_each(|value| value.encode(to)));
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         let mut values = Vec::with_capacity(N.min(from.left()));
@@ -541,7 +584,7 @@ impl<T: Xdr, const BOUND: u32> Xdr for List<T, BOUND> {
     fn encode(&self, to: &mut Encoder<'_>) {
         to.bounded(self.0.len(), BOUND);
         to.unsigned(self.0.len() as u32);
-        self.0.iter().for_each(|value| value.encode(to));
+        to.nested_if(T::MOST == usize::MAX, |to| self.0.iter().for_each(|value| value.encode(to)));
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         let count = from.count(BOUND, T::LEAST)?;
@@ -634,7 +677,7 @@ impl<T: Xdr> Xdr for Box<T> {
     const MOST: usize = T::MOST;
     #[inline(always)]
     fn encode(&self, to: &mut Encoder<'_>) {
-        (**self).encode(to);
+        to.nested_if(T::MOST == usize::MAX, |to| (**self).encode(to));
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         from.nested_if(T::MOST == usize::MAX, |from| Ok(Box::new(T::decode(from)?)))

@@ -7,7 +7,7 @@ use shunt_am::port::{config_for, memory, Port};
 use shunt_am::{Config, Dispatch, Message, Offer, Replier};
 use shunt_endpoint::device::shm::{self, Shm};
 use shunt_endpoint::{Endpoint, Tags};
-use shunt_rpc::wire::{Card, Hello, Purpose, Welcome, RECORD_BYTES};
+use shunt_rpc::wire::{Card, Hello, Purpose, Welcome, PROTOCOL, RECORD_BYTES};
 use shunt_rpc::*;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -196,7 +196,7 @@ fn whoever_does_not_say_what_it_wants_is_let_go() {
         welcome(&socket)
     };
     for _ in 0..10 {
-        assert_eq!(greet(&[7; RECORD_BYTES], None), Some(Welcome::Protocol { version: 1 }));
+        assert_eq!(greet(&[7; RECORD_BYTES], None), Some(Welcome::Protocol { version: PROTOCOL }));
         assert_eq!(greet(&hello.emit(), None), Some(Welcome::Denied), "no window");
         assert_eq!(greet(&hello.emit(), Some(sealed(WINDOW, 0))), Some(Welcome::Denied), "it could shrink");
         assert_eq!(greet(&hello.emit(), Some(sealed(4096, SEALS))), Some(Welcome::Denied), "shorter than it says");

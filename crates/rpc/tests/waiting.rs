@@ -103,6 +103,24 @@ fn sides_that_sleep_are_woken() {
     }
 }
 
+/// What is begun together is not sent before its end, and then all of it is; what is waited for meanwhile goes.
+#[test]
+fn calls_leave_together() {
+    for at in ["udp:127.0.0.1:0", "sunrpc+tcp://127.0.0.1:0"] {
+        let server = Server::bind(&at.parse().unwrap(), ServerOptions::default()).unwrap().spawn(Test::default).unwrap();
+        let (caller, other) = (client(server.address()), client(server.address()));
+        let calls: Vec<_> = caller.together(|| {
+            let calls = (0..8).map(|_| caller.begin::<_, u32>(COUNT, &()).unwrap()).collect();
+            caller.tell(COUNT, &()).unwrap();
+            assert_eq!(other.call::<_, u32>(COUNT, &()).unwrap(), 1, "{at}");
+            calls
+        });
+        calls.into_iter().zip(2..).for_each(|(call, count)| assert_eq!(call.wait().unwrap(), count, "{at}"));
+        caller.together(|| assert_eq!(caller.call::<_, i32>(ADD, &(1, 2)).unwrap(), 3));
+        assert_eq!(caller.call::<_, u32>(COUNT, &()).unwrap(), 11, "{at}");
+    }
+}
+
 #[test]
 fn a_caller_may_start_first() {
     let address = name("later");

@@ -117,6 +117,17 @@ fn least(declaration: &Base) -> usize {
     }
 }
 
+/// A parameter of a caller's function, passed on.
+fn passed(Parameter { way, declaration }: &Parameter) -> String {
+    let field = &declaration.name;
+    let counted = *way == Way::Value && matches!(declaration.shape, Shape::Variable(_)) && declaration.base != Base::String;
+    if counted {
+        format!(", {field}, {field}_len")
+    } else {
+        format!(", {field}")
+    }
+}
+
 struct Writer<'f> {
     file: &'f File,
     header: String,
@@ -181,6 +192,9 @@ impl Writer<'_> {
                     put!(self.header, "    char nothing;");
                 }
                 put!(self.header, "}};");
+                if let Some(link) = self.file.link(name, fields) {
+                    return self.list(name, &fields[..fields.len() - 1], &link.name);
+                }
                 let code: Vec<String> =
                     fields.iter().map(|field| self.code(field, &format!("v->{}", field.name), "    ")).collect();
                 self.open(name);
@@ -213,6 +227,17 @@ impl Writer<'_> {
     fn close(&mut self, code: &str) {
         let unused = if code.is_empty() { "    (void)x, (void)v;\n" } else { "" };
         put!(self.source, "{unused}{code}    return 1;\n}}\n");
+    }
+
+    /// An element of a list, and all behind it: a list may be longer than a stack is deep.
+    fn list(&mut self, name: &str, others: &[Declaration], link: &str) {
+        let code: Vec<String> = others.iter().map(|field| self.code(field, &format!("v->{}", field.name), "        ")).collect();
+        self.open(name);
+        put!(self.source, "    for (;;) {{\n        void *p;\n        int more;\n{}        p = v->{link};", code.concat());
+        put!(self.source, "        more = shunt_xdr_link(x, &p, sizeof({name}));");
+        put!(self.source, "        v->{link} = x->mode == SHUNT_XDR_FREE ? NULL : ({name} *)p;");
+        put!(self.source, "        if (x->mode == SHUNT_XDR_FREE && v != value) free(v);");
+        put!(self.source, "        if (more <= 0) return more == 0;\n        v = ({name} *)p;\n    }}\n}}\n");
     }
 
     fn union(&mut self, union: &Union) {
@@ -403,35 +428,47 @@ impl Writer<'_> {
             }
         }
         let most = most(self.file, &procedure.result).map_or("SIZE_MAX".into(), |most| format!("{most}u"));
-        let definition = crate::rust::definition(procedure);
-        put!(
-            self.header,
-            "/* {definition}. Of *result, what was allocated is freed by shunt_xdr_free({name}_result_xdr, result). */"
-        );
-        put!(self.header, "int {name}(shunt_rpc *client{parameters}, {name}_result *result);\n");
-        put!(self.source, "int {name}(shunt_rpc *client{parameters}, {name}_result *result) {{\n    {name}_arguments arguments;");
+        let (number, mut place) = (procedure.number, String::new());
         if !lent.is_empty() {
             // Not an initialiser: C99 wants constants there.
-            put!(self.source, "    shunt_rpc_lent lent[{}];", lent.len());
+            put!(place, "    shunt_rpc_lent lent[{}];", lent.len());
         }
-        put!(self.source, "    memset(&arguments, 0, sizeof arguments);\n{}", fill.trim_end_matches('\n'));
+        put!(place, "    memset(&arguments, 0, sizeof arguments);");
+        place += &fill;
         for (at, loan) in lent.iter().enumerate() {
             let parts: Vec<&str> = loan.trim_matches(['{', '}']).split(", ").collect();
-            put!(
-                self.source,
-                "    lent[{at}].buffer = {}, lent[{at}].to_server = {}, lent[{at}].from_server = {};",
-                parts[0],
-                parts[1],
-                parts[2]
-            );
+            let [buffer, to, from] = parts[..] else { unreachable!("three of them") };
+            put!(place, "    lent[{at}].buffer = {buffer}, lent[{at}].to_server = {to}, lent[{at}].from_server = {from};");
         }
         let (loans, count) = if lent.is_empty() { ("NULL", 0) } else { ("lent", lent.len()) };
+        let definition = crate::rust::definition(procedure);
+        put!(self.header, "/* {definition}. Of *result, what was allocated is freed by shunt_xdr_free({name}_result_xdr, result). With a deadline of its");
+        put!(
+            self.header,
+            " * own; and begun, to be finished later, when shunt_rpc_is_done, or by waiting. deadline_ms 0: the client's. */"
+        );
+        let begin = format!("int {name}_begin(shunt_rpc *client, uint32_t deadline_ms{parameters}, shunt_rpc_pending **pending)");
+        let finish = format!("int {name}_finish(shunt_rpc_pending *pending, {name}_result *result)");
+        let within = format!("int {name}_within(shunt_rpc *client, uint32_t deadline_ms{parameters}, {name}_result *result)");
+        let call = format!("int {name}(shunt_rpc *client{parameters}, {name}_result *result)");
+        for what in [&call, &within, &begin, &finish] {
+            put!(self.header, "{what};");
+        }
+        let given: Vec<String> = procedure.parameters.iter().map(passed).collect();
+        put!(self.source, "{within} {{\n    {name}_arguments arguments;\n{place}    return shunt_rpc_typed(client, {number}, deadline_ms, {name}_arguments_xdr, &arguments, {loans}, {count}, {most},");
+        put!(self.source, "                           {name}_result_xdr, result, sizeof *result);\n}}\n");
+        put!(self.source, "{call} {{\n    return {name}_within(client, 0{}, result);\n}}\n", given.concat());
+        put!(self.source, "{begin} {{\n    {name}_arguments arguments;\n{place}    return shunt_rpc_begin_typed(client, {number}, deadline_ms, {name}_arguments_xdr, &arguments, {loans}, {count}, {most}, pending);\n}}\n");
         put!(
             self.source,
-            "    return shunt_rpc_typed(client, {}, {name}_arguments_xdr, &arguments, {loans}, {count}, {most},",
-            procedure.number
+            "{finish} {{\n    return shunt_rpc_finish_typed(pending, {name}_result_xdr, result, sizeof *result);\n}}\n"
         );
-        put!(self.source, "                           {name}_result_xdr, result, sizeof *result);\n}}\n");
+        if procedure.result.base == Base::Void && lent.is_empty() {
+            let tell = format!("int {name}_tell(shunt_rpc *client{parameters})");
+            put!(self.header, "/* The same without an answer. */\n{tell};");
+            put!(self.source, "{tell} {{\n    {name}_arguments arguments;\n{place}    return shunt_rpc_tell_typed(client, {number}, {name}_arguments_xdr, &arguments);\n}}\n");
+        }
+        put!(self.header, "");
     }
 
     fn server(&mut self, program: &Program, version: &Version, at: &str) {
@@ -452,7 +489,8 @@ impl Writer<'_> {
                 let _ = write!(given, ", ({kind} *)p{number}, n{number}");
                 put!(places, "        void *p{number};\n        uint32_t n{number};");
                 put!(find, "        p{number} = shunt_rpc_request_memory(request, a.{of}, sizeof({kind}), {most}u, &n{number});");
-                put!(find, "        if (p{number} == NULL) return SHUNT_RPC_BAD_ARGUMENTS;");
+                put!(find, "        if (p{number} == NULL) {{");
+                put!(find, "            shunt_xdr_free({name}_arguments_xdr, &a);\n            return SHUNT_RPC_BAD_ARGUMENTS;\n        }}");
             }
             put!(self.header, "    void (*{field})(void *state, shunt_rpc_request *request, const {name}_arguments *arguments{more}, {name}_result *result);");
             let number = procedure.number;
@@ -471,7 +509,9 @@ impl Writer<'_> {
             self.header,
             "}} {at}_functions;\nint {at}_serve(shunt_rpc_server *server, const {at}_functions *functions, void *state);"
         );
-        put!(self.source, "typedef struct {at}_table {{ const {at}_functions *functions; void *state; }} {at}_table;\n");
+        put!(self.header, "/* For shunt_rpc_serve_all, beside others: the table stays as it is while it is served. */");
+        put!(self.header, "typedef struct {at}_table {{ const {at}_functions *functions; void *state; }} {at}_table;");
+        put!(self.header, "shunt_rpc_service {at}_service({at}_table *table);");
         put!(self.source, "static int {at}_dispatch(void *state, shunt_rpc_request *request, uint16_t procedure, const void *arguments, size_t length) {{");
         put!(self.source, "    const {at}_table *table = (const {at}_table *)state;\n    (void)table, (void)request, (void)arguments;\n    switch (procedure) {{\n{cases}");
         if !version.procedures.iter().any(|one| one.number == 0) {
@@ -488,6 +528,9 @@ impl Writer<'_> {
             version.number,
             program.name
         );
+        put!(self.source, "shunt_rpc_service {at}_service({at}_table *table) {{\n    shunt_rpc_service service;");
+        put!(self.source, "    service.interface = &{at}_interface, service.dispatch = {at}_dispatch, service.state = table;");
+        put!(self.source, "    return service;\n}}\n");
         put!(self.source, "int {at}_serve(shunt_rpc_server *server, const {at}_functions *functions, void *state) {{");
         put!(self.source, "    {at}_table table;\n    table.functions = functions, table.state = state;");
         put!(self.source, "    return shunt_rpc_serve(server, &{at}_interface, 1, {at}_dispatch, &table);\n}}\n");

@@ -200,6 +200,22 @@ impl File {
         self.reaches(name, name, &|part| matches!(part.shape, Shape::One | Shape::Fixed(_)))
     }
 
+    /// The field that makes lists of a structure: its last one, if that is an optional value of the structure's own type.
+    #[must_use]
+    pub fn link<'a>(&'a self, name: &str, fields: &'a [Declaration]) -> Option<&'a Declaration> {
+        let last = fields.last()?;
+        let mut at = last;
+        // Names of names end: no definition is endless.
+        loop {
+            let Base::Named(found) = &at.base else { return None };
+            match (at.shape, self.definition(found)) {
+                (Shape::Optional, _) if found == name => return Some(last),
+                (Shape::One, Some(Definition::Typedef(of))) => at = of,
+                _ => return None,
+            }
+        }
+    }
+
     fn reaches(&self, from: &str, to: &str, follow: &dyn Fn(&Declaration) -> bool) -> bool {
         let mut seen: Vec<&str> = vec![];
         let mut open: Vec<&str> = vec![from];

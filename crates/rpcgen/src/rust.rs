@@ -250,6 +250,10 @@ impl Writer<'_> {
 
     fn structure(&mut self, name: &str, fields: &[Declaration]) {
         let kind_name = kind(name);
+        if let Some(link) = self.file.link(name, fields) {
+            let (link, others) = (field(&link.name), &fields[..fields.len() - 1]);
+            return self.list(name, fields, &link, others);
+        }
         line!(self, "/// `struct {name}`.\n#[derive(Clone, Debug, PartialEq)]\npub struct {kind_name} {{");
         for one in fields {
             line!(self, "    /// `{}`.\n    pub {}: {},", written(one), field(&one.name), kind_of(one));
@@ -268,6 +272,61 @@ impl Writer<'_> {
             line!(self, "            {}: {X}::Xdr::decode(from)?,", field(&one.name));
         }
         line!(self, "        }})\n    }}\n}}");
+    }
+
+    /// An element of a list: whatever is done with one is done with all behind it, and a list may be longer than a stack is deep.
+    fn list(&mut self, name: &str, fields: &[Declaration], link: &str, others: &[Declaration]) {
+        let kind_name = kind(name);
+        let all = |of: &dyn Fn(&str) -> String| others.iter().map(|one| of(&field(&one.name))).collect::<Vec<_>>();
+        line!(
+            self,
+            "/// `struct {name}`, an element of a list. Fields are taken out of it by `std::mem::take`: it has a destructor."
+        );
+        line!(self, "pub struct {kind_name} {{");
+        for one in fields {
+            line!(self, "    /// `{}`.\n    pub {}: {},", written(one), field(&one.name), kind_of(one));
+        }
+        line!(self, "}}\n\nimpl {X}::Xdr for {kind_name} {{");
+        self.bounds(name, &fields.iter().collect::<Vec<_>>());
+        line!(self, "    fn encode(&self, to: &mut {X}::Encoder<'_>) {{\n        let mut at = self;\n        loop {{");
+        all(&|one| format!("            {X}::Xdr::encode(&at.{one}, to);")).iter().for_each(|code| line!(self, "{code}"));
+        line!(self, "            to.unsigned(u32::from(at.{link}.is_some()));");
+        line!(self, "            match &at.{link} {{\n                Some(next) => at = next,\n                None => return,");
+        line!(self, "            }}\n        }}\n    }}");
+        line!(self, "    fn decode(from: &mut {X}::Decoder<'_>) -> ::std::result::Result<Self, {X}::Error> {{");
+        let decoded = all(&|one| format!("{one}: {X}::Xdr::decode(from)?, ")).concat();
+        line!(self, "        let one = |from: &mut {X}::Decoder<'_>| -> ::std::result::Result<Self, {X}::Error> {{");
+        let nothing = if others.is_empty() { "            let _ = from;\n" } else { "" };
+        line!(self, "{nothing}            Ok(Self {{ {decoded}{link}: None }})\n        }};");
+        line!(self, "        let mut first = one(from)?;\n        let mut last = &mut first;");
+        line!(self, "        while from.another::<Self>()? {{");
+        line!(self, "            last = last.{link}.insert(::std::boxed::Box::new(one(from)?));\n        }}\n        Ok(first)\n    }}\n}}\n");
+        line!(self, "impl ::std::clone::Clone for {kind_name} {{\n    fn clone(&self) -> Self {{");
+        let cloned = all(&|one| format!("{one}: ::std::clone::Clone::clone(&of.{one}), ")).concat();
+        let of = if others.is_empty() { "_" } else { "of" };
+        line!(self, "        let one = |{of}: &Self| Self {{ {cloned}{link}: None }};");
+        line!(self, "        let (mut first, mut at) = (one(self), self);\n        let mut last = &mut first;");
+        line!(self, "        while let Some(next) = &at.{link} {{\n            last = last.{link}.insert(::std::boxed::Box::new(one(next)));");
+        line!(self, "            at = next;\n        }}\n        first\n    }}\n}}\n");
+        line!(self, "impl ::std::cmp::PartialEq for {kind_name} {{\n    fn eq(&self, other: &Self) -> bool {{");
+        line!(self, "        let (mut a, mut b) = (self, other);\n        loop {{");
+        all(&|one| format!("            if a.{one} != b.{one} {{\n                return false;\n            }}"))
+            .iter()
+            .for_each(|code| line!(self, "{code}"));
+        line!(self, "            match (&a.{link}, &b.{link}) {{\n                (Some(x), Some(y)) => (a, b) = (x, y),");
+        line!(self, "                (x, y) => return x.is_none() && y.is_none(),\n            }}\n        }}\n    }}\n}}\n");
+        line!(self, "/// All elements, as a list.\nimpl ::std::fmt::Debug for {kind_name} {{");
+        line!(self, "    fn fmt(&self, to: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {{");
+        line!(self, "        let (mut all, mut at) = (to.debug_list(), Some(self));\n        while let Some(one) = at {{");
+        let (shown, values) = (
+            all(&|one| format!("{}: {{:?}}", one.trim_start_matches("r#"))).join(", "),
+            all(&|one| format!(", one.{one}")).concat(),
+        );
+        line!(self, "            all.entry(&format_args!(\"{{{{ {shown} }}}}\"{values}));");
+        line!(self, "            at = one.{link}.as_deref();\n        }}\n        all.finish()\n    }}\n}}\n");
+        line!(self, "impl ::std::ops::Drop for {kind_name} {{\n    fn drop(&mut self) {{");
+        line!(self, "        let mut next = self.{link}.take();\n        while let Some(mut one) = next {{");
+        line!(self, "            next = one.{link}.take();\n        }}\n    }}\n}}");
     }
 
     /// The number of a discriminant as its type has it.

@@ -220,7 +220,9 @@ impl<'m, E: Endpoint> Port<'m, E> {
             self.now();
         }
         self.engine.request(self.now, peer, 0, handler, words, data, &mut self.adapter)?;
-        self.adapter.flush();
+        if !self.held {
+            self.adapter.flush();
+        }
         Ok(())
     }
 

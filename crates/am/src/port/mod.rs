@@ -69,6 +69,8 @@ pub struct Port<'m, E: Endpoint> {
     looks: u32,
     /// The last poll took something: where messages come closely, all that are there are taken.
     crowded: bool,
+    /// Requests wait for others to leave with.
+    held: bool,
     spin: Duration,
 }
 
@@ -126,6 +128,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
             now: 1,
             looks: 0,
             crowded: false,
+            held: false,
             spin: Duration::from_micros(50),
         })
     }
@@ -133,6 +136,15 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// How long a blocking call looks before it sleeps on the endpoint's descriptor.
     pub fn set_spin(&mut self, spin: Duration) {
         self.spin = spin;
+    }
+
+    /// Requests from now on leave together, where the device takes several at once: when this is ended, or when the port is polled for a
+    /// while.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+        if !held {
+            self.adapter.flush();
+        }
     }
 
     /// Registers a peer; gives its number. Both sides do so, with the other's address and tags.

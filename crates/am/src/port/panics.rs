@@ -63,6 +63,9 @@ impl Dispatch for Caught<'_> {
     fn place(&mut self, peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
         self.run(None, |program| program.place(peer, access, at, length))
     }
+    fn vouches(&mut self, peer: u32) -> bool {
+        self.run(false, |program| program.vouches(peer))
+    }
     fn event(&mut self, peer: u32, event: Event) {
         self.run((), |program| program.event(peer, event));
     }

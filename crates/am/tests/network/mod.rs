@@ -91,6 +91,8 @@ pub struct Program {
     pub segment: Vec<u8>,
     pub events: Vec<(Nanoseconds, u32, Event)>,
     pub now: Nanoseconds,
+    /// It knows that its peers live.
+    pub vouches: bool,
 }
 
 impl Dispatch for Program {
@@ -136,6 +138,10 @@ impl Dispatch for Program {
 
     fn segment(&mut self, _peer: u32) -> &mut [u8] {
         &mut self.segment
+    }
+
+    fn vouches(&mut self, _peer: u32) -> bool {
+        self.vouches
     }
 
     fn event(&mut self, peer: u32, event: Event) {

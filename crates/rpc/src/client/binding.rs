@@ -30,7 +30,6 @@ const LAST_LOOKS: u32 = 1 << 16;
 pub(super) struct Binding {
     pub(super) end: End,
     pub(super) calls: Calls,
-    socket: Socket,
     pub(super) epoll: OwnedFd,
     peer: String,
     pub(super) process: Option<Process>,
@@ -95,12 +94,13 @@ impl Binding {
                 return Err(io::Error::last_os_error());
             }
         }
+        calls.socket = Some(socket);
         let medium = end.engine().medium_maximum();
         let spin = nanos(options.spin);
         let deadline = options.deadline.map(nanos);
         let (room, scratch) = (options.room, vec![0; medium]);
         let (dead, seen) = (None, 0);
-        Ok(Self { end, calls, socket, epoll, peer, process, version, spin, deadline, room, medium, scratch, dead, forks, seen })
+        Ok(Self { end, calls, epoll, peer, process, version, spin, deadline, room, medium, scratch, dead, forks, seen })
     }
 
     #[cold]
@@ -180,7 +180,7 @@ impl Binding {
         if self.dead.is_some() {
             return;
         }
-        if self.socket.is_over() {
+        if self.calls.hear() {
             self.die("its process ended, or closed the connection".into());
         } else if let Some(reason) = self.calls.lost {
             self.die(format!("its end was lost: {reason:?}"));

@@ -92,7 +92,8 @@ fn attempt(
         let over = socket.over()?;
         let failed = |why| Attempt::Final(Error::new(Kind::System, Side::Caller, Ran::No, address, why));
         let end = End::new(address, over).map_err(failed)?;
-        made = Some((end, if over.is_none() { Window::create(options.window)? } else { Window::mirror(options.window as u64)? }));
+        let window = options.window_of(over.is_none());
+        made = Some((end, if over.is_none() { Window::create(window)? } else { Window::mirror(window as u64)? }));
     }
     let (lowest, highest) = (*versions.start(), *versions.end());
     let (window, card) = match &mut made {
@@ -140,8 +141,12 @@ pub(super) fn refusal(address: &Address, program: u32, versions: &RangeInclusive
             fail(Kind::Version, format!("program {program:#x}: {wanted} asked for, {lowest} to {highest} there"))
         }
         Welcome::Program => fail(Kind::Version, format!("program {program:#x} is not served there")),
-        Welcome::Denied => fail(Kind::Denied, "this user may not call it".into()),
-        Welcome::Full => fail(Kind::Busy, "it takes no more callers".into()),
+        Welcome::Denied => {
+            fail(Kind::Denied, "this user may not call it, or not with so large a window (ServerOptions::users, ::window)".into())
+        }
+        Welcome::Full => {
+            fail(Kind::Busy, "it takes no more callers, or no more of their memory (ServerOptions::callers, ::memory)".into())
+        }
         Welcome::NoEnd => fail(Kind::System, "it has no end of the device: xdp needs an agent on its interface, too".into()),
         Welcome::Protocol { version } => fail(Kind::Protocol, format!("it speaks version {version}, we {PROTOCOL}")),
         Welcome::Bound { .. } | Welcome::List { .. } | Welcome::Watching => {

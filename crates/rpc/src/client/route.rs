@@ -28,7 +28,8 @@ impl Route {
         let Address::SunRpc(place) = address else {
             return Ok(Self::Own(Box::new(Binding::bind(address, options, program, versions)?)));
         };
-        let Options { patience, window, deadline, claim, record, .. } = options.clone();
+        let Options { patience, deadline, claim, record, .. } = options.clone();
+        let window = options.window_of(true);
         let manner = Manner { patience, window, deadline, record, claim, forks: forks::watch() };
         Ok(Self::Onc(Box::new(Caller::connect(place, program, versions, &manner)?)))
     }

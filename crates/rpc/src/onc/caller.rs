@@ -8,7 +8,7 @@ use crate::clock::{nanos, now};
 use crate::error::{Error, Fault, Kind, Ran, Side};
 use crate::forks::{self, Kept};
 use crate::onc::message::{Call, Claim, Credential, Outcome, Reply};
-use crate::onc::record::{mark, Reader};
+use crate::onc::record::{mark, Broken, Reader};
 use crate::reference::{How, Lent};
 use crate::value::ByValue;
 use crate::window::{Pieces, Window, PLACES};
@@ -35,6 +35,9 @@ const PATIENCE: u64 = 25_000_000_000;
 const READS: u32 = 16;
 /// Bytes that are not sent yet, beyond which a call waits.
 const CROWD: usize = 256 << 10;
+
+/// A server that ends the connection of a longer call may have done so for that.
+const LONG: usize = 1 << 20;
 
 /// What messages go through.
 pub(crate) enum Link {
@@ -127,6 +130,10 @@ pub(crate) struct Caller {
     epoll: OwnedFd,
     reader: Reader,
     outgoing: Vec<u8>,
+    /// What is begun is kept, to leave together.
+    held: bool,
+    /// Bytes of the longest call so far.
+    longest: usize,
     slots: Vec<Slot>,
     free: Vec<u16>,
     numbers: HashMap<u32, u16>,
@@ -255,6 +262,8 @@ impl Caller {
             epoll,
             reader: Reader::new(manner.record),
             outgoing: vec![],
+            held: false,
+            longest: 0,
             slots: (0..PLACES).map(|_| Slot::default()).collect(),
             free: (0..PLACES as u16).rev().collect(),
             numbers: HashMap::new(),
@@ -319,7 +328,10 @@ impl Caller {
         if self.dead.is_some() {
             return;
         }
-        self.dead = Some(why);
+        let long = self.longest > LONG && !self.is_datagrams();
+        let hint =
+            if long { format!("; a call had {} bytes, and it may take no record so long", self.longest) } else { String::new() };
+        self.dead = Some(why + &hint);
         self.outgoing.clear();
         for slot in &mut self.slots {
             if slot.state == State::Waiting {
@@ -376,7 +388,7 @@ impl Caller {
         let most = if self.is_datagrams() { DATAGRAM } else { u32::MAX as usize >> 1 };
         if over || length > most {
             let detail = if over {
-                "an argument has more elements than its definition allows".into()
+                "an argument has more elements than its definition allows, or is nested too deeply".into()
             } else {
                 format!("a message of {length} bytes, of {most} at most")
             };
@@ -412,7 +424,10 @@ impl Caller {
         } else {
             self.outgoing.extend_from_slice(&mark(length as u32));
             self.outgoing.extend_from_slice(&message);
-            self.flush();
+            self.longest = self.longest.max(length);
+            if !self.held {
+                self.flush();
+            }
         }
         if one_way {
             self.give_back(number);
@@ -436,6 +451,14 @@ impl Caller {
     fn take_back(&mut self, lent: &[Lent]) {
         if let Some((_, pieces)) = &mut self.window {
             lent.iter().for_each(|lent| pieces.release(lent.number));
+        }
+    }
+
+    /// What is begun from now on leaves together, at the end of this or when a call is waited for.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+        if !held && self.forks == forks::number() && self.dead.is_none() {
+            self.flush();
         }
     }
 
@@ -497,6 +520,7 @@ impl Caller {
             match self.reader.take(&mut bytes) {
                 Ok(Some(record)) => self.answer(record),
                 Ok(None) => return,
+                Err(Broken::TooLong) => return self.die("an answer is longer than Options::record".into()),
                 Err(broken) => return self.die(broken.to_string()),
             }
         }

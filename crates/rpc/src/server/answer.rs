@@ -88,7 +88,12 @@ pub(super) fn answer_in_general(replier: Replier<'_>, call: &Call<'_>, result: O
             answer_status(replier, call, status::TOO_LONG, &text);
         }
         (Ok(Ok(())), Place::Over) => {
-            answer_status(replier, call, status::TOO_LONG, "a result has more elements than its definition allows");
+            answer_status(
+                replier,
+                call,
+                status::TOO_LONG,
+                "a result has more elements than its definition allows, or is nested too deeply",
+            );
         }
         (Ok(Err(Refusal::NoProcedure)), _) => {
             answer_status(replier, call, status::NO_PROCEDURE, &format!("number {}", call.head.code));

@@ -22,7 +22,7 @@ pub struct Options {
     /// and answers that are not taken, but for 64 KiB of each connection. A caller whose window is too much is refused as `Busy`; a call by
     /// SunRPC that is, with SYSTEM_ERR, and its connection ends. 1 GiB at first.
     pub memory: u64,
-    /// Bytes of a call or an answer by SunRPC at most. 4 MiB at first.
+    /// Bytes of a call or an answer by SunRPC at most. 32 MiB at first.
     pub record: usize,
 }
 
@@ -36,7 +36,7 @@ impl Default for Options {
             spin: Duration::from_micros(50),
             window: 64 << 20,
             memory: 1 << 30,
-            record: 4 << 20,
+            record: 32 << 20,
         }
     }
 }

@@ -6,10 +6,13 @@ use crate::calls::one_line;
 use crate::clock::now;
 use crate::service::{Answer, Context, Interface, Place, Service};
 use crate::trace::{Journal, Outcome, Subject};
-use crate::wire::{flag, handler, status, Call, Head, LINE};
+use crate::wire::{flag, handler, status, Call, Head, Name, LINE};
 use crate::xdr::Decoder;
 use shunt_am::{Dispatch, Event, Message, Replier};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// How often a caller on another host is heard, while its calls are served one after the other.
+const HEARS: u64 = 50_000;
 
 /// Runs the calls of one caller.
 pub(super) struct Serving<'a, 'w, S> {
@@ -40,6 +43,11 @@ impl<S: Service> Dispatch for Serving<'_, '_, S> {
         unsafe { self.caller.window.bytes() }
     }
 
+    /// Callers look for answers when they please; one that has ended closes its socket.
+    fn vouches(&mut self, _: u32) -> bool {
+        !self.caller.hear()
+    }
+
     fn event(&mut self, _: u32, event: Event) {
         if matches!(event, Event::Lost(_)) {
             self.caller.over = true;
@@ -51,10 +59,6 @@ impl<S: Service> Serving<'_, '_, S> {
     #[inline(never)]
     fn other(&mut self, message: Message<'_>, replier: Replier<'_>) {
         match (message.handler, message.words) {
-            (handler::CANCEL, &[word]) => {
-                let name = Head::from_word(word).name;
-                self.caller.window.set_cancelled(name.slot, name.generation);
-            }
             (handler::PART, _) => {}
             _ => replier.refuse(),
         }
@@ -74,7 +78,7 @@ impl<S: Service> Serving<'_, '_, S> {
         let arguments = Decoder::new(&arguments[..arguments.len() - half]);
         let CallerState { window, scratch, process, interface, .. } = &mut *self.caller;
         let interface = &self.interfaces[*interface];
-        let context = Context { interface, caller: *process, window, name: head.name, deadline: None, claim: None };
+        let context = Context { interface, caller: *process, window, name: head.name, deadline: None, claim: None, socket: None };
         let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line, grows: 0 };
         let mut answering = Answering { replier: Some(replier), name: head.name };
         let result = self.service.call(&context, head.code, arguments, &mut answer);
@@ -105,6 +109,16 @@ impl<S: Service> Serving<'_, '_, S> {
         self.journal.note(subject, begun, now() - begun, caller, bytes, results);
     }
 
+    /// Whether a call between hosts is still wanted: a procedure may have run for long before its turn came.
+    fn hear_of(&mut self, name: Name) {
+        let time = now();
+        if time >= self.caller.heard + HEARS {
+            self.caller.heard = time;
+            self.caller.hear();
+        }
+        self.caller.window.forget_others(name.slot, name.generation);
+    }
+
     /// Gives the status of the answer, and the bytes of its results.
     #[inline(always)]
     fn serve_in_general(&mut self, message: Message<'_>, replier: Replier<'_>) -> (u16, usize) {
@@ -117,6 +131,9 @@ impl<S: Service> Serving<'_, '_, S> {
             Some(time) if !self.caller.direct => Some(now().saturating_add(time)),
             other => other,
         };
+        if !self.caller.direct {
+            self.hear_of(name);
+        }
         if self.caller.window.is_cancelled(name.slot, name.generation) {
             answer_status(replier, &call, status::CANCELLED, "");
             return (status::CANCELLED, 0);
@@ -125,7 +142,7 @@ impl<S: Service> Serving<'_, '_, S> {
             answer_status(replier, &call, status::DEADLINE, "");
             return (status::DEADLINE, 0);
         }
-        let CallerState { window, scratch, copied, process, interface, .. } = &mut *self.caller;
+        let CallerState { window, scratch, copied, process, interface, direct, socket, .. } = &mut *self.caller;
         let arguments = match call.large {
             None => call.inline,
             // Judged as a private copy.
@@ -135,7 +152,9 @@ impl<S: Service> Serving<'_, '_, S> {
                 return (status::BAD_ARGUMENTS, 0);
             }
         };
-        let context = Context { interface: &self.interfaces[*interface], caller: *process, window, name, deadline, claim: None };
+        let socket = (!*direct).then_some(&*socket);
+        let interface = &self.interfaces[*interface];
+        let context = Context { interface, caller: *process, window, name, deadline, claim: None, socket };
         let mut answer =
             Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line, grows: 0 };
         let service = &mut *self.service;

@@ -4,6 +4,7 @@ mod callers;
 mod hall;
 
 use super::caller::Caller;
+use super::keeper::{Keeper, Pulse};
 use super::serving::Serving;
 use super::stop::{eventfd, Stop};
 use super::Options;
@@ -35,11 +36,13 @@ pub(super) struct Shared {
     /// Bytes of windows that lie in this process's memory.
     mirrored: AtomicU64,
     bell: OwnedFd,
+    pub(super) pulse: Pulse,
 }
 
 impl Shared {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { callers: AtomicUsize::new(0), mirrored: AtomicU64::new(0), bell: eventfd()? })
+        let (callers, mirrored, pulse) = (AtomicUsize::new(0), AtomicU64::new(0), Pulse::default());
+        Ok(Self { callers, mirrored, bell: eventfd()?, pulse })
     }
 }
 
@@ -66,6 +69,7 @@ pub(super) struct Worker<'a, S> {
     service: S,
     interfaces: Vec<Interface>,
     watchers: &'a Watchers,
+    keeper: &'a Keeper,
     journal: Journal<'a>,
     epoll: OwnedFd,
     /// Boxed: they go to and fro between the two, and are some kilobytes.
@@ -82,7 +86,7 @@ impl<'a, S: Service> Worker<'a, S> {
         number: usize,
         (address, options): (&'a Address, &'a Options),
         stop: &'a Stop,
-        (shared, watchers): (&'a [Shared], &'a Watchers),
+        (shared, watchers, keeper): (&'a [Shared], &'a Watchers, &'a Keeper),
         inlet: Receiver<Guest>,
         service: S,
     ) -> io::Result<Self> {
@@ -106,6 +110,7 @@ impl<'a, S: Service> Worker<'a, S> {
             service,
             interfaces,
             watchers,
+            keeper,
             journal,
             epoll,
             active,
@@ -148,7 +153,9 @@ impl<'a, S: Service> Worker<'a, S> {
             if self.active.is_empty() {
                 self.journal.tell(now());
                 let pause = self.pause(hall.as_ref());
+                self.shared[self.number].pulse.sleep();
                 self.events(&mut hall, pause);
+                self.shared[self.number].pulse.wake(now(), self.keeper);
                 continue;
             }
             // A procedure that panics ends the looks, and nothing else: its call was answered on the way. The next look begins at the caller
@@ -160,6 +167,7 @@ impl<'a, S: Service> Worker<'a, S> {
             // Here and not at each look: a pause is as long as a third of a call.
             std::hint::spin_loop();
             let time = now();
+            self.shared[self.number].pulse.look(time);
             if time >= glanced + GLANCE {
                 glanced = time;
                 self.journal.tell(time);
@@ -285,7 +293,7 @@ impl<'a, S: Service> Worker<'a, S> {
     fn look_after(&mut self, serial: u64) {
         self.wake(serial);
         if let Some(caller) = self.active.iter_mut().find(|caller| caller.serial == serial) {
-            if caller.socket.is_over() {
+            if caller.state.hear() {
                 caller.state.over = true;
             }
         }

@@ -79,13 +79,13 @@ macro_rules! sentences {
 }
 
 /// This program again, as a side that is to be killed: the test `the_other_side` of each program is that.
-fn other(mut command: Command, role: &str, address: &Address) -> Child {
+pub fn other(mut command: Command, role: &str, address: &Address) -> Child {
     command.args(["--exact", "the_other_side", "--nocapture", "--test-threads=1"]);
     command.env("RPC_ROLE", role).env("RPC_AT", address.to_string()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// What the other side tells, behind a word.
-fn told(child: &mut Child, word: &str) -> String {
+pub fn told(child: &mut Child, word: &str) -> String {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.map(Result::unwrap).find_map(|line| line.split_once(word).map(|(_, rest)| rest.trim().to_string()));
     line.unwrap_or_else(|| panic!("the other side ended without {word:?}"))
@@ -164,9 +164,13 @@ pub fn calls_return_what_procedures_answer(device: &impl Device) {
     assert_eq!((client.outstanding(), client.strangers()), (0, 0));
 }
 
+fn with_window(server: &Running, window: usize) -> Client {
+    Client::connect(server.address(), PROGRAM, 1..=2, Options { window, ..Options::default() }).unwrap()
+}
+
 pub fn long_arguments_and_results_go_through_the_window(device: &impl Device) {
     let server = device.server("long", ServerOptions::default());
-    let client = client(server.address());
+    let client = with_window(&server, 4 << 20);
     for length in [32_000, 32_700, 33_000, 100_000, 1_000_000] {
         let data = Data::from((0..length).map(|at| ((at * 7) >> 3) as u8).collect::<Vec<_>>());
         assert!(client.call::<_, Data>(ECHO, &data).unwrap() == data, "{length}");
@@ -381,7 +385,7 @@ pub fn a_server_that_stops_ends_its_calls(device: &impl Device) {
 
 pub fn full_tables_say_so(device: &impl Device) {
     let server = device.server("full", ServerOptions::default());
-    let client = client(server.address());
+    let client = with_window(&server, 4 << 20);
     let soon = How { deadline: Some(Duration::from_millis(50)), ..How::default() };
     // A server that is busy takes only so many more: back-pressure is felt as time.
     let slow = client.begin::<_, bool>(SLEEP, &500u32).unwrap();

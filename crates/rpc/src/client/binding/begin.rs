@@ -47,12 +47,17 @@ impl Binding {
             words.words[..count].copy_from_slice(&line[..count]);
             return self.send_again(name, &words, 0, None);
         }
-        self.begin_in_general(procedure, &|to| arguments.encode(to), A::MOST, R::MOST, how, flags)
+        self.begin_in_general(procedure, &|to| arguments.encode(to), R::MOST, how, flags)
     }
 
     #[cold]
     fn over(&self) -> Error {
-        self.fail(Kind::TooLong, Side::Caller, Ran::No, "an argument has more elements than its definition allows")
+        self.fail(
+            Kind::TooLong,
+            Side::Caller,
+            Ran::No,
+            "an argument has more elements than its definition allows, or is nested too deeply",
+        )
     }
 
     #[cold]
@@ -60,12 +65,12 @@ impl Binding {
         self.fail(Kind::Busy, Side::Caller, Ran::No, format_args!("{} calls are outstanding", self.calls.outstanding()))
     }
 
+    /// Begins a call that is unusual in any way, with results of so many bytes at most.
     #[inline(never)]
-    fn begin_in_general(
+    pub(in crate::client) fn begin_in_general(
         &mut self,
         procedure: u16,
         encode: &dyn Fn(&mut Encoder<'_>),
-        _most: usize,
         results: usize,
         how: &How<'_>,
         flags: u16,
@@ -91,7 +96,9 @@ impl Binding {
         let Some(number) = self.calls.pieces.take(length) else {
             let (free, size) = (self.calls.pieces.longest(), self.calls.window.size());
             let kind = if length > size - crate::window::CANCELS { Kind::TooLong } else { Kind::Busy };
-            let detail = format_args!("{what} of {length} bytes; {free} of the window's {size} are free in one piece");
+            let detail = format_args!(
+                "{what} of {length} bytes; {free} of the window's {size} are free in one piece: Options::window makes it larger"
+            );
             return Err(self.fail(kind, Side::Caller, Ran::No, detail));
         };
         self.calls.hold(name.slot, number, false);
@@ -152,7 +159,15 @@ impl Binding {
             piece = Some(place);
         }
         if results > self.medium {
-            let number = self.piece(name, results.min(self.room), "room for results")?;
+            // All that the definition allows, if there is room for it and for others'.
+            let all = if results <= self.calls.window.size() / 3 { self.calls.pieces.take(results) } else { None };
+            let number = match all {
+                Some(number) => {
+                    self.calls.hold(name.slot, number, false);
+                    number
+                }
+                None => self.piece(name, results.min(self.room), "room for results")?,
+            };
             let room = self.calls.pieces.get(number);
             self.calls.slots[usize::from(name.slot)].room = room;
             words.push(room.word());

@@ -6,7 +6,7 @@ use crate::clock::now;
 use crate::device::PEER;
 use crate::error::{Error, Kind, Ran, Side};
 use crate::readable::readable;
-use crate::wire::{handler, Head, Name};
+use crate::wire::{Head, Name};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -134,13 +134,15 @@ impl Binding {
                 let descriptor = self.end.endpoint_descriptor();
                 // SAFETY: the endpoint's, which lives as long as the end.
                 let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-                readable(&[descriptor, self.socket.as_fd()], pause);
+                match &self.calls.socket {
+                    Some(socket) => readable(&[descriptor, socket.as_fd()], pause),
+                    None => readable(&[descriptor], pause),
+                };
             }
             self.end.disarm();
         }
-        if self.socket.is_over() || self.calls.lost.is_some() {
-            self.look_after();
-        }
+        // Before the engine judges a silence: the server may have said that it is busy.
+        self.look_after();
     }
 
     /// Takes a call back.
@@ -151,8 +153,10 @@ impl Binding {
         if self.calls.direct {
             self.calls.window.set_cancelled(name.slot, name.generation);
         } else {
-            // Without credit it is not told; the answer comes all the same.
-            let _ = self.end.try_request(PEER, handler::CANCEL, &[Head { name, code: 0, flags: 0 }.word()], &[]);
+            // By the socket it reaches a procedure that runs, too. Without room the server is not told; the answer comes all the same.
+            if let Some(socket) = &self.calls.socket {
+                socket.say(Head { name, code: 0, flags: 0 }.word());
+            }
         }
     }
 }

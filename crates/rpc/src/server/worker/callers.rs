@@ -23,7 +23,8 @@ impl<S: Service> Worker<'_, S> {
     /// A caller is gone: its end and its window go, too.
     pub(super) fn part(&self, caller: Box<Caller>) {
         self.shared[self.number].callers.fetch_sub(1, Ordering::Relaxed);
-        self.forget(&caller.socket);
+        self.forget(&caller.state.socket);
+        self.shared[self.number].pulse.part(&caller.state.socket);
         if !caller.state.direct {
             self.shared[self.number].mirrored.fetch_sub(caller.state.window.size() as u64, Ordering::Relaxed);
         }
@@ -72,11 +73,14 @@ impl<S: Service> Worker<'_, S> {
         let scratch = vec![0; end.engine().medium_maximum()];
         let process = guest.socket.process();
         let window_bytes = window.size() as u64;
-        let state = CallerState { interface, process, window, direct, straight: false, scratch, copied: vec![], over: false };
+        let (socket, copied) = (guest.socket, vec![]);
+        let state =
+            CallerState { interface, process, window, direct, straight: false, scratch, copied, over: false, socket, heard: 0 };
         if !direct {
+            self.shared[self.number].pulse.greet(&state.socket);
             self.shared[self.number].mirrored.fetch_add(window_bytes, Ordering::Relaxed);
         }
-        self.active.push(Box::new(Caller { end, socket: guest.socket, serial, state, busy: 0, wake_at: u64::MAX }));
+        self.active.push(Box::new(Caller { end, serial, state, busy: 0, wake_at: u64::MAX }));
     }
 
     /// The highest version that both have.

@@ -212,6 +212,7 @@ impl<S: Service> Worker<'_, S> {
 mod tests {
     use super::*;
     use crate::address::Address;
+    use crate::server::keeper::Keeper;
     use crate::server::stop::Stopper;
     use crate::server::Options;
     use crate::service::{Answer, Context, Interface, Refusal};
@@ -241,7 +242,8 @@ mod tests {
         let options = Options { users, ..Options::default() };
         let (stop, shared, watchers, (door, inlet)) =
             (Stopper::new().unwrap(), [Shared::new().unwrap()], Watchers::default(), channel());
-        let mut worker = Worker::new(0, (&address, &options), &stop.0, (&shared, &watchers), inlet, Nothing).unwrap();
+        let keeper = Keeper::new().unwrap();
+        let mut worker = Worker::new(0, (&address, &options), &stop.0, (&shared, &watchers, &keeper), inlet, Nothing).unwrap();
         worker.watch(listener.as_fd().as_raw_fd(), token::LISTENER, libc::EPOLLIN).unwrap();
         test(&mut worker, &listener, Hall::new(&listener, vec![door]), &at);
     }
