@@ -149,6 +149,24 @@ pub enum Error {
         /// Where the own static data begins, and its size.
         data: (usize, usize),
     },
+    /// More elements than a symmetric array has from that one on.
+    Elements {
+        /// The rank whose memory was meant.
+        rank: usize,
+        /// Where the first element would lie in its heap.
+        offset: i64,
+        /// How many elements.
+        count: usize,
+        /// How many there are.
+        room: usize,
+    },
+    /// A wait for a value of another rank, which would have to be asked for it again and again.
+    Other {
+        /// That rank.
+        rank: usize,
+        /// The one that would wait.
+        me: usize,
+    },
     /// An atomic operation on an address that is no multiple of the operand's size.
     Alignment {
         /// The rank whose memory was meant.
@@ -201,6 +219,10 @@ impl fmt::Display for Error {
                     }
                 }
             }
+            Error::Elements { rank, offset, count, room } => {
+                write!(f, "{count} elements at offset {offset} of the heap of rank {rank}: the array has {room} from there on")
+            }
+            Error::Other { rank, me } => write!(f, "rank {me} cannot wait for a value of rank {rank}, only for its own"),
             Error::Alignment { rank, address, size } => {
                 write!(f, "an atomic operation of {size} bytes at {address:#x} for rank {rank} is not aligned")
             }

@@ -64,6 +64,12 @@ pub struct World {
     pub(crate) sleepers: AtomicUsize,
 }
 
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("me", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
+    }
+}
+
 struct Place(UnsafeCell<World>);
 
 // SAFETY: `join` writes while `JOINING` is held and before it tells any thread that there is a world; after that all is read only, or
