@@ -47,4 +47,4 @@ pub use error::{Ended, Error, Result};
 pub use far::Operation;
 pub use global::{Global, Got, Guard, Lock, Plain, Scope, Signal, Spread, Symmetric, Team};
 pub use group::Group;
-pub use world::{bytes, heap_from_environment, World, HEAP, VARIABLE};
+pub use world::{bytes, heap_from_environment, World, CHECK, HEAP, VARIABLE};
