@@ -211,6 +211,8 @@ install:
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/tirpc/tools/shunt-tirpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-tirpc.pc
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS))) $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(BUILT)/shunt man --all $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 docs/man/shunt-shmemcc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	ln -sf shunt-shmemcc.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt-shmemc++.1
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man3
 	for page in docs/man/*.3; do install -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man3/ && \
 	    for name in $$(sed -n 's/^\.\\" functions: //p' $$page); do \

@@ -135,7 +135,7 @@ fn spmd() -> Command {
                 .value_name("PID")
                 .help("Start nothing, but show what each rank of a job waits for; PID is that of a rank or of the command that started it")
                 .value_parser(value_parser!(u32).range(1..=i64::from(i32::MAX)))
-                .conflicts_with_all(["ranks", "heap", "label", "bind", "hosts", "trace", "program"]),
+                .conflicts_with_all(["ranks", "heap", "label", "bind", "check", "hosts", "trace", "program"]),
         )
         .arg(
             Arg::new("interval")
@@ -178,6 +178,12 @@ fn spmd() -> Command {
             Arg::new("bind")
                 .long("bind")
                 .help("Give each rank a processor of its own, where there are enough")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("check")
+                .long("check")
+                .help("Look up the address of each operation: one that is not within an object that is allocated ends the job")
                 .action(ArgAction::SetTrue),
         )
         .arg(

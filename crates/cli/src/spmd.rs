@@ -25,6 +25,10 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
     let asked = matches.get_one::<u16>("ranks").map(|ranks| usize::from(*ranks));
     let hosts = matches.get_one::<String>("hosts").map(|text| launch::hosts::hosts(text, asked).map_err(Failure::of_usage));
     let hosts = hosts.transpose()?;
+    if matches.get_flag("check") {
+        // For the ranks, and the agents that start some.
+        std::env::set_var(shunt_pgas::CHECK, "1");
+    }
     let ranks = match &hosts {
         Some(hosts) => hosts.iter().map(|host| host.ranks).sum(),
         None => asked.unwrap_or_else(|| launch::processors().len()),

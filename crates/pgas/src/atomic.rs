@@ -3,16 +3,26 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+mod sealed {
+    /// For numbers of the language: operations rely on their sizes and alignments.
+    pub trait Number {}
+}
+
 /// A value of four or eight bytes (two, for loads) whose every pattern of bits is one.
-pub trait Word: Copy {
+pub trait Word: Copy + sealed::Number {
     /// Its bits.
     fn bits(self) -> u64;
     /// The value with these bits; higher ones are dropped.
     fn from_bits(bits: u64) -> Self;
 }
 
+/// A whole number: what adding and operations on bits are of.
+pub trait Whole: Word {}
+
 macro_rules! words {
     ($($type:ty)*) => {$(
+        impl sealed::Number for $type {}
+        impl Whole for $type {}
         impl Word for $type {
             #[inline(always)]
             fn bits(self) -> u64 {
@@ -26,6 +36,9 @@ macro_rules! words {
     )*};
 }
 words! { u16 i16 u32 i32 u64 i64 usize isize }
+
+impl sealed::Number for f32 {}
+impl sealed::Number for f64 {}
 
 impl Word for f32 {
     #[inline(always)]

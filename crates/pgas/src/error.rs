@@ -148,6 +148,26 @@ pub enum Error {
         heap: (usize, usize),
         /// Where the own static data begins, and its size.
         data: (usize, usize),
+        /// Offset and size of the heap's last object before it, if there is one.
+        object: Option<(usize, usize)>,
+    },
+    /// More elements than a symmetric array has from that one on.
+    Elements {
+        /// The rank whose memory was meant.
+        rank: usize,
+        /// Where the first element would lie in its heap.
+        offset: i64,
+        /// How many elements.
+        count: usize,
+        /// How many there are.
+        room: usize,
+    },
+    /// A wait for a value of another rank, which would have to be asked for it again and again.
+    Other {
+        /// That rank.
+        rank: usize,
+        /// The one that would wait.
+        me: usize,
     },
     /// An atomic operation on an address that is no multiple of the operand's size.
     Alignment {
@@ -182,7 +202,19 @@ impl fmt::Display for Error {
             Error::Rank { ranks: 0, .. } => write!(f, "there are no ranks before the start and after the end"),
             Error::Rank { rank, ranks } => write!(f, "there is no rank {rank} among {ranks}"),
             Error::Member { number, members } => write!(f, "there is no rank {number} among the {members} of the context's team"),
-            Error::Address { rank, address, length, heap, data } => {
+            Error::Address { rank, address, length, heap, data, object } => {
+                let inside = address.wrapping_sub(heap.0);
+                if inside < heap.1 {
+                    write!(
+                        f,
+                        "{length} bytes at {address:#x} for rank {rank} are not allocated (offset {inside} of a heap of {} bytes",
+                        heap.1
+                    )?;
+                    return match object {
+                        Some((start, bytes)) => write!(f, "; the last object before that is {bytes} bytes at offset {start})"),
+                        None => write!(f, "; no object is before that)"),
+                    };
+                }
                 write!(f, "{length} bytes at {address:#x} for rank {rank} are not in symmetric memory (")?;
                 // As far before or behind it as it is long, an address is probably a wrong one of it.
                 let near = |(begin, bytes): (usize, usize)| {
@@ -201,6 +233,10 @@ impl fmt::Display for Error {
                     }
                 }
             }
+            Error::Elements { rank, offset, count, room } => {
+                write!(f, "{count} elements at offset {offset} of the heap of rank {rank}: the array has {room} from there on")
+            }
+            Error::Other { rank, me } => write!(f, "rank {me} cannot wait for a value of rank {rank}, only for its own"),
             Error::Alignment { rank, address, size } => {
                 write!(f, "an atomic operation of {size} bytes at {address:#x} for rank {rank} is not aligned")
             }

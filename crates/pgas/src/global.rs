@@ -1,16 +1,54 @@
 //! Typed symmetric objects for Rust programs.
 //!
 //! Other ranks write this memory at any time, so nothing here lends a reference to it: values go in and out by copies.
+//!
+//! ```
+//! use shunt_pgas::{Signal, World};
+//!
+//! let world = World::join().unwrap();
+//! let (me, next) = (world.me(), (world.me() + 1) % world.ranks());
+//! let values = world.alloc::<f64>(100).unwrap();
+//! let arrived = world.alloc::<u64>(1).unwrap();
+//!
+//! // A put that tells its receiver.
+//! values.at(next, 10).put_signal(world, &[1.0, 2.0], arrived.at(next, 0), Signal::Add(1)).unwrap();
+//! arrived.at(me, 0).wait_until(world, |count| count >= 1).unwrap();
+//!
+//! // Split-phase: both gets are under way at once, and the buffers are lent until the scope ends.
+//! let (mut ten, mut eleven) = (0.0, 0.0);
+//! world
+//!     .scope(|scope| {
+//!         scope.get(values.at(next, 10), &mut ten)?;
+//!         scope.get(values.at(next, 11), &mut eleven).map(drop)
+//!     })
+//!     .unwrap();
+//! assert_eq!((ten, eleven), (1.0, 2.0));
+//!
+//! // Collectives are of teams.
+//! let sum = world.team().reduce(world, me as u64, |a, b| a + b).unwrap();
+//! assert_eq!(sum, (world.ranks() * (world.ranks() - 1) / 2) as u64);
+//! world.finalize().unwrap();
+//! ```
 
-use crate::atomic::{self, Word};
+mod atomics;
+mod guard;
+mod scope;
+mod signal;
+mod spread;
+mod store;
+mod strided;
+mod team;
+
+pub use guard::{Guard, Lock};
+pub use scope::{Got, Scope};
+pub use signal::Signal;
+pub use spread::Spread;
+pub use team::Team;
+
 use crate::error::{Error, Result};
-use crate::far::Operation;
-use crate::remote::wire::Request;
 use crate::trace::{bulk, Kind};
-use crate::wait::{self, Span, Waits};
 use crate::world::World;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 /// A type whose every pattern of bits is a value, without pointers to anything.
 ///
@@ -61,22 +99,6 @@ impl<T> Clone for Global<T> {
 }
 impl<T> Copy for Global<T> {}
 
-/// A spread array: `length` elements in all, blocks of `block` elements dealt to the ranks in turn.
-#[derive(Debug)]
-pub struct Spread<T> {
-    local: Symmetric<T>,
-    length: usize,
-    block: usize,
-    ranks: usize,
-}
-
-impl<T> Clone for Spread<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Spread<T> {}
-
 impl World {
     /// Allocates `length` elements on each rank, which are zero; all ranks together.
     ///
@@ -101,74 +123,12 @@ impl World {
         Ok(())
     }
 
-    /// Allocates a spread array; all ranks together.
-    ///
-    /// # Errors
-    /// If there is no room, or if the job ends.
-    pub fn spread<T: Plain>(&self, length: usize, block: usize) -> Result<Spread<T>> {
-        let block = block.max(1);
-        let blocks = length.div_ceil(block).div_ceil(self.ranks());
-        Ok(Spread { local: self.alloc(blocks * block)?, length, block, ranks: self.ranks() })
-    }
-
     /// Waits for all ranks.
     ///
     /// # Errors
     /// If the job ends.
     pub fn barrier(&self) -> Result<()> {
         self.all().barrier(self)
-    }
-
-    /// Waits until every store of every rank is seen.
-    ///
-    /// # Errors
-    /// If the job ends.
-    pub fn all_store_sync(&self) -> Result<()> {
-        self.all().barrier(self)
-    }
-
-    /// Puts, and counts the bytes at the target for its [`World::store_sync`].
-    ///
-    /// # Errors
-    /// As [`Global::put_all`].
-    pub fn store<T: Plain>(&self, to: Global<T>, values: &[T]) -> Result<()> {
-        to.put_all(self, values)?;
-        if let (true, Some(way)) = (self.is_far(to.rank), self.other_hosts()) {
-            // Counted after the bytes.
-            way.fence();
-            let request = Request::Count { rank: to.rank as u64, bytes: size_of_val(values) as u64 };
-            return way.tell(self, way.hosts().of(to.rank), &request);
-        }
-        self.block(to.rank).stored_bytes.fetch_add(size_of_val(values) as u64, AcqRel);
-        self.flagged(to.rank);
-        Ok(())
-    }
-
-    /// Waits until so many bytes were stored here since the last time.
-    ///
-    /// # Errors
-    /// If the job ends.
-    pub fn store_sync(&self, bytes: u64) -> Result<()> {
-        let word = &self.own_block().stored_bytes;
-        wait::until(self, Waits::Value, Span::FLAG, || word.load(Acquire) >= bytes)?;
-        word.fetch_sub(bytes, AcqRel);
-        Ok(())
-    }
-
-    /// The sum, minimum or whatever of all ranks' values, in order of ranks.
-    ///
-    /// # Errors
-    /// If there is no room for a word, or if the job ends.
-    pub fn reduce<T: Word>(&self, value: T, operation: impl Fn(T, T) -> T) -> Result<T> {
-        let all = self.all();
-        all.tell(self, 1, value.bits())?;
-        all.barrier(self)?;
-        let mut result = if self.ranks() == 1 { value } else { T::from_bits(all.told(self, 0, 1)) };
-        for rank in 1..self.ranks() {
-            result = operation(result, T::from_bits(all.told(self, rank, 1)));
-        }
-        all.barrier(self)?;
-        Ok(result)
     }
 }
 
@@ -195,31 +155,6 @@ impl<T: Plain> Symmetric<T> {
     }
 }
 
-impl<T: Plain> Spread<T> {
-    /// Elements in all.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The rank that has an element.
-    pub fn owner(&self, index: usize) -> usize {
-        index / self.block % self.ranks
-    }
-
-    /// An element. Its room ends with its block.
-    pub fn at(&self, index: usize) -> Global<T> {
-        let local = index / self.block / self.ranks * self.block + index % self.block;
-        let mut global = self.local.at(self.owner(index), local);
-        global.room = (self.block - index % self.block).min(self.length.saturating_sub(index));
-        global
-    }
-}
-
 impl<T: Plain> Global<T> {
     /// The rank that has it.
     pub fn rank(&self) -> usize {
@@ -234,7 +169,25 @@ impl<T: Plain> Global<T> {
     fn place(&self, world: &World, count: usize) -> Result<usize> {
         let length = count.saturating_mul(size_of::<T>());
         let found = if count <= self.room { world.remote(self.address, length, self.rank) } else { None };
-        found.ok_or_else(|| world.wrong(self.address, length, self.rank as i64))
+        found.ok_or_else(|| self.wrong(world, count))
+    }
+
+    /// Why [`Global::place`] found nothing.
+    #[cold]
+    fn wrong(&self, world: &World, count: usize) -> Error {
+        let offset = self.address.wrapping_sub(world.own_heap().0) as i64;
+        match self.rank < world.ranks() && count > self.room {
+            true => Error::Elements { rank: self.rank, offset, count, room: self.room },
+            false => world.wrong(self.address, count.saturating_mul(size_of::<T>()), self.rank as i64),
+        }
+    }
+
+    /// An error if it is another rank's.
+    fn is_own(&self, world: &World) -> Result<()> {
+        match self.rank == world.me() || self.rank >= world.ranks() {
+            true => Ok(()),
+            false => Err(Error::Other { rank: self.rank, me: world.me() }),
+        }
     }
 
     /// Reads it.
@@ -304,51 +257,5 @@ impl<T: Plain> Global<T> {
         unsafe { std::ptr::copy(values.as_ptr(), to, values.len()) };
         world.stored(self.rank, to as usize, size_of_val(values));
         Ok(())
-    }
-}
-
-impl<T: Plain + Word> Global<T> {
-    /// Adds; the value before.
-    ///
-    /// # Errors
-    /// If the element or the rank does not exist.
-    pub fn fetch_add(&self, world: &World, value: T) -> Result<T> {
-        const { assert!(size_of::<T>() >= 4, "atomic operations are of four or eight bytes") };
-        if self.is_far(world, 1) {
-            return world.far_atomic(self.address, Operation::Add, value, value, self.rank);
-        }
-        let at = self.place(world, 1)?;
-        // SAFETY: checked, and aligned as the heap's objects are.
-        let before = unsafe { atomic::fetch_add(at, value) };
-        world.stored(self.rank, at, size_of::<T>());
-        Ok(before)
-    }
-
-    /// Writes `value` if `expected` is there; the value before.
-    ///
-    /// # Errors
-    /// If the element or the rank does not exist.
-    pub fn compare_swap(&self, world: &World, expected: T, value: T) -> Result<T> {
-        const { assert!(size_of::<T>() >= 4, "atomic operations are of four or eight bytes") };
-        if self.is_far(world, 1) {
-            return world.far_atomic(self.address, Operation::CompareSwap, value, expected, self.rank);
-        }
-        let at = self.place(world, 1)?;
-        // SAFETY: checked, and aligned as the heap's objects are.
-        let before = unsafe { atomic::compare_swap(at, expected, value) };
-        world.stored(self.rank, at, size_of::<T>());
-        Ok(before)
-    }
-
-    /// Waits until this rank's own element is as asked for.
-    ///
-    /// # Errors
-    /// If the element does not exist, or if the job ends.
-    pub fn wait_until(&self, world: &World, ready: impl Fn(T) -> bool) -> Result<T> {
-        let at = self.place(world, 1)?;
-        // SAFETY: as above.
-        let value = || unsafe { atomic::load::<T>(at) };
-        wait::until(world, Waits::Value, Span::of(at as *const T), || ready(value()))?;
-        Ok(value())
     }
 }

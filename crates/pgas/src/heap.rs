@@ -54,6 +54,16 @@ impl Heap {
         self.taken.get(&offset).map(|(_, bytes)| *bytes)
     }
 
+    /// Whether the bytes are all of one object.
+    pub fn has(&self, offset: usize, length: usize) -> bool {
+        self.before(offset).is_some_and(|(start, bytes)| length <= bytes && offset - start <= bytes - length)
+    }
+
+    /// Offset and size of the last object that begins there or before.
+    pub fn before(&self, offset: usize) -> Option<(usize, usize)> {
+        self.taken.range(..=offset).next_back().map(|(&start, &(_, bytes))| (start, bytes))
+    }
+
     /// Gives an object back; false if none begins there.
     pub fn give(&mut self, offset: usize) -> bool {
         let Some((mut length, _)) = self.taken.remove(&offset) else { return false };

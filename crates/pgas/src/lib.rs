@@ -45,6 +45,6 @@ mod atomics {
 
 pub use error::{Ended, Error, Result};
 pub use far::Operation;
-pub use global::{Global, Plain, Spread, Symmetric};
+pub use global::{Global, Got, Guard, Lock, Plain, Scope, Signal, Spread, Symmetric, Team};
 pub use group::Group;
-pub use world::{bytes, heap_from_environment, World, HEAP, VARIABLE};
+pub use world::{bytes, heap_from_environment, World, CHECK, HEAP, VARIABLE};

@@ -40,13 +40,15 @@ pub enum Kind {
     Put,
     /// At least [`BULK`] bytes.
     Get,
+    /// Of [`crate::Team`]: what the members up to each make together.
+    Scan,
 }
 
 impl Kind {
     /// All, in order of their numbers.
-    pub const ALL: [Kind; 11] = {
+    pub const ALL: [Kind; 12] = {
         use Kind::*;
-        [Barrier, Sync, Wait, Lock, Broadcast, Collect, Fcollect, Alltoall, Reduce, Put, Get]
+        [Barrier, Sync, Wait, Lock, Broadcast, Collect, Fcollect, Alltoall, Reduce, Put, Get, Scan]
     };
 
     /// The kind with this number.
@@ -228,6 +230,6 @@ mod tests {
         }
         let much = What { kind: Kind::Get, place: 0, amount: u64::MAX };
         assert_eq!(what(words(much, 1, 0, 0)[2], 0).unwrap().0.amount, (1 << 40) - 1);
-        assert_eq!((what(0, 0), what(12, 0)), (None, None));
+        assert_eq!((what(0, 0), what(13, 0)), (None, None));
     }
 }

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 pub const VARIABLE: &str = "SHUNT_SPMD";
 /// With the value `thread`, a thread of each rank sends what its program leaves unsent between two calls.
 const PROGRESS: &str = "SHMEM_PROGRESS";
+/// With another value than 0, addresses are looked up in the list of what is allocated.
+pub const CHECK: &str = "SHUNT_SHMEM_CHECK";
 /// Bytes of a symmetric heap if nothing else is said.
 pub const HEAP: usize = 1 << 30;
 /// In a place's number: it is of static data.
@@ -54,6 +56,9 @@ pub struct World {
     layout: Layout,
     crowded: bool,
     heap: Mutex<Option<Heap>>,
+    /// Where the highest object of the heap ever was ends: no rank has anything behind it. 0 if every address is looked up ([`CHECK`]).
+    top: AtomicUsize,
+    careful: bool,
     all: Option<Group>,
     near: Option<Group>,
     /// All ranks as an active set, and for the end: a thread in one of these groups meets none that is in another.
@@ -62,6 +67,12 @@ pub struct World {
     remote: Option<Remote>,
     groups: Mutex<Option<HashMap<u64, &'static Group>>>,
     pub(crate) sleepers: AtomicUsize,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("me", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
+    }
 }
 
 struct Place(UnsafeCell<World>);
@@ -87,6 +98,8 @@ static WORLD: Place = Place(UnsafeCell::new(World {
     layout: Layout { ranks: 0, heap_bytes: 0, trace: 0 },
     crowded: false,
     heap: Mutex::new(None),
+    top: AtomicUsize::new(0),
+    careful: false,
     all: None,
     near: None,
     set: None,
@@ -204,6 +217,7 @@ impl World {
             crate::launch::settle(me);
         }
         *locked(&world.heap) = Some(Heap::new(layout.heap_bytes));
+        world.careful = std::env::var(CHECK).is_ok_and(|value| value != "0");
         *locked(&world.groups) = Some(HashMap::new());
         crate::wait::register();
         if let Some(hosts) = hosts {
@@ -338,16 +352,34 @@ impl World {
     #[inline(always)]
     pub fn remote(&self, address: usize, length: usize, rank: usize) -> Option<usize> {
         if self.is_near(rank) {
-            let offset = address.wrapping_sub(self.own_heap);
-            if offset < self.heap_bytes && length <= self.heap_bytes - offset {
+            let (offset, top) = (address.wrapping_sub(self.own_heap), self.top.load(Relaxed));
+            if offset < top && length <= top - offset {
                 return Some(self.first_heap + rank * self.heap_bytes + offset);
             }
             let offset = address.wrapping_sub(self.own_data);
             if offset < self.data_bytes && length <= self.data_bytes - offset {
                 return Some(self.first_data + rank * self.data_bytes + offset);
             }
+            return self.looked_up(address, length, rank);
         }
         None
+    }
+
+    /// The same of the heap, if every address is looked up.
+    #[cold]
+    #[inline(never)]
+    fn looked_up(&self, address: usize, length: usize, rank: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.own_heap);
+        (self.careful && self.is_allocated(offset, length)).then(|| self.first_heap + rank * self.heap_bytes + offset)
+    }
+
+    /// Whether the bytes lie below the end of the highest object; within an object, if every address is looked up.
+    fn is_allocated(&self, offset: usize, length: usize) -> bool {
+        let top = self.top.load(Relaxed);
+        match self.careful {
+            false => offset < top && length <= top - offset,
+            true => locked(&self.heap).as_ref().is_some_and(|heap| heap.has(offset, length)),
+        }
     }
 
     /// Why [`World::remote`] found nothing.
@@ -362,7 +394,14 @@ impl World {
             length,
             heap: (self.own_heap, self.heap_bytes),
             data: (self.own_data, self.data_bytes),
+            object: self.object(address),
         }
+    }
+
+    /// The object of the heap that an address is in or behind: its offset and size.
+    fn object(&self, address: usize) -> Option<(usize, usize)> {
+        let offset = address.wrapping_sub(self.own_heap);
+        locked(&self.heap).as_ref().filter(|_| offset < self.heap_bytes).and_then(|heap| heap.before(offset))
     }
 
     /// Whether the bytes are symmetric memory of this rank.
@@ -433,11 +472,15 @@ impl World {
 
     /// The number of a rank's copy of an object, wherever the rank lives; none if there is no such rank, or if the bytes are not symmetric.
     pub fn place_of(&self, rank: usize, address: usize, length: usize) -> Option<u64> {
-        let within = |own: usize, bytes: usize| {
-            let offset = address.wrapping_sub(own);
-            (rank < self.ranks && offset < bytes && length <= bytes - offset).then(|| (rank * bytes + offset) as u64)
-        };
-        within(self.own_heap, self.heap_bytes).or_else(|| within(self.own_data, self.data_bytes).map(|at| at | DATA))
+        if rank >= self.ranks {
+            return None;
+        }
+        let offset = address.wrapping_sub(self.own_data);
+        if offset < self.data_bytes && length <= self.data_bytes - offset {
+            return Some((rank * self.data_bytes + offset) as u64 | DATA);
+        }
+        let offset = address.wrapping_sub(self.own_heap);
+        self.is_allocated(offset, length).then(|| (rank * self.heap_bytes + offset) as u64)
     }
 
     /// The number that rank 0's copy of an object has, which is the offset in the heap; none if it is not symmetric.
@@ -500,10 +543,18 @@ impl World {
         }
         let mut heap = locked(&self.heap);
         let taken = heap.as_mut().and_then(|heap| heap.take(bytes, alignment));
+        self.rises(taken, bytes);
         drop(heap);
         let address = taken.map(|offset| self.own_heap + offset).ok_or(Error::Full { bytes, heap: self.heap_bytes })?;
         crate::memory::take_in(address, bytes);
         Ok(address)
+    }
+
+    /// An object lies there now.
+    fn rises(&self, offset: Option<usize>, bytes: usize) {
+        if let (Some(offset), false) = (offset, self.careful) {
+            self.top.fetch_max(offset + bytes, Relaxed);
+        }
     }
 
     /// Gives back what [`World::take`] gave; false if nothing begins there. No barrier.
@@ -515,7 +566,9 @@ impl World {
     /// As [`Heap::exchange`], by addresses. The bytes stay where they are.
     pub fn exchange(&self, address: usize, bytes: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.own_heap);
-        let address = self.own_heap + locked(&self.heap).as_mut()?.exchange(offset, bytes)?;
+        let taken = locked(&self.heap).as_mut()?.exchange(offset, bytes);
+        self.rises(taken, bytes);
+        let address = self.own_heap + taken?;
         crate::memory::take_in(address, bytes);
         Some(address)
     }

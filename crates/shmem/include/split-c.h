@@ -8,9 +8,15 @@
  *   bulk_read(), ...             sc_bulk_read(), ...                       bytes
  *   toglobal, tolocal, toproc    sc_toglobal, sc_tolocal, sc_toproc
  *   double A[n]:: ; &A[i]        sc_all_spread_malloc(n, size); sc_spread(A, i, size)
- *   double A[n]::[b]             the same with blocks for elements: sc_all_spread_malloc(n, b * size); sc_spread(A, i, b * size)
+ *   double A[n]::[b]             SC_SPREAD_BLOCKS(double, A, b); sc_all_spread(A, n); sc_element(A, i, j)    element j of block i
+ *   double A[n][m]::[b][c]       SC_SPREAD_GRID(double, A, m, b, c); sc_all_spread(A, n, m); sc_element(A, i, j, k, l)
+ *   int is_sync()                sc_is_sync()
+ *   atomic(f, g, x)              sc_atomic(f, g, size, &x)                 f(object, &x), one at a time for each processor's objects
+ *   splitc_main(argc, argv)      the same, with #define SPLITC_MAIN before the header is included: it has main then
  *   all_bcast, all_dbcast        sc_all_bcast, sc_all_dbcast               the value of processor 0; whole numbers, and double
- *   all_reduce_to_one_add, ...   sc_all_reduce_to_one_, _to_all_, sc_all_scan_ with add, mul, max, min, and, or, xor; dadd, dmul, dmax, dmin
+ *   all_reduce_to_one_add, ...   sc_all_reduce_to_one_, _to_all_, sc_all_scan_ with add, mul, max, min, and, or, xor, land, lor; the same of
+ *                                double and float: dadd, dmul, dmax, dmin, fadd, fmul, fmax, fmin
+ *   get_seconds()                sc_get_seconds()
  */
 #ifndef SHUNT_SPLIT_C_H
 #define SHUNT_SPLIT_C_H
@@ -18,6 +24,7 @@
 #include <shmem.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,6 +123,8 @@ struct sc_words {
     double number[2][1024];
     long whole[2][1024];
     long turn;
+    /* Of the objects of each processor, for sc_atomic. */
+    long locks[1024];
 };
 __attribute__((weak)) struct sc_words *sc_words;
 
@@ -164,6 +173,8 @@ static inline const double *sc_all_dtold(double value) {
     shmem_barrier_all();
     return sc_words->number[turn];
 }
+/* The same of 1 for all but 0. */
+static inline const long *sc_all_told_truth(long value) { return sc_all_told(value != 0); }
 static inline long sc_all_bcast(long value) { return sc_all_told(value)[0]; }
 static inline double sc_all_dbcast(double value) { return sc_all_dtold(value)[0]; }
 
@@ -187,13 +198,103 @@ SC_REDUCTIONS(long, sc_all_told, min, a < b ? a : b)
 SC_REDUCTIONS(long, sc_all_told, and, a &b)
 SC_REDUCTIONS(long, sc_all_told, or, a | b)
 SC_REDUCTIONS(long, sc_all_told, xor, a ^ b)
+SC_REDUCTIONS(long, sc_all_told_truth, land, a &&b)
+SC_REDUCTIONS(long, sc_all_told_truth, lor, a || b)
 SC_REDUCTIONS(double, sc_all_dtold, dadd, a + b)
 SC_REDUCTIONS(double, sc_all_dtold, dmul, a *b)
 SC_REDUCTIONS(double, sc_all_dtold, dmax, a > b ? a : b)
 SC_REDUCTIONS(double, sc_all_dtold, dmin, a < b ? a : b)
 #undef SC_REDUCTIONS
+/* As float they are what the sum of floats is: rounded at each step. */
+#define SC_REDUCTIONS(name, combined) \
+    static inline float sc_up_to_##name(float value, int last) { \
+        const double *values = sc_all_dtold(value); \
+        float a = (float)values[0]; \
+        for (int proc = 1; proc <= last; proc++) { float b = (float)values[proc]; a = combined; } \
+        return a; \
+    } \
+    static inline float sc_all_reduce_to_all_##name(float value) { return sc_up_to_##name(value, shmem_n_pes() - 1); } \
+    static inline float sc_all_reduce_to_one_##name(float value) { \
+        float sum = sc_up_to_##name(value, shmem_n_pes() - 1); \
+        return shmem_my_pe() == 0 ? sum : value; \
+    } \
+    static inline float sc_all_scan_##name(float value) { return sc_up_to_##name(value, shmem_my_pe()); }
+SC_REDUCTIONS(fadd, a + b)
+SC_REDUCTIONS(fmul, a *b)
+SC_REDUCTIONS(fmax, a > b ? a : b)
+SC_REDUCTIONS(fmin, a < b ? a : b)
+#undef SC_REDUCTIONS
+
+/* Whether all gets and puts are complete. It waits for them, so they always are: a loop that does other work until then ends at once. */
+static inline int sc_is_sync(void) {
+    shmem_quiet();
+    return 1;
+}
+
+/* Calls f with a copy of the object, and with x, and writes the copy back, while no other processor does the same to an object of that
+ * processor's. At most 4096 bytes. What else is done to the object meanwhile is not kept from it. */
+static inline void sc_atomic(void (*f)(void *object, void *x), sc_global object, size_t bytes, void *x) {
+    char copy[4096] __attribute__((aligned(16)));
+    long *lock = &sc_words->locks[object.proc];
+    if (bytes > sizeof copy) shmem_global_exit(1);
+    shmem_set_lock(lock);
+    sc_bulk_read(copy, object, bytes);
+    f(copy, x);
+    sc_bulk_write(object, copy, bytes);
+    shmem_clear_lock(lock);
+}
+
+/* Seconds since some time, by a clock that goes evenly. */
+static inline double sc_get_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* All processors end, with this status. */
+static inline void sc_exit(int status) { shmem_global_exit(status); }
 
 #ifdef __cplusplus
+}
+#endif
+
+/* Spread arrays whose elements are blocks, with one dimension before the :: and one behind it, or with two and two. Blocks are dealt to the
+ * processors in turn, row by row. sc_all_spread is called by all processors together; sc_element names an element, sc_block a whole block,
+ * sc_own the own copy of a block that the caller has (the owner is sc_toproc of it). */
+#define SC_SPREAD_BLOCKS(T, name, b) \
+    struct { \
+        T (*at)[b]; \
+        size_t columns; \
+    } name = {NULL, 1}
+#define SC_SPREAD_GRID(T, name, m, b, c) \
+    struct { \
+        T (*at)[b][c]; \
+        size_t columns; \
+    } name = {NULL, (m)}
+#define SC_PICK(_1, _2, _3, _4, _5, name, ...) name
+#define sc_all_spread_1(A, n) \
+    ((A).at = (__typeof__((A).at))sc_all_spread_malloc((size_t)(n) * (A).columns, sizeof *(A).at))
+#define sc_all_spread_2(A, n, m) ((A).columns = (size_t)(m), sc_all_spread_1(A, n))
+#define sc_all_spread(...) SC_PICK(__VA_ARGS__, 0, 0, sc_all_spread_2, sc_all_spread_1, 0)(__VA_ARGS__)
+#define sc_block_1(A, i) sc_spread((A).at, (size_t)(i), sizeof *(A).at)
+#define sc_block_2(A, i, j) sc_block_1(A, (size_t)(i) * (A).columns + (size_t)(j))
+#define sc_block(...) SC_PICK(__VA_ARGS__, 0, 0, sc_block_2, sc_block_1, 0)(__VA_ARGS__)
+#define sc_own_1(A, i) (*((A).at + (size_t)(i) / (size_t)shmem_n_pes()))
+#define sc_own_2(A, i, j) sc_own_1(A, (size_t)(i) * (A).columns + (size_t)(j))
+#define sc_own(...) SC_PICK(__VA_ARGS__, 0, 0, sc_own_2, sc_own_1, 0)(__VA_ARGS__)
+#define sc_element_1(A, i, j) sc_plus(sc_block_1(A, i), (char *)&(*(A).at)[j] - (char *)(A).at)
+#define sc_element_2(A, i, j, k, l) sc_plus(sc_block_2(A, i, j), (char *)&(*(A).at)[k][l] - (char *)(A).at)
+#define sc_element(...) SC_PICK(__VA_ARGS__, sc_element_2, 0, sc_element_1, 0, 0)(__VA_ARGS__)
+
+/* A program of Split-C's begins at splitc_main, on all processors. */
+#ifdef SPLITC_MAIN
+int splitc_main(int argc, char **argv);
+int main(int argc, char **argv) {
+    sc_start();
+    int status = splitc_main(argc, argv);
+    sc_barrier();
+    sc_end();
+    return status;
 }
 #endif
 

@@ -54,9 +54,15 @@ fn holds<T: PartialOrd>(value: T, how: c_int, other: T) -> bool {
     }
 }
 
-fn check(name: &'static str, how: c_int) {
+/// The comparison must be one, and other ranks must be able to write what is looked at.
+#[inline(always)]
+fn check(name: &'static str, how: c_int, looked_at: Span) {
+    let world = World::current();
     if !(1..=6).contains(&how) {
         fail(name, Error::Setup(format!("{how} is no comparison")));
+    }
+    if looked_at.bytes > 0 && !world.is_symmetric(looked_at.address, looked_at.bytes) {
+        fail(name, world.wrong(looked_at.address, looked_at.bytes, world.me() as i64));
     }
 }
 
@@ -67,12 +73,12 @@ fn load<T: Word>(variable: *const T) -> T {
 }
 
 pub fn wait_until<T: Word + PartialOrd>(name: &'static str, variable: *const T, how: c_int, value: T) {
-    check(name, how);
+    check(name, how, Span::of(variable));
     or_fail(name, until(World::current(), Waits::Value, Span::of(variable), || holds(load(variable), how, value)));
 }
 
 pub fn test<T: Word + PartialOrd>(name: &'static str, variable: *const T, how: c_int, value: T) -> c_int {
-    check(name, how);
+    check(name, how, Span::of(variable));
     let held = holds(load(variable), how, value);
     if !held {
         idle();
@@ -105,7 +111,7 @@ fn wanted<T>((variables, count, status): Set<T>) -> impl Iterator<Item = (usize,
 }
 
 fn span<T>((variables, count, _): Set<T>) -> Span {
-    Span { address: variables as usize, bytes: count * size_of::<T>() }
+    Span { address: variables as usize, bytes: count.saturating_mul(size_of::<T>()) }
 }
 
 fn first<T: Word + PartialOrd>(set: Set<T>, how: c_int, values: impl Values<T>, from: usize) -> Option<usize> {
@@ -132,12 +138,12 @@ fn some<T: Word + PartialOrd>(set: Set<T>, indices: *mut usize, how: c_int, valu
 }
 
 pub fn wait_until_all<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how: c_int, values: impl Values<T>) {
-    check(name, how);
+    check(name, how, span(set));
     or_fail(name, until(World::current(), Waits::Value, span(set), || all(set, how, values)));
 }
 
 pub fn test_all<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how: c_int, values: impl Values<T>) -> c_int {
-    check(name, how);
+    check(name, how, span(set));
     let held = all(set, how, values);
     if !held {
         idle();
@@ -150,7 +156,7 @@ std::thread_local! {
 }
 
 pub fn wait_until_any<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how: c_int, values: impl Values<T>) -> usize {
-    check(name, how);
+    check(name, how, span(set));
     if wanted(set).next().is_none() {
         return usize::MAX;
     }
@@ -169,7 +175,7 @@ pub fn wait_until_any<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how
 }
 
 pub fn test_any<T: Word + PartialOrd>(name: &'static str, set: Set<T>, how: c_int, values: impl Values<T>) -> usize {
-    check(name, how);
+    check(name, how, span(set));
     let from = NEXT.get() % set.1.max(1);
     match first(set, how, values, from) {
         Some(index) => {
@@ -190,7 +196,7 @@ pub fn wait_until_some<T: Word + PartialOrd>(
     how: c_int,
     values: impl Values<T>,
 ) -> usize {
-    check(name, how);
+    check(name, how, span(set));
     if wanted(set).next().is_none() {
         return 0;
     }
@@ -210,7 +216,7 @@ pub fn test_some<T: Word + PartialOrd>(
     how: c_int,
     values: impl Values<T>,
 ) -> usize {
-    check(name, how);
+    check(name, how, span(set));
     let count = some(set, indices, how, values);
     if count == 0 {
         idle();

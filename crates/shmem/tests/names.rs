@@ -132,3 +132,32 @@ fn every_generic_name_is_there() {
     let missing: Vec<_> = words(names).into_iter().filter(|name| !defined.contains(format!("shmem_{name}").as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+/// The manual page of Split-C's header has each of its names, and no other.
+#[test]
+fn the_page_of_split_c_has_its_names() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (header, page) = (read("include/split-c.h"), read("../../docs/man/shunt_split_c.3"));
+    let of = |text: &str| -> BTreeSet<String> {
+        let is_name = |word: &&str| word.starts_with("sc_") && word.len() > 3;
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(is_name).map(str::to_owned).collect()
+    };
+    // What defines a name: a function's head, or a macro.
+    let mut defined = BTreeSet::new();
+    for line in header.lines() {
+        let head =
+            line.strip_prefix("#define ").or_else(|| line.starts_with("static inline ").then(|| line.split('(').next().unwrap()));
+        defined.extend(head.and_then(|head| of(head.split('(').next().unwrap()).pop_last()));
+        // Those of the reductions are told once for all operations.
+        if let Some(words) = line.strip_prefix("SC_REDUCTIONS(") {
+            let name = words.rsplit(", ").nth(1).unwrap();
+            assert!(page.contains(name), "{name}");
+        }
+    }
+    // Parts of macros, and what only they call.
+    let inner =
+        |name: &String| name.ends_with("_1") || name.ends_with("_2") || name == "sc_all_told_truth" || name == "sc_global";
+    let defined: BTreeSet<String> = defined.into_iter().filter(|name| !inner(name)).collect();
+    let told: BTreeSet<String> = of(&page).into_iter().filter(|name| name != "sc_global" && !name.ends_with("_OP")).collect();
+    assert_eq!(defined, told);
+}

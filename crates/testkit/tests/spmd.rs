@@ -61,6 +61,14 @@ fn is_fine(ranks: usize, program: &Path) {
     assert_eq!(text(&output.stdout), "fine\n", "{} ranks of {}", ranks, program.display());
 }
 
+/// The same with options of the launcher.
+fn is_fine_with(ranks: usize, options: &[&str], program: &Path) {
+    let mut command = Command::new(built("shunt"));
+    command.args(["spmd", "-n", &ranks.to_string()]).args(options).arg("--").arg(program);
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".into()), "{output:?}");
+}
+
 #[test]
 fn programs_compute_what_they_should() {
     for name in ["types", "generics", "teams", "reuse", "forks", "roomless", "profile", "threads"] {
@@ -241,7 +249,7 @@ fn jobs_end_with_a_sentence_and_a_status() {
         ("rank", 1, "rank 3: shmem_long_p: there is no rank 4 among 4"),
         ("negative", 1, "rank 3: shmem_long_g: there is no rank -1 among 4"),
         ("local", 1, "rank 3: shmem_putmem: 4 bytes at 0x"),
-        ("behind", 1, "for rank 0 are not in symmetric memory (offset 0 of a heap of 67108864 bytes)"),
+        ("behind", 1, "for rank 0 are not allocated (offset 0 of a heap of 67108864 bytes; the last object before that is 100 bytes at offset 0)"),
         ("unaligned", 1, "is not aligned"),
         ("free", 1, "nothing is allocated at"),
     ];
@@ -276,6 +284,10 @@ fn wrong_calls_are_told_with_what_would_be_right() {
         ("data", "", "of static data)"),
         ("lock", "", "shmem_set_lock: an atomic operation of 8 bytes at 0x"),
         ("member", "", "shmem_ctx_long_p: there is no rank 1 among the 1 of the context's team"),
+        ("above", "", "for rank 1 are not allocated (offset 1048640 of a heap of 67108864 bytes; the last object before that is 40 bytes at offset 64)"),
+        ("end", "", "8 bytes at 0x"),
+        ("wait", "", "shmem_int_wait_until: 4 bytes at 0x"),
+        ("test", "", "shmem_int_test_all: 4 bytes at 0x"),
     ];
     for (how, debug, sentence) in rows {
         let output = job(2, &program, &[how]).env("SHMEM_SYMMETRIC_SIZE", "64M").env("SHMEM_DEBUG", debug).output().unwrap();
@@ -283,6 +295,32 @@ fn wrong_calls_are_told_with_what_would_be_right() {
         assert_eq!(output.status.code(), Some(if right { 0 } else { 1 }), "{how}: {said}");
         assert!(said.contains(sentence) && said.is_empty() == right, "{how}: {said}");
     }
+}
+
+/// With --check an address must be within one object that is allocated.
+#[test]
+fn addresses_are_looked_up_if_it_is_asked_for() {
+    let program = compiled("wrong");
+    let rows = [
+        ("", ""),
+        ("freed", "shmem_int_g: 4 bytes at 0x"),
+        ("padding", "for rank 1 are not allocated (offset 60 of a heap of 67108864 bytes; no object is before that)"),
+        ("above", "the last object before that is 40 bytes at offset 64)"),
+        ("wait", "shmem_int_wait_until: 4 bytes at 0x"),
+    ];
+    for (how, sentence) in rows {
+        let mut command = Command::new(built("shunt"));
+        command.args(["spmd", "-n", "2", "--heap", "64M", "--check", "--"]).arg(&program).arg(how);
+        let output = command.output().unwrap();
+        let (said, right) = (text(&output.stderr), sentence.is_empty());
+        assert_eq!(output.status.code(), Some(if right { 0 } else { 1 }), "{how}: {said}");
+        assert!(said.contains(sentence) && said.is_empty() == right, "{how}: {said}");
+        // Otherwise only what is behind all objects is found.
+        if ["freed", "padding"].contains(&how) {
+            assert!(run(2, &program, &["freed"]).status.success());
+        }
+    }
+    is_fine_with(2, &["--check"], &compiled("types"));
 }
 
 /// Heaps of no process, by whatever way they are asked for, and limits of files' sizes.

@@ -244,7 +244,7 @@ fn jobs_end_with_a_sentence_and_a_status() {
         ("rank", 1, "rank 3: shmem_long_p: there is no rank 4 among 4"),
         ("negative", 1, "rank 3: shmem_long_g: there is no rank -1 among 4"),
         ("local", 1, "rank 3: shmem_putmem: 4 bytes at 0x"),
-        ("behind", 1, "for rank 0 are not in symmetric memory (offset 0 of a heap of 67108864 bytes)"),
+        ("behind", 1, "for rank 0 are not allocated (offset 0 of a heap of 67108864 bytes; the last object before that is 100 bytes at offset 0)"),
         ("unaligned", 1, "is not aligned"),
         ("free", 1, "nothing is allocated at"),
     ];

@@ -94,6 +94,7 @@ fn name(kind: Kind) -> (&'static str, &'static str) {
         Kind::Reduce => ("reduce", "collective"),
         Kind::Put => ("put", "transfer"),
         Kind::Get => ("get", "transfer"),
+        Kind::Scan => ("scan", "collective"),
     }
 }
 

@@ -118,6 +118,11 @@ impl Waiting {
         self.slots[token as u32 as usize].state == State::Due
     }
 
+    /// Answers that come from now on are dropped: the calls that waited for them return errors, and their buffers are the program's again.
+    fn forget(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.into = Into::default());
+    }
+
     /// A host that has not answered.
     fn silent(&self) -> usize {
         self.slots.iter().find(|slot| slot.state == State::Due).map_or(usize::MAX, |slot| slot.host)
@@ -499,7 +504,11 @@ impl Inner {
         host: usize,
         mut call: impl FnMut(&mut Port<'static, Box<dyn Endpoint + Send>>, &mut Waiting, u32) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
-        match call(&mut self.port, &mut self.waiting, self.peers[host].number) {
+        let outcome = call(&mut self.port, &mut self.waiting, self.peers[host].number);
+        if outcome.is_err() {
+            self.waiting.forget();
+        }
+        match outcome {
             Ok(()) => Ok(()),
             Err(Trouble::Refused(Refused::TooLong)) => {
                 Err(setup("the path to another host takes shorter packets than its device"))
@@ -568,9 +577,11 @@ impl Inner {
                 return Ok(());
             }
             if let Some(cause) = world.ended() {
+                waiting.forget();
                 return Err(Error::Ended(cause));
             }
             if waiting.lost || heard.elapsed() > LOST {
+                waiting.forget();
                 return Err(gone(world, waiting.silent(), &"no answer"));
             }
             if port.wait(waiting, SLEEP) {

@@ -20,6 +20,16 @@ int main(int count, char **words) {
         shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, 1, NULL, 0, &team);
         if (me == 0) shmem_team_create_ctx(team, 0, &context), shmem_ctx_long_p(context, data, 1, 1);
     }
+    /* Behind all objects, and between two of them. */
+    char *last = shmem_malloc(40);
+    shmem_free(object);
+    if (strcmp(how, "above") == 0 && me == 0) shmem_int_p((int *)(last + (1 << 20)), 1, n - 1);
+    if (strcmp(how, "end") == 0 && me == 0) shmem_long_p((long *)(last + 40), 1, n - 1);
+    if (strcmp(how, "freed") == 0 && me == 0) shmem_int_g((int *)object, n - 1);
+    if (strcmp(how, "padding") == 0 && me == 0) shmem_int_atomic_inc((int *)(object + 60), n - 1), shmem_putmem(last + 36, &local, 8, n - 1);
+    if (strcmp(how, "wait") == 0 && me == 0) shmem_int_wait_until(&local, SHMEM_CMP_EQ, 0);
+    if (strcmp(how, "test") == 0 && me == 0) shmem_int_test_all(&local, 1, NULL, SHMEM_CMP_EQ, 0);
+    if (strcmp(how, "") == 0) shmem_int_p((int *)(last + 36), 1, n - 1), shmem_char_put(last, last, 40, 0), shmem_int_wait_until((int *)last, SHMEM_CMP_GE, 0);
     shmem_barrier_all();
     if (me == 0) printf("fine\n");
     shmem_finalize();
