@@ -153,6 +153,59 @@ SOLO(nonblocking_connect_edges, "edge-triggered and one-shot sets over a non-blo
     show_epoll("once", once, 0);
 }
 
+enum { TURNS = 4000 };
+
+/* A thread that waits for sockets which another one connects: before, each is hung up, as it is unconnected. */
+struct watched {
+    int epoll;
+    volatile int fd, turn;
+};
+
+static void *watches(void *argument)
+{
+    struct watched *watched = argument;
+    struct epoll_event event;
+    for (int turn = 0; turn < TURNS;) {
+        if (turn & 1) {
+            struct pollfd entry = {watched->fd, POLLOUT, 0};
+            poll(&entry, 1, 5);
+        } else {
+            epoll_wait(watched->epoll, &event, 1, 5);
+        }
+        turn = watched->turn;
+    }
+    return NULL;
+}
+
+SOLO(nonblocking_connect_watched, "a thread waits in a set and in poll for sockets that another connects: none is taken for ended")
+{
+    int listener = listen_on("127.0.0.1", 4), whole = 0;
+    struct watched watched = {MUST(epoll_create1(EPOLL_CLOEXEC)), -1, 0};
+    pthread_t thread = start(watches, &watched);
+    for (int turn = 0; turn < TURNS; turn++) {
+        int fd = MUST(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+        MUST(epoll_adding(watched.epoll, fd, EPOLLOUT, 1));
+        watched.fd = fd;
+        watched.turn = turn;
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port_of(listener)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        connect(fd, (struct sockaddr *)&to, sizeof to);
+        if (turn == 0)
+            note_carrier(fd);
+        int server = MUST(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+        char byte = 0;
+        await(fd, POLLOUT);
+        whole += send(fd, "x", 1, 0) == 1 && recv(server, &byte, 1, 0) == 1 && send(server, "y", 1, 0) == 1;
+        await(fd, POLLIN);
+        whole += recv(fd, &byte, 1, 0) == 1 && byte == 'y';
+        watched.fd = -1;
+        close(fd);
+        close(server);
+    }
+    watched.turn = TURNS;
+    finish(thread);
+    say("whole: %d", whole);
+}
+
 SOLO(nonblocking_connect_six, "non-blocking connect over IPv6 and to a v4-mapped address")
 {
     int listener = listen_on("::", 4), six = nonblocking("::1", port_of(listener)), mapped = nonblocking("::ffff:127.0.0.1", port_of(listener));

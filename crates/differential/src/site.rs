@@ -5,6 +5,7 @@ use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, Host, Joint};
 use shunt_testkit::Scratch;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -53,6 +54,10 @@ impl Site {
             _ => Some("none"),
         };
         let near = (arrangement == Arrangement::HostsNear && shunt.is_some()).then(|| Scratch::new("near"));
+        if let Some(directory) = &near {
+            // Of programs of all users, as docs/CONTAINERS.md has it.
+            std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o1777))?;
+        }
         Ok(Site { hosts: Some(hosts), option, near, agents })
     }
 

@@ -25,6 +25,7 @@ use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::lifeline;
+use shunt_stream::socket::introduced::Introduction;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -318,6 +319,11 @@ impl Attempt<'_> {
         }
         let Some(token) = token() else { return Handed::Refused(Reason::NearRefused) };
         let deadline = clock::monotonic_ns() + WORDS;
+        // From here on bytes come that are not the program's: a thread of its that is told of the connection waits until it is known whose it is.
+        let _introduction = Introduction::begin(self.fd, self.socket);
+        if !is_unwritten(self.fd) {
+            return Handed::Refused(Reason::NearRefused);
+        }
         // Another one with a new link, if the server has dropped the one that it had.
         for _ in 0..2 {
             let handing = match self.offer(claim.server_id) {

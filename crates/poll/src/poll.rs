@@ -622,8 +622,7 @@ impl<'a> Query<'a> {
                 s.hold.woken();
             }
             if answer.revents & (POLLERR | POLLHUP) != 0 {
-                readiness::note_gone(s);
-                gone = true;
+                gone |= readiness::note_if_gone(s, answer.fd);
             }
         }
         if gone && !self.any_stream_ready() {

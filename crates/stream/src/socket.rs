@@ -6,6 +6,7 @@
 
 mod connected;
 pub mod flag;
+pub mod introduced;
 mod listening;
 mod names;
 mod numbers;

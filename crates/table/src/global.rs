@@ -125,6 +125,11 @@ impl Mutex {
         Some(Guard { _held: held, _section: section, _after: After })
     }
 
+    /// Whether the calling thread has the lock.
+    pub fn is_mine(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == thread::id()
+    }
+
     /// In the child after fork: no other thread exists, so its holder is gone.
     pub fn reset(&self) {
         // After a fork the page is the parent's, too, and would be copied for nothing.

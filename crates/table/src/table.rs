@@ -72,6 +72,9 @@ const NOTED: u8 = 7;
 /// Of a word: an end of a pipe whose bytes lie in this process's memory. It is no [`Kind`], as a look at the kind makes it the kernel's.
 const KEPT_PIPE: u64 = 8;
 
+/// Of a word: a TCP socket that a thread is making a stream of, outside the set-up lock ([`introduce`]). For all who ask its kind it is [`Kind::Tcp`].
+const INTRODUCED: u64 = 9;
+
 /// A table word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Word(u64);
@@ -82,7 +85,7 @@ impl Word {
     #[inline(always)]
     pub fn kind(self) -> Kind {
         match (self.0 >> KIND_SHIFT) as u8 {
-            1 => Kind::Tcp,
+            1 | 9 => Kind::Tcp,
             2 => Kind::Listener,
             3 => Kind::Stream,
             4 => Kind::Epoll,
@@ -97,7 +100,8 @@ impl Word {
     /// each entry are asked about again and again.
     #[inline(always)]
     pub fn is_plain(self) -> bool {
-        const PLAIN: u64 = 1 << Kind::Foreign as u8 | 1 << Kind::Tcp as u8 | 1 << Kind::Private as u8 | 1 << NOTED;
+        const PLAIN: u64 =
+            1 << Kind::Foreign as u8 | 1 << Kind::Tcp as u8 | 1 << Kind::Private as u8 | 1 << NOTED | 1 << INTRODUCED;
         PLAIN >> (self.0 >> KIND_SHIFT & 63) & 1 != 0
     }
 
@@ -105,6 +109,18 @@ impl Word {
     #[inline(always)]
     pub fn settle_pipe(self) {
         let _ = self.kind();
+    }
+
+    /// Whether what the descriptor is may be another thing in a moment: a call with data looks again ([`Word::settle_pipe`], [`Word::is_introduced`]).
+    #[inline(always)]
+    pub fn is_unsettled(self) -> bool {
+        self.0 >> KIND_SHIFT >= KEPT_PIPE
+    }
+
+    /// Whether a thread is making a stream of this socket.
+    #[inline]
+    pub fn is_introduced(self) -> bool {
+        self.0 >> KIND_SHIFT == INTRODUCED
     }
 
     /// The address of a pipe that is kept in memory.
@@ -221,6 +237,26 @@ pub fn replace<T: Object>(fd: i32, object: &T, kind: Kind, next: &'static T) -> 
     let new = Word::new(kind, core::ptr::from_ref(next) as usize);
     word.object::<T>().is_some_and(|there| core::ptr::eq(there, object))
         && slot.compare_exchange(word.0, new.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+/// A thread is about to make a stream of `object` at `fd`; calls of others with data wait for what comes of it. False: it is no TCP socket any more.
+pub fn introduce<T: Object>(fd: i32, object: &T) -> bool {
+    exchange(fd, Word::new(Kind::Tcp, core::ptr::from_ref(object) as usize), introduced(object))
+}
+
+/// Nothing came of it, if it is not a stream by now.
+pub fn introduced_no_more<T: Object>(fd: i32, object: &T) {
+    let _ = exchange(fd, introduced(object), Word::new(Kind::Tcp, core::ptr::from_ref(object) as usize));
+}
+
+fn introduced<T: Object>(object: &T) -> Word {
+    debug_assert!(T::is(Kind::Tcp));
+    Word(core::ptr::from_ref(object) as u64 | INTRODUCED << KIND_SHIFT)
+}
+
+fn exchange(fd: i32, from: Word, to: Word) -> bool {
+    let slot = TABLE.words.get(fd as u32 as usize);
+    slot.is_some_and(|slot| slot.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok())
 }
 
 #[cold]

@@ -105,8 +105,8 @@ fn the_last_numbers() {
     }
 }
 
-/// A thread that waits for the connection in an epoll set, and writes as soon as it is told of it, while another thread is in connect: what it wrote arrives, or the
-/// connection is reset.
+/// A thread that waits for the connection in an epoll set, and writes and reads as soon as it is told of it, while another thread is in connect: what it wrote
+/// arrives, and nothing that the ends say to each other is read. Only one that was stopped in the middle of its call finds a reset.
 #[test]
 fn written_while_it_connects() {
     for way in [Way::Kernel, Way::Near] {
@@ -114,27 +114,35 @@ fn written_while_it_connects() {
         let server = serve(&site, ECHO);
         let client = "import os,select,socket,sys,threading\n\
             resets = 0\n\
-            for k in range(60):\n\
+            for k in range(150):\n\
             \x20   s = socket.socket(); s.setblocking(False)\n\
-            \x20   p = select.epoll()\n\
+            \x20   p = select.epoll(); got = []\n\
             \x20   def write():\n\
             \x20       while True:\n\
             \x20           e = p.poll()\n\
             \x20           if any(m & select.EPOLLHUP for f, m in e): continue\n\
             \x20           break\n\
-            \x20       os.write(s.fileno(), b'early%03d' % k)\n\
+            \x20       try:\n\
+            \x20           if k % 3: os.write(s.fileno(), b'early%03d' % k)\n\
+            \x20           got.append(os.read(s.fileno(), 10))\n\
+            \x20           if not k % 3: os.write(s.fileno(), b'early%03d' % k)\n\
+            \x20       except BlockingIOError:\n\
+            \x20           if not k % 3: os.write(s.fileno(), b'early%03d' % k)\n\
+            \x20       except ConnectionResetError: got.append(None)\n\
             \x20   t = threading.Thread(target=write)\n\
             \x20   if k % 2: p.register(s, select.EPOLLOUT); t.start()\n\
             \x20   r = s.connect_ex((sys.argv[1], 9100))\n\
             \x20   if not k % 2: p.register(s, select.EPOLLOUT); t.start()\n\
             \x20   t.join(); s.setblocking(True); s.settimeout(20)\n\
-            \x20   b = b''\n\
             \x20   try:\n\
+            \x20       if None in got: raise ConnectionResetError\n\
+            \x20       b = b''.join(got)\n\
             \x20       while len(b) < 10: d = s.recv(10 - len(b)); assert d, (k, b); b += d\n\
             \x20   except ConnectionResetError: resets += 1; b = b'hiearly%03d' % k\n\
             \x20   assert b == b'hiearly%03d' % k, (k, b)\n\
             \x20   s.close(); p.close()\n\
-            assert resets < 30, resets\n";
+            print(resets)\n\
+            assert resets < 3, resets\n";
         run(&site, &server, client, &[]);
         drop(server);
         site.finish();

@@ -231,7 +231,7 @@ fn breaks_off(entry: &'static Entry, silent: bool) -> bool {
 /// A stream's bell, or the end of its companion. True if the stream is to be looked at.
 fn hear(set: &'static Set, entry: &'static Entry, flags: u32) -> bool {
     if let (true, Some(socket)) = (flags & (ERR | HUP) != 0, entry.socket()) {
-        readiness::note_gone(socket);
+        readiness::note_if_gone(socket, entry.fd.load(Ordering::Relaxed));
     }
     kicked(set, entry);
     activate(set, entry);

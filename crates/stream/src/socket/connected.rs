@@ -53,6 +53,10 @@ pub struct Connected {
     pub tapped_by: AtomicU32,
     /// Both addresses, as they were known when the stream came about: in its channel the peer may change them.
     pub(super) names: Names,
+    /// The thread that makes, or made, a stream of it ([`super::introduced`]).
+    pub introducer: AtomicU32,
+    /// The process of that thread.
+    pub introduced_in: AtomicU32,
     /// Index of the link in this process's list.
     pub link_index: AtomicU32,
 }

@@ -1,6 +1,6 @@
 //! The descriptors of sockets, as the table tells them.
 
-use super::Socket;
+use super::{introduced, Socket};
 use core::sync::atomic::Ordering;
 use shunt_table::table;
 use shunt_table::table::{Kind, Object};
@@ -21,7 +21,9 @@ pub fn stream(fd: i32) -> Option<&'static Socket> {
         // SAFETY: sockets alone are entered under this kind.
         return Some(unsafe { word.known() });
     }
-    word.settle_pipe();
+    if word.is_unsettled() {
+        return introduced::look_again(fd, word);
+    }
     None
 }
 
@@ -33,9 +35,11 @@ pub fn stream_beside_pipes(fd: i32) -> Option<&'static Socket> {
     }
 }
 
-/// Whether `fd` is a descriptor of the stream `socket`.
+/// Whether `fd` is a descriptor of the stream `socket`. Of one that is not yet, as long as it is being introduced ([`introduced`]): who asks may hold locks.
 pub fn is_of(fd: i32, socket: &Socket) -> bool {
-    stream(fd).is_some_and(|there| core::ptr::eq(there, socket))
+    let word = table::get(fd);
+    // SAFETY: as above.
+    word.is(Kind::Stream) && core::ptr::eq(unsafe { word.known::<Socket>() }, socket)
 }
 
 /// The program's descriptors of the stream `socket`.

@@ -10,7 +10,7 @@ use crate::{corked, mark};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
-use shunt_sys::libc::POLLHUP;
+use shunt_sys::libc::{self, POLLHUP};
 
 /// A reader that waits for more than so many bytes adds them to its conditions with this shift: one that has seen them (MSG_PEEK
 /// with MSG_WAITALL), or for which they do not count.
@@ -64,7 +64,20 @@ pub fn note_gone(socket: &Socket) {
     note_gone_after(socket, 0);
 }
 
-/// The same, when `put` bytes were sent to the peer after it had gone: they are taken and lost, its kernel resets the
+/// The kernel has told of an end at `fd`: of the companion's, or of the TCP socket's that had the number a moment ago, and was not connected. So it is
+/// asked again. True: the peer is gone.
+#[cold]
+pub fn note_if_gone(socket: &Socket, fd: i32) -> bool {
+    let mut events = 0;
+    socket.hold.while_open(socket, fd, |fd| events = calls::poll_one(fd, 0, 0).unwrap_or(0));
+    let is_gone = events & (POLLHUP | libc::POLLERR) != 0;
+    if is_gone {
+        note_gone(socket);
+    }
+    is_gone
+}
+
+/// As [`note_gone`], when `put` bytes were sent to the peer after it had gone: they are taken and lost, its kernel resets the
 /// connection for them, and the next call says so.
 #[cold]
 pub fn note_gone_after(socket: &Socket, put: usize) {
