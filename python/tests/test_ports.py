@@ -119,6 +119,66 @@ class Ports(unittest.TestCase):
         with self.assertRaises(sb.Gone):
             here.receive()
 
+    def test_what_is_wrong_is_said(self):
+        here, there, pool = pair()
+        for size in (1 << 50, 1 << 64, 1 << 90):
+            with self.assertRaises(sb.Error) as large:
+                sb.Pool(size)
+            self.assertEqual(large.exception.word, "region-pool-shape")
+            self.assertIn("No pool is so large", str(large.exception))
+            with self.assertRaises(sb.Error) as large:
+                pool.allocate(size)
+            self.assertEqual(large.exception.word, "region-too-large")
+            self.assertNotIsInstance(large.exception, sb.Full, "waiting does not help")
+        for wrong in (lambda: sb.Pool(-1), lambda: pool.allocate(-1), lambda: sb.Pool(BIG, unit=0)):
+            with self.assertRaises(ValueError):
+                wrong()
+        with self.assertRaises(sb.Error) as unit:
+            sb.Pool(BIG, unit=5000)
+        self.assertEqual(unit.exception.word, "region-pool-shape")
+        with self.assertRaises(ValueError) as unknown:
+            here.copied("region-qouta")
+        self.assertIn("reasons()", str(unknown.exception))
+        self.assertEqual(here.copied("region-quota"), 0)
+        self.assertIn("region-quota", sb.reasons())
+        self.assertTrue(all(text.endswith(".") for text in sb.reasons().values()))
+        with self.assertRaises(TypeError) as pair_of:
+            here.move(sb.dump([1], pool))
+        self.assertIn("dump(object, pool)", str(pair_of.exception))
+        with self.assertRaises(TypeError):
+            there.receive_into(b"only to be read")
+
+    def test_a_message_that_is_longer_than_what_is_copied_says_so(self):
+        here, there, pool = pair()
+        there.set_largest(BIG - 1)
+        here.send(b"x" * BIG)
+        with self.assertRaises(sb.Error) as long:
+            there.reference()
+        self.assertEqual(long.exception.word, "region-too-long")
+        self.assertEqual(len(there.receive()), BIG, "it can still be received")
+
+    @unittest.skipIf(numpy is None, "needs NumPy")
+    def test_bytes_that_are_not_contiguous_are_refused_in_words(self):
+        here, there, pool = pair()
+        for array in (numpy.arange(100)[::2], numpy.asfortranarray(numpy.ones((3, 4)))):
+            with self.assertRaises(ValueError) as refused:
+                here.send(array)
+            self.assertIn("ascontiguousarray", str(refused.exception))
+        here.send(numpy.ascontiguousarray(numpy.arange(100)[::2]))
+        self.assertEqual(list(numpy.frombuffer(there.receive(), dtype=int)), list(range(0, 100, 2)))
+
+    @unittest.skipIf(numpy is None, "needs NumPy")
+    def test_a_weak_move_leaves_the_senders_arrays_at_the_memory_that_is_read(self):
+        here, there, pool = pair()
+        region = pool.allocate(BIG)
+        own = region.array("u1")
+        own[0] = 7
+        here.move(region)
+        message = there.reference()
+        self.assertEqual(message.view[0], 7)
+        own[0] = 9
+        self.assertEqual(message.view[0], 9, "as README says")
+
     def test_messages_are_dropped_by_any_thread(self):
         here, there, pool = pair()
         messages = []

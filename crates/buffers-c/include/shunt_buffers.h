@@ -54,8 +54,8 @@ const char *shunt_result_word(int result);
 enum { SHUNT_PAGES_SMALL = 0, SHUNT_PAGES_HUGE = 1, SHUNT_PAGES_HUGE_IF_POSSIBLE = 2 };
 enum { SHUNT_FOR_ANYONE = 0, SHUNT_FOR_TRUSTED = 1 };
 
-/* A pool of `units` units of `unit` bytes each: a power of two from 4096 to 2 MiB. A region is whole units. It lasts as long as a
- * handle, a region or a port has it. */
+/* A pool of `units` units, at most 65536, of `unit` bytes each: a power of two from 4096 to 2 MiB; 64 GiB at most. A region is whole
+ * units. It lasts as long as a handle, a region or a port has it. */
 shunt_pool *shunt_pool_create(size_t unit, size_t units, int pages, int audience, int *error);
 void shunt_pool_release(shunt_pool *pool);
 /* Touches all pages now, so that no message is the first to. */

@@ -557,7 +557,7 @@ impl Port {
         let mut bytes = Vec::new();
         let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
         if length > self.largest {
-            return Err(Limit::Memory.into()); // it can still be received into a buffer of the program's
+            return Err(Limit::TooLong.into()); // it can still be received into a buffer of the program's
         }
         bytes.try_reserve_exact(length).map_err(|_| Limit::Memory)?;
         bytes.resize(length, 0);

@@ -166,12 +166,12 @@ fn a_peer_names_no_length_that_this_process_has_to_find_memory_for() {
     for length in [65 << 20, 1 << 40, u64::MAX >> 1] {
         let (mut honest, mut hostile) = Port::pair().unwrap();
         hostile.put_raw(0, &record(Kind::Bytes, 0, length, 0).to_bytes()).unwrap();
-        assert!(matches!(honest.receive_reference(), Err(Error::Limit(Limit::Memory))));
+        assert!(matches!(honest.receive_reference(), Err(Error::Limit(Limit::TooLong))));
     }
     let (mut honest, mut hostile) = Port::pair().unwrap();
     honest.set_largest(10);
     hostile.put_raw(0, &record(Kind::Bytes, 0, 11, 0).to_bytes()).unwrap();
-    assert!(matches!(honest.receive_reference(), Err(Error::Limit(Limit::Memory))));
+    assert!(matches!(honest.receive_reference(), Err(Error::Limit(Limit::TooLong))));
 }
 
 #[test]

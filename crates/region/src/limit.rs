@@ -60,6 +60,9 @@ limits! {
     Apart = "region-apart", "The processes share no memory: another host, another network namespace, or a program that asked for copies.";
     Refused = "region-refused", "The process may not make memory that can be shared: a filter of system calls, or a kernel without memfd_create.";
     WrongPort = "region-wrong-port", "The message came by another port, which gives it back.";
+    PoolShape = "region-pool-shape", "No pool is so large, or has such units: it is 1 to 65,536 units, each a power of two from 4 KiB to 2 MiB, and 64 GiB at most.";
+    TooLarge = "region-too-large", "The region would be larger than its pool.";
+    TooLong = "region-too-long", "The message is longer than what is copied for a program that asks for a reference: 64 MiB, unless its port says otherwise.";
 }
 
 impl Limit {

@@ -308,7 +308,7 @@ impl Pool {
     /// A fresh pool. Its pages cost nothing before they are touched; [`Pool::populate`] touches them.
     ///
     /// # Errors
-    /// [`Limit::Shape`], [`Limit::Memory`], [`Limit::Descriptors`], [`Limit::Refused`], [`Limit::Pools`]; [`Limit::NoHugePages`] and
+    /// [`Limit::PoolShape`], [`Limit::Memory`], [`Limit::Descriptors`], [`Limit::Refused`], [`Limit::Pools`]; [`Limit::NoHugePages`] and
     /// [`Limit::Untrusted`] (they cannot be sealed) of huge ones alone. It is told to `shunt why`, too: what would have been sent of the
     /// pool is copied.
     pub fn create(shape: Shape, pages: Pages, audience: Audience) -> Result<Pool, Limit> {
@@ -477,7 +477,7 @@ impl Pool {
     /// A region of at least `bytes`, moved in. What it holds is what its last use left, or zeros.
     ///
     /// # Errors
-    /// [`Limit::PoolFull`], [`Limit::Forked`].
+    /// [`Limit::PoolFull`], [`Limit::TooLarge`], [`Limit::Forked`].
     pub fn allocate(&self, bytes: usize) -> Result<Region, Limit> {
         self.allocate_as(bytes, Event::Allocate)
     }
@@ -496,6 +496,9 @@ impl Pool {
             return Err(Limit::Forked);
         }
         let count = bytes.div_ceil(control.shape.unit).max(1);
+        if count > control.shape.units {
+            return Err(Limit::TooLarge);
+        }
         let first = control.fifo().take(count).ok_or(Limit::PoolFull)?;
         let begun = control.word(first).begin(event);
         let Ok((value, poisoned)) = begun else {

@@ -44,12 +44,12 @@ impl Shape {
     /// The shape itself, if it is one.
     ///
     /// # Errors
-    /// [`Limit::Shape`].
+    /// [`Limit::PoolShape`].
     pub fn checked(self) -> Result<Shape, Limit> {
         let sound = self.unit.is_power_of_two() && (PAGE..=HUGE).contains(&self.unit);
         match sound && (1..=MOST_UNITS).contains(&self.units) && self.units * self.unit <= LARGEST {
             true => Ok(self),
-            false => Err(Limit::Shape),
+            false => Err(Limit::PoolShape),
         }
     }
 

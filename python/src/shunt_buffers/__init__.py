@@ -12,7 +12,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from . import _library as _c
 from ._library import Error, Full, Gone
 
-__all__ = ["Error", "Full", "Gone", "Message", "Pages", "Pool", "Port", "Region", "Semantics", "dump", "load"]
+__all__ = ["Error", "Full", "Gone", "Message", "Pages", "Pool", "Port", "Region", "Semantics", "dump", "load", "reasons"]
 
 
 class Semantics(enum.IntEnum):
@@ -70,6 +70,10 @@ class _Memory:
         return numpy.ndarray(shape, dtype, self.view, offset)
 
 
+# More than any pool has; a larger number would reach the library as another one.
+_MOST = 1 << 62
+
+
 def _array_at(address, length):
     return (ctypes.c_ubyte * length).from_address(address) if length else (ctypes.c_ubyte * 0)()
 
@@ -78,8 +82,10 @@ class Pool:
     """Memory of this process's that peers can map; regions are parts of it."""
 
     def __init__(self, size, *, unit=64 << 10, pages=Pages.SMALL, trusted=False):
+        if size < 0 or unit <= 0:
+            raise ValueError(f"a pool of {size} bytes, in units of {unit}")
         error = c_int()
-        handle = _c.pool_create(unit, max(1, -(-size // unit)), pages, trusted, byref(error))
+        handle = _c.pool_create(unit, min(max(1, -(-size // unit)), _MOST), pages, trusted, byref(error))
         self._handle = _c.made(handle, error)
         weakref.finalize(self, _c.pool_release, handle)
 
@@ -104,8 +110,10 @@ class Pool:
 
     def allocate(self, size):
         """A region of at least so many bytes; Full if there is none now."""
+        if size < 0:
+            raise ValueError(f"a region of {size} bytes")
         error = c_int()
-        return Region(self, _c.made(_c.region_allocate(self._handle, size, byref(error)), error))
+        return Region(self, _c.made(_c.region_allocate(self._handle, min(size, _MOST), byref(error)), error))
 
 
 class _Handle:
@@ -250,16 +258,19 @@ class Port:
         return size.value
 
     def copied(self, word=None):
-        """How many messages were copied although they need not have been: for this reason, or for each."""
+        """How many messages were copied although they need not have been: for this reason (a key of `reasons`), or for each."""
+        codes = _c.codes()
+        if word is not None and word not in codes:
+            raise ValueError(f"{word!r} is no reason; shunt_buffers.reasons() has them all")
         with self._core as port:
-            counts = {name: _c.port_copied(port, code) for name, code in _c.codes().items()}
+            counts = {name: _c.port_copied(port, code) for name, code in codes.items()}
         return counts[word] if word else {name: count for name, count in counts.items() if count}
 
     def send(self, data, *, defer=False):
         """Sends any bytes with copy semantics; gives a ticket. `defer`: if they lie in a region the call copies nothing, and a write to
         them while they are read is mended."""
         ticket = c_uint64()
-        view = memoryview(data).cast("B")
+        view = _bytes_of(data)
         if view.readonly and not isinstance(data, bytes):
             address, keep = _address(view)
         else:
@@ -280,7 +291,11 @@ class Port:
         return ticket.value
 
     def move(self, region, length=None, semantics=Semantics.EMULATED_WEAK_MOVE):
-        """Sends the front of a region and gives the region away: neither it nor its views are to be used any more."""
+        """Sends the front of a region and gives the region away: neither it nor its views are to be used any more. With weak move, which
+        is what is meant unless `semantics` says otherwise, views of it still reach the memory that the receiver reads: what is written
+        there meanwhile, the receiver sees. EMULATED_MOVE takes the memory away: such a write is a fault, and ends the process."""
+        if not isinstance(region, Region):
+            raise TypeError(f"a region is to be moved, not a {type(region).__name__}; of what dump() gives: port.move(*dump(object, pool))")
         ticket = c_uint64()
         length = len(region) if length is None else length
         with self._core as port:
@@ -316,7 +331,9 @@ class Port:
     def receive_into(self, buffer):
         """The next message, copied into a buffer; gives its length."""
         length = c_size_t()
-        view = memoryview(buffer).cast("B")
+        view = _bytes_of(buffer)
+        if view.readonly:
+            raise TypeError("a message cannot be received into memory that is only to be read")
         room = (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else None
         with self._core as port:
             _c.check(_c.receive(port, room, len(view), byref(length)))
@@ -328,6 +345,18 @@ class Port:
         with self._core as port:
             _c.check(_c.receive_reference(port, byref(handle)))
         return Message(self._core, handle.value)
+
+
+def reasons():
+    """Why messages are copied that need not have been, and why calls are refused: words, and sentences."""
+    return {word: _c.result_text(code).decode() for word, code in _c.codes().items()}
+
+
+def _bytes_of(data):
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise ValueError("the bytes are not contiguous in memory: copy them first (numpy.ascontiguousarray)")
+    return view.cast("B")
 
 
 def _address(view):
