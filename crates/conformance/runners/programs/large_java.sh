@@ -120,5 +120,5 @@ public class Large {
 JAVA
     javac Large.java
     local options
-    for options in '' '-Xint' '-XX:+UseSerialGC -Xcomp'; do timeout 100 java -Xmx512m $options -cp . Large; done
+    for options in '' '-Xint' '-XX:+UseSerialGC -Xcomp'; do timeout 100 java -XX:-UsePerfData -Xmx512m $options -cp . Large; done
 }
