@@ -398,3 +398,63 @@ fn rpcgen_and_we_are_alike() {
         .run(&(decisions, any::<u64>()), |(decisions, state)| alike(&decisions, state))
         .unwrap_or_else(|error| panic!("{error}"));
 }
+
+/// Debian's own definitions of which rpcgen's code compiles with libtirpc's headers: the others want headers that are nowhere.
+const DEBIANS: [&str; 12] = [
+    "bootparam_prot",
+    "key_prot",
+    "klm_prot",
+    "mount",
+    "nfs_prot",
+    "nlm_prot",
+    "rex",
+    "rquota",
+    "rusers",
+    "sm_inter",
+    "spray",
+    "yp",
+];
+
+/// What is taken of what came with rpcsvc-proto, and what is made of it.
+#[test]
+fn files_of_debian_are_taken() {
+    let from = Path::new("/usr/include/rpcsvc");
+    let read = |name: &str, others: &[File]| shunt_rpcgen::read(&from.join(format!("{name}.x")), &[], others);
+    let nis = read("nis", &[]).unwrap();
+    for entry in std::fs::read_dir(from).expect("rpcsvc-proto (scripts/prepare test)") {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "x") {
+            let file = shunt_rpcgen::read(&path, &[], std::slice::from_ref(&nis)).unwrap();
+            shunt_rpcgen::rust(&file).and_then(|_| shunt_rpcgen::c(&file, "name")).unwrap();
+        }
+    }
+    let mut state = 1u64;
+    let mut choices = move |count: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % count.max(1)
+    };
+    for name in DEBIANS {
+        let file = read(name, &[]).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
+        std::fs::copy(from.join(format!("{name}.x")), directory.join("random.x")).unwrap();
+        assert!(taken(directory, "-h", "random.h") && taken(directory, "-c", "random_xdr.c"), "{name}: rpcgen refuses");
+        // Those of rpc/rpc.h are not in it.
+        let own = |one: &Definition| one.type_name().filter(|name| !["netobj", "des_block"].contains(&name.as_str())).cloned();
+        let types: Vec<String> = file.definitions.iter().filter_map(own).collect();
+        let mut all = vec![];
+        for (number, kind) in types.iter().enumerate() {
+            let declared = Declaration { name: String::new(), base: Base::Named(kind.clone()), shape: Shape::One };
+            for _ in 0..VALUES {
+                let value = value(&file, &declared, &mut choices, DEEPEST);
+                let bytes = encode(&file, &declared, &value).unwrap_or_else(|error| panic!("{name}, {kind}: {value}: {error}"));
+                assert_eq!(decode(&file, &declared, &bytes).as_ref(), Ok(&value), "{name}, {kind}");
+                all.push((number, bytes));
+            }
+        }
+        let found = recoded(directory, &types, &all).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for ((number, bytes), found) in all.iter().zip(found) {
+            assert_eq!(found.as_ref(), Some(bytes), "{name}, {}", types[*number]);
+        }
+    }
+}

@@ -93,7 +93,7 @@ fn most(file: &File, declaration: &Declaration) -> Option<usize> {
                     }
                     4usize.checked_add(longest)?
                 }
-                Definition::Constant(..) | Definition::Program(_) => return None,
+                Definition::Constant(..) | Definition::Text(..) | Definition::Program(_) => return None,
             }
         }
         _ => 4,
@@ -172,6 +172,7 @@ impl Writer<'_> {
     fn definition(&mut self, definition: &Definition) {
         match definition {
             Definition::Constant(name, value) => put!(self.header, "#define {name} {value}"),
+            Definition::Text(name, text) => put!(self.header, "#define {name} \"{text}\""),
             Definition::Enumeration(name, members) => {
                 let all: Vec<String> = members.iter().map(|(member, value)| format!("{member} = {value}")).collect();
                 put!(self.header, "typedef enum {name} {{ {} }} {name};", all.join(", "));

@@ -12,6 +12,8 @@ pub struct File {
 pub enum Definition {
     /// `const NAME = value;`
     Constant(String, i64),
+    /// `const NAME = "text";`
+    Text(String, String),
     /// `enum NAME { ... };`
     Enumeration(String, Vec<(String, i64)>),
     /// `struct NAME { ... };`
@@ -22,6 +24,35 @@ pub enum Definition {
     Typedef(Declaration),
     /// `program NAME { ... } = number;`
     Program(Program),
+}
+
+impl Definition {
+    /// The name of the type that it defines, if it does.
+    #[must_use]
+    pub fn type_name(&self) -> Option<&String> {
+        match self {
+            Self::Enumeration(name, _) | Self::Structure(name, _) => Some(name),
+            Self::Union(union) => Some(&union.name),
+            Self::Typedef(declaration) => Some(&declaration.name),
+            Self::Constant(..) | Self::Text(..) | Self::Program(_) => None,
+        }
+    }
+
+    /// The types that it names.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let all: Vec<&Declaration> = match self {
+            Self::Structure(_, fields) => fields.iter().collect(),
+            Self::Union(union) => {
+                let arms = union.arms.iter().filter_map(|(_, _, arm)| arm.as_ref());
+                arms.chain(union.default.iter().flatten()).chain([&union.discriminant]).collect()
+            }
+            Self::Typedef(declaration) => vec![declaration],
+            _ => vec![],
+        };
+        let name = |one: &Declaration| if let Base::Named(name) = &one.base { Some(name.clone()) } else { None };
+        all.into_iter().filter_map(name).collect()
+    }
 }
 
 /// A discriminated union.
@@ -163,7 +194,7 @@ impl File {
             Definition::Enumeration(found, _) | Definition::Structure(found, _) => found == name,
             Definition::Union(union) => union.name == name,
             Definition::Typedef(declaration) => declaration.name == name,
-            Definition::Constant(..) | Definition::Program(_) => false,
+            Definition::Constant(..) | Definition::Text(..) | Definition::Program(_) => false,
         })
     }
 

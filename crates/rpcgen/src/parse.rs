@@ -1,7 +1,7 @@
 //! The language of RFC 4506 and RFC 5531, with what rpcgen takes besides, and `IN`, `OUT`, `INOUT` before a parameter.
 
 use crate::model::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 /// Why text is none of the language, and where.
@@ -27,6 +27,7 @@ impl std::error::Error for Error {}
 enum Token {
     Word(String),
     Number(i64),
+    Text(String),
     Mark(char),
     End,
 }
@@ -36,6 +37,7 @@ impl fmt::Display for Token {
         match self {
             Self::Word(word) => write!(to, "`{word}`"),
             Self::Number(number) => write!(to, "{number}"),
+            Self::Text(text) => write!(to, "\"{text}\""),
             Self::Mark(mark) => write!(to, "`{mark}`"),
             Self::End => to.write_str("the end of the file"),
         }
@@ -94,6 +96,12 @@ fn tokens(text: &str) -> Result<Vec<(Token, Place)>, Error> {
             all.push((Token::Number(number), place));
             fresh = false;
             skip(&mut rest, end);
+        } else if character == '"' {
+            let end = left[1..].find(['"', '\n']).map(|end| end + 1).filter(|end| left[*end..].starts_with('"'));
+            let Some(end) = end else { return error(place, "a text without an end") };
+            all.push((Token::Text(left[1..end].to_string()), place));
+            fresh = false;
+            skip(&mut rest, end + 1);
         } else if "{}()[]<>=;:,*".contains(character) {
             all.push((Token::Mark(character), place));
             fresh = false;
@@ -107,7 +115,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, Place)>, Error> {
 }
 
 /// Decimal, `0x` and `0` as in C.
-fn number(text: &str) -> Option<i64> {
+pub(crate) fn number(text: &str) -> Option<i64> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let value = if let Some(hex) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         i64::from_str_radix(hex, 16).ok()?
@@ -119,12 +127,16 @@ fn number(text: &str) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-struct Parser {
+struct Parser<'p> {
     tokens: Vec<(Token, Place)>,
     at: usize,
     file: File,
     /// Constants and members of enumerations.
     values: HashMap<String, i64>,
+    /// Numbers of the header.
+    passed: &'p HashMap<String, i64>,
+    /// Constants that are texts.
+    texts: HashSet<String>,
     /// Types that are named, to be found when all is read.
     named: Vec<(String, Place)>,
     types: HashMap<String, Place>,
@@ -164,22 +176,50 @@ const WORDS: &[&str] = &[
 /// # Errors
 /// The first thing that is wrong.
 pub fn parse(text: &str) -> Result<File, Error> {
+    parse_with(text, &[], &HashMap::new())
+}
+
+/// What rpcgen's files name without defining it, since `rpc/rpc.h` does: a number, and types.
+const MAXNETNAMELEN: i64 = 255;
+const KNOWN: [(&str, Shape); 2] = [("netobj", Shape::Variable(1024)), ("des_block", Shape::Fixed(8))];
+
+/// Reads a file whose types may be those of others: as many of them come along as it names. Numbers that are passed on to the header count
+/// where the file has no constant of the name.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn parse_with(text: &str, others: &[File], passed: &HashMap<String, i64>) -> Result<File, Error> {
     let mut parser = Parser {
         tokens: tokens(text)?,
         at: 0,
         file: File::default(),
         values: HashMap::from([("TRUE".into(), 1), ("FALSE".into(), 0)]),
+        passed,
+        texts: HashSet::new(),
         named: vec![],
         types: HashMap::new(),
     };
     while *parser.peek() != Token::End {
         parser.definition()?;
     }
-    for (name, place) in &parser.named {
-        if !parser.types.contains_key(name) {
-            return error(*place, format!("no type is called `{name}`"));
+    // What comes along names further types.
+    let mut named = std::mem::take(&mut parser.named);
+    let mut brought = vec![];
+    while let Some((name, place)) = named.pop() {
+        if parser.types.contains_key(&name) {
+            continue;
         }
+        let found = others.iter().flat_map(|file| &file.definitions).find(|one| one.type_name() == Some(&name));
+        let known = KNOWN
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, shape)| Definition::Typedef(Declaration { name: name.clone(), base: Base::Opaque, shape: *shape }));
+        let Some(found) = found.or(known.as_ref()) else { return error(place, format!("no type is called `{name}`")) };
+        named.extend(found.names().into_iter().map(|name| (name, place)));
+        parser.types.insert(name, place);
+        brought.insert(0, found.clone());
     }
+    parser.file.definitions.splice(0..0, brought);
     for (name, place) in &parser.types {
         if parser.file.is_endless(name) {
             return error(*place, format!("`{name}` holds itself: a pointer or a length is to be between"));
@@ -188,7 +228,7 @@ pub fn parse(text: &str) -> Result<File, Error> {
     Ok(parser.file)
 }
 
-impl Parser {
+impl Parser<'_> {
     fn peek(&self) -> &Token {
         &self.tokens[self.at].0
     }
@@ -245,8 +285,9 @@ impl Parser {
         let place = self.place();
         match self.next() {
             Token::Number(number) => Ok(number),
-            Token::Word(word) => match self.values.get(&word) {
+            Token::Word(word) => match self.values.get(&word).or_else(|| self.passed.get(&word)) {
                 Some(&value) => Ok(value),
+                None if word == "MAXNETNAMELEN" => Ok(MAXNETNAMELEN),
                 None => error(place, format!("no constant is called `{word}`")),
             },
             other => error(place, format!("a number is missing before {other}")),
@@ -284,9 +325,17 @@ impl Parser {
             "const" => {
                 let name = self.name("a name")?;
                 self.expect('=')?;
-                let value = self.value()?;
-                self.constant(&name, value, named)?;
-                Definition::Constant(name, value)
+                if let Token::Text(text) = self.peek().clone() {
+                    self.next();
+                    if self.values.contains_key(&name) || !self.texts.insert(name.clone()) {
+                        return error(named, format!("`{name}` has a value already"));
+                    }
+                    Definition::Text(name, text)
+                } else {
+                    let value = self.value()?;
+                    self.constant(&name, value, named)?;
+                    Definition::Constant(name, value)
+                }
             }
             "enum" => {
                 let name = self.name("a name")?;
@@ -307,6 +356,11 @@ impl Parser {
                 let declaration = self.declaration(true)?;
                 if declaration.base == Base::Void {
                     return error(named, "`void` has no values");
+                }
+                // `typedef struct s s;` says in C what is so here.
+                let is_itself = declaration.shape == Shape::One && declaration.base == Base::Named(declaration.name.clone());
+                if is_itself && self.types.contains_key(&declaration.name) {
+                    return self.expect(';');
                 }
                 self.define(&declaration.name, named)?;
                 Definition::Typedef(declaration)

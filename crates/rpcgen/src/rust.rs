@@ -130,6 +130,9 @@ pub fn generate(file: &File) -> Result<String, String> {
                 let kind = if *value > i64::from(i32::MAX) && u32::try_from(*value).is_ok() { "u32" } else { kind };
                 line!(to, "/// `const {name}`.\npub const {}: {kind} = {value};", constant(name));
             }
+            Definition::Text(name, text) => {
+                line!(to, "/// `const {name}`.\npub const {}: &str = {text:?};", constant(name));
+            }
             Definition::Enumeration(name, members) => to.enumeration(name, members),
             Definition::Structure(name, fields) => to.structure(name, fields),
             Definition::Union(union) => to.union(union),
@@ -170,7 +173,7 @@ fn clashes(file: &File) -> Result<(), String> {
             };
             program.versions.iter().flat_map(names).collect()
         }
-        Definition::Constant(..) => vec![],
+        Definition::Constant(..) | Definition::Text(..) => vec![],
     });
     once(types, "the types")?;
     for definition in &file.definitions {

@@ -16,6 +16,7 @@ pub fn write(file: &File) -> String {
     for one in &file.definitions {
         match one {
             Definition::Constant(name, value) => line!("const {name} = {value};"),
+            Definition::Text(name, text) => line!("const {name} = \"{text}\";"),
             Definition::Enumeration(name, members) => {
                 let members: Vec<String> = members.iter().map(|(name, value)| format!("{name} = {value}")).collect();
                 line!("enum {name} {{ {} }};", members.join(", "));
