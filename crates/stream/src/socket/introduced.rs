@@ -54,7 +54,7 @@ pub(super) fn look_again(fd: i32, word: Word) -> Option<&'static Socket> {
     }
     // SAFETY: sockets alone are introduced.
     let socket: &'static Socket = unsafe { word.known() };
-    // Who holds the set-up lock would wait for a thread that needs it.
+    // The holder of the set-up lock would wait for a thread that needs it.
     let is_in_the_way = || socket.connected.introducer.load(Ordering::Relaxed) == thread::id() || SETUP.is_mine();
     let began = clock::monotonic_ns();
     while table::get(fd) == word {

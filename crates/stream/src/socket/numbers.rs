@@ -35,7 +35,7 @@ pub fn stream_beside_pipes(fd: i32) -> Option<&'static Socket> {
     }
 }
 
-/// Whether `fd` is a descriptor of the stream `socket`. Of one that is not yet, as long as it is being introduced ([`introduced`]): who asks may hold locks.
+/// Whether `fd` is a descriptor of the stream `socket`. Of one that is not yet, as long as it is being introduced ([`introduced`]): the caller may hold locks.
 pub fn is_of(fd: i32, socket: &Socket) -> bool {
     let word = table::get(fd);
     // SAFETY: as above.
