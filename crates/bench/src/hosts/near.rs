@@ -56,5 +56,19 @@ pub fn near(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
         sheet.put(name, &[near, together, kernel, ratio(1), ratio(2)]);
     }
     record.add(sheet);
+    let mut sheet = Sheet::new("a plain server in another network namespace", &["near", "off", "near/off"], &[3]);
+    let rows = [("round trip of 8 bytes, us (p50)", Figure::RoundTrip), ("connect+accept+close, us", Figure::Connect)];
+    for (name, figure) in rows {
+        let mut taken: [Vec<f64>; 2] = Default::default();
+        for _ in 0..plan.repeats {
+            for (at, taken) in taken.iter_mut().enumerate() {
+                taken.push(figure.take(Way::ToPlain(at == 0), &hosts, plan).map_err(|error| format!("{name}: {error}"))?);
+            }
+        }
+        let ratio = median(taken[0].iter().zip(&taken[1]).map(|(near, off)| near / off).collect());
+        let [near, off] = taken.map(median);
+        sheet.put(name, &[near, off, ratio]);
+    }
+    record.add(sheet);
     Ok(())
 }

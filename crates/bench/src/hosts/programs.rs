@@ -36,6 +36,8 @@ pub enum Way {
     Near,
     /// Under shunt, both in the server's network namespace.
     Together,
+    /// The client under shunt, with a directory or without; the server plain.
+    ToPlain(bool),
 }
 
 /// The measuring programs in one of these ways.
@@ -73,7 +75,8 @@ impl Way {
             Way::Alone => {
                 launch.args(["env", "SHUNT_HOSTS=none"]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
-            Way::Near => {
+            Way::ToPlain(false) => Way::Together.launch(host, plan, program),
+            Way::Near | Way::ToPlain(true) => {
                 let directory = format!("SHUNT_NEAR={}", near_directory(plan).display());
                 let launch = launch.args(["env", "SHUNT_HOSTS=none", directory.as_str()]);
                 launch.args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
@@ -83,6 +86,14 @@ impl Way {
                 launch.args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
             _ => launch.args([program]),
+        }
+    }
+
+    /// The server's way.
+    fn server(self) -> Way {
+        match self {
+            Way::ToPlain(_) => Way::Blocking,
+            _ => self,
         }
     }
 
@@ -184,7 +195,7 @@ fn run_pair_once(
     let place = ["--port".to_string(), port.to_string(), "--host".to_string(), address];
     let milliseconds = plan.time.as_millis().to_string();
     let run = || -> io::Result<[Report; 2]> {
-        let server = way.launch(&hosts[1], plan, &path).args(["server"]).args(&place).args(arguments);
+        let server = way.server().launch(&hosts[1], plan, &path).args(["server"]).args(&place).args(arguments);
         let mut server = server.core(plan.cores().1).start(plan.scratch)?;
         server.wait_for_output("ready", START_LIMIT)?;
         let client = way.launch(way.client(hosts), plan, &path).args(["client"]).args(&place).args(arguments);
@@ -274,7 +285,7 @@ fn redis_once(
     let _conditions = way.conditions(hosts, plan)?;
     let (port, address) = (next_port(), hosts[1].addresses[0].to_string());
     let run = || -> io::Result<(f64, f64)> {
-        let server = way.launch(&hosts[1], plan, &server).args(["--port", &port.to_string(), "--bind", &address]);
+        let server = way.server().launch(&hosts[1], plan, &server).args(["--port", &port.to_string(), "--bind", &address]);
         let server = server.args(["--save", "", "--appendonly", "no", "--protected-mode", "no"]);
         let mut server = server.core(plan.cores().1).start(plan.scratch)?;
         server.wait_for_output("Ready to accept connections", START_LIMIT)?;
