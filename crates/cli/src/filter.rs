@@ -154,13 +154,18 @@ fn split(text: &str) -> Vec<String> {
     words
 }
 
+/// Whether a process that shows the name `shown` runs `program`: the kernel keeps 15 bytes of a name.
+fn is_named(shown: &str, program: &str) -> bool {
+    shown == program || shown.len() == 15 && program.starts_with(shown)
+}
+
 impl Term {
     fn holds(&self, row: &Row<'_>) -> bool {
         match self {
             Term::State(state) => row.state == state,
             Term::Carrier(carrier) => row.carrier == carrier,
             Term::Reason(reason) => row.reason == reason,
-            Term::Program(program) => row.ends.iter().any(|end| end.program == program),
+            Term::Program(program) => row.ends.iter().any(|end| is_named(end.program, program)),
             Term::Process(pid) => row.ends.iter().any(|end| end.pid == Some(*pid) || end.pids.contains(pid)),
             Term::Place(side, address, port) => row.ends.iter().zip([Side::Client, Side::Server]).any(|(end, of)| {
                 let is_there = |at: &IpAddr| {

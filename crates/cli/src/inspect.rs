@@ -5,6 +5,7 @@
 //! odd numbers at worst.
 pub mod connection;
 pub mod diagnosis;
+pub mod jobs;
 pub mod kernel_tcp;
 pub mod link;
 pub mod process_state;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 
 use crate::failure::Failure;
-use shunt_pgas::launch::{self, Job, Outcome};
+use shunt_pgas::launch::{self, Job};
 use shunt_pgas::Ended;
 
 /// Runs a job, and says why it ended if not all was well.
@@ -42,25 +42,34 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
             _ => Failure::of_environment(message),
         }
     };
-    if hosts.is_some() && matches.contains_id("trace") {
-        return Err(Failure::of_usage(
-            "--trace is not there for jobs with --hosts so far; trace the ranks of one host without it",
-        ));
-    }
+    let trace = matches.get_one::<OsString>("trace");
     if let Some(hosts) = hosts {
         let rsh: &String = matches.get_one("rsh").expect("has a default");
         let device: &String = matches.get_one("device").expect("has a default");
         let device = device.parse().map_err(Failure::of_usage)?;
-        let own = std::env::current_exe().map_err(cannot)?.into_os_string();
-        let outcome = launch::remote::run(&job, &hosts, device, rsh, &[own, "spmd-agent".into()]).map_err(cannot)?;
+        let agent = [std::env::current_exe().map_err(cannot)?.into_os_string(), "spmd-agent".into()];
+        let outcome = match trace {
+            None => launch::remote::run(&job, &hosts, device, rsh, &agent).map_err(cannot)?,
+            Some(path) => {
+                let run = |file| launch::remote::run_traced(&job, &hosts, device, rsh, &agent, file);
+                let (mut outcome, worst) = traced(path, run)?.map_err(cannot)?;
+                outcome.status = outcome.status.max(worst);
+                outcome
+            }
+        };
         return match outcome.why {
             None => Ok(outcome.status as u8),
             Some(message) => Err(Failure { message, status: outcome.status as u8 }),
         };
     }
-    let outcome = match matches.get_one::<OsString>("trace") {
+    let outcome = match trace {
         None => launch::run(&job).map_err(cannot)?,
-        Some(path) => traced(&job, path)?.map_err(cannot)?,
+        Some(path) => {
+            let (mut outcome, worst) = traced(path, |file| launch::run_traced(&job, file))?.map_err(cannot)?;
+            // The job's own trouble is the more important.
+            outcome.status = outcome.status.max(worst);
+            outcome
+        }
     };
     match outcome.cause {
         // The program's own wish needs no words.
@@ -72,8 +81,11 @@ pub fn spmd(matches: &clap::ArgMatches) -> Result<u8, Failure> {
     }
 }
 
+/// How a traced job ended, and the least status if its file could not be written.
+type Traced<T> = std::io::Result<(T, i32)>;
+
 /// Runs a job whose ranks are traced; the file is there before they start.
-fn traced(job: &Job, path: &OsStr) -> Result<std::io::Result<Outcome>, Failure> {
+fn traced<T>(path: &OsStr, run: impl FnOnce(File) -> std::io::Result<(T, std::io::Result<()>)>) -> Result<Traced<T>, Failure> {
     let cannot = |error: std::io::Error| {
         let path = path.to_string_lossy();
         Failure::of_environment(format!(
@@ -81,16 +93,13 @@ fn traced(job: &Job, path: &OsStr) -> Result<std::io::Result<Outcome>, Failure> 
         ))
     };
     let file = File::create(path).map_err(cannot)?;
-    let (mut outcome, written) = match launch::run_traced(job, file) {
-        Ok(both) => both,
-        Err(error) => return Ok(Err(error)),
-    };
-    if let Err(error) = written {
-        cannot(error).report();
-        // The job's own trouble is the more important.
-        outcome.status = outcome.status.max(1);
-    }
-    Ok(Ok(outcome))
+    Ok(run(file).map(|(outcome, written)| match written {
+        Ok(()) => (outcome, 0),
+        Err(error) => {
+            cannot(error).report();
+            (outcome, 1)
+        }
+    }))
 }
 
 /// A host's part of a job, for the launcher at the other end of standard input and output.

@@ -1,9 +1,9 @@
 //! `shunt spmd --view`: what the ranks of a job wait for, from the memory that one of them has open.
 use crate::failure::Failure;
-use crate::inspect::processes::{self, Target};
+use crate::inspect::{jobs, processes};
 use crate::output::print;
 use crate::text_table::text_table;
-use shunt_pgas::view::{self, Row, Wait};
+use shunt_pgas::view::Row;
 use std::time::Duration;
 
 /// Prints a line for each rank; with an interval again and again, until there is no job any more.
@@ -33,31 +33,15 @@ fn show(pid: u32) -> Result<(), Failure> {
         family.extend(children.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
         at += 1;
     }
-    let rows = family.iter().find_map(|pid| rows(*pid)).ok_or_else(|| {
+    let job = family.iter().find_map(|pid| jobs::of(*pid)).ok_or_else(|| {
         Failure::of_environment(format!(
             "process {pid} is no rank of a job that may be looked at, and has not started one; a job is started by: shunt spmd -- PROGRAM"
         ))
     })?;
     let line = |(rank, row): (usize, &Row)| {
-        let waits = row.wait != Wait::Nothing;
-        let seconds = now().saturating_sub(row.since) as f64 / 1e9;
-        let duration = if waits { format!("{seconds:.3} s") } else { "-".into() };
+        let duration = jobs::waited(row).map_or("-".into(), |seconds| format!("{seconds:.3} s"));
         vec![rank.to_string(), row.process.to_string(), row.state().to_owned(), duration, row.wait.to_string()]
     };
-    let lines: Vec<_> = rows.iter().enumerate().map(line).collect();
+    let lines: Vec<_> = job.rows.iter().enumerate().map(line).collect();
     print(&text_table(&["RANK", "PID", "STATE", "SINCE", "WAITS FOR"], &lines))
-}
-
-fn rows(pid: u32) -> Option<Vec<Row>> {
-    let descriptors = processes::descriptors(pid).ok()?;
-    let memories =
-        descriptors.iter().filter(|descriptor| matches!(&descriptor.target, Target::Memory(name) if name == "shunt-job"));
-    memories.filter_map(|descriptor| view::read(&processes::open(pid, descriptor.number).ok()?).ok()).next()
-}
-
-fn now() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

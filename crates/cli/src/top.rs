@@ -61,12 +61,13 @@ pub fn command() -> Command {
                 .num_args(0..),
         )
         .after_help(
-            "Keys: q ends; Tab, 1, 2, 3 choose connections, processes, fall-backs; s sorts by the next column, r reverses; / takes a filter;\n\
+            "Keys: q ends; Tab, 1, 2, 3, 4 choose connections, processes, fall-backs, ranks; s sorts by the next column, r reverses; / takes a filter;\n\
              space stops and goes on; + and - change the interval; arrows, PgUp, PgDn, Home, End move; h shows all keys.\n\n\
              RATE is of bytes sent. WAKE-UPS counts bells: one wakes a sleeper at the other end. CPU, SPUN and SLEPT are shares of one\n\
              processor's time, of all threads together: running, looking for bytes before a sleep, asleep in a wait on connections. Waits\n\
              that end within the first looks are in CPU alone. Of each process, FALL-BACKS counts connections that the kernel carries\n\
-             instead, since it started.\n\
+             instead, since it started. RANKS are of programs that share memory (shunt spmd): what each waits for, since when, and which\n\
+             rank has the lock or is missing in the barrier.\n\
              Exit status: 2 wrong option or filter.",
         )
 }

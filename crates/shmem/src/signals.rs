@@ -3,6 +3,7 @@
 use crate::contexts::Ctx;
 use crate::setup::{fail, or_fail};
 use crate::{atomics, transfers, waits};
+use shunt_pgas::trace::{bulk, Kind};
 use shunt_pgas::{Error, World};
 use std::ffi::c_int;
 
@@ -40,9 +41,10 @@ pub fn put<T>(
 #[cold]
 #[inline(never)]
 fn far(name: &'static str, context: Ctx, to: usize, (from, bytes): (*const u8, usize), signal: (usize, u64, bool), pe: c_int) {
-    let rank = transfers::far(name, context, to, bytes, pe);
+    let (rank, world) = (transfers::far(name, context, to, bytes, pe), World::current());
+    let _scope = bulk(world, Kind::Put, rank, bytes);
     // SAFETY: the program's memory.
-    or_fail(name, unsafe { World::current().far_put_signal(to, (from, bytes), signal, rank) });
+    or_fail(name, unsafe { world.far_put_signal(to, (from, bytes), signal, rank) });
 }
 
 pub fn fetch(name: &'static str, signal: *const u64) -> u64 {

@@ -2,10 +2,13 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+use shunt_pgas::view::{self, Wait};
 
 use super::sample::{Process, Sample};
 use crate::filter::{Filter, Row};
 use crate::inspect::connection::{socket_text, Connection, Party};
+use crate::inspect::jobs::{self, Job};
+use crate::inspect::processes;
 use crate::ss::{seen, seen_stream};
 
 /// All that is shown.
@@ -19,6 +22,25 @@ pub struct Rates {
     pub interval_seconds: f64,
     pub connections: Vec<ConnectionRates>,
     pub processes: Vec<ProcessRates>,
+    pub ranks: Vec<Rank>,
+}
+
+/// A rank of a job on this host.
+#[derive(Clone, Serialize)]
+pub struct Rank {
+    /// The number of the job's memory, which all its ranks have in common.
+    pub job: u64,
+    pub rank: usize,
+    pub pid: u32,
+    pub program: String,
+    pub state: &'static str,
+    /// `barrier`, `lock`, `value`; null if it does not wait, or not for long.
+    pub waits: Option<&'static str>,
+    /// The ranks it waits for: those that are missing in the barrier, the one that has the lock.
+    pub waits_for_ranks: Vec<usize>,
+    /// The same in words.
+    pub waits_for: String,
+    pub waited_seconds: Option<f64>,
 }
 
 /// A connection that lives.
@@ -98,10 +120,36 @@ impl Rates {
             let rate = rate(stream.sent_bytes, ends.get(&stream.ends()).copied(), seconds);
             connections.push((filter.holds(&seen_stream(stream)), of_stream(stream, rate)));
         }
-        let processes = processes(before, now, seconds, &connections, filter);
+        let processes = of_processes(before, now, seconds, &connections, filter);
         let shown = connections.into_iter().filter_map(|(shown, connection)| shown.then_some(connection)).collect();
-        Rates { schema: "shunt.top/1", time: now.time, interval_seconds: seconds, connections: shown, processes }
+        let ranks = now.jobs.iter().flat_map(|job| ranks(job, filter)).collect();
+        Rates { schema: "shunt.top/1", time: now.time, interval_seconds: seconds, connections: shown, processes, ranks }
     }
+}
+
+/// The ranks of a job that the filter lets through.
+fn ranks<'j>(job: &'j Job, filter: &'j Filter) -> impl Iterator<Item = Rank> + 'j {
+    let one = |(rank, row): (usize, &view::Row)| {
+        let (waits, waits_for_ranks) = match &row.wait {
+            Wait::Nothing => (None, vec![]),
+            Wait::Value(_) => (Some("value"), vec![]),
+            Wait::Barrier { missing, .. } => (Some("barrier"), missing.clone()),
+            Wait::Lock(owner) => (Some("lock"), owner.iter().copied().collect()),
+        };
+        Rank {
+            job: job.number,
+            rank,
+            pid: row.process,
+            program: processes::program(row.process).unwrap_or_default(),
+            state: row.state(),
+            waits,
+            waits_for_ranks,
+            waits_for: row.wait.to_string(),
+            waited_seconds: jobs::waited(row),
+        }
+    };
+    let here = job.rows.iter().enumerate().filter(|(_, row)| row.state != view::ELSEWHERE);
+    here.map(one).filter(|rank| filter.holds(&alone(rank.pid, &rank.program)))
 }
 
 /// A count that grew. One that fell is another's: what is new counts from nothing.
@@ -169,7 +217,7 @@ fn of_stream(stream: &crate::inspect::stations::Stream, sent: f64) -> Connection
     }
 }
 
-fn processes(
+fn of_processes(
     before: &Sample,
     now: &Sample,
     seconds: f64,
@@ -211,7 +259,7 @@ fn processes(
             reasons: given,
         };
         rates.reasons.sort_by_key(|given| std::cmp::Reverse(given.count));
-        let mut shown = filter.holds(&alone(process));
+        let mut shown = filter.holds(&alone(process.pid, &process.program));
         for (passes, connection) in connections {
             for (own, other) in [(&connection.client, &connection.server), (&connection.server, &connection.client)] {
                 if own.pid == Some(process.pid) {
@@ -231,8 +279,8 @@ fn processes(
 }
 
 /// A process without connections, as a filter sees it.
-fn alone(process: &Process) -> Row<'_> {
-    let end = || crate::filter::End { address: "", port: 0, program: &process.program, pid: Some(process.pid), pids: &[] };
+fn alone(pid: u32, program: &str) -> Row<'_> {
+    let end = || crate::filter::End { address: "", port: 0, program, pid: Some(pid), pids: &[] };
     Row { state: "", carrier: "", reason: "", ends: [end(), end()] }
 }
 

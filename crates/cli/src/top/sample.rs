@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use shunt_segment::reason::Reason;
 
 use crate::inspect::connection::{self, Connection};
+use crate::inspect::jobs::{self, Job};
 use crate::inspect::process_state::{State, Waited};
 use crate::inspect::processes;
 use crate::inspect::stations::{self, Stream};
@@ -22,6 +23,8 @@ pub struct Sample {
     pub streams: Vec<Stream>,
     /// Processes under shunt.
     pub processes: Vec<Process>,
+    /// Jobs of `shunt spmd`.
+    pub jobs: Vec<Job>,
 }
 
 /// A process under shunt.
@@ -45,7 +48,8 @@ impl Sample {
         let per_second = rustix::param::clock_ticks_per_second() as f64;
         let processes = pids.iter().filter_map(|pid| Process::look(*pid, per_second)).collect();
         let ticks = shunt_sys::clock::ticks();
-        Sample { at: Instant::now(), time, ticks, connections, streams, processes }
+        let jobs = jobs::of_processes(&pids);
+        Sample { at: Instant::now(), time, ticks, connections, streams, processes, jobs }
     }
 }
 

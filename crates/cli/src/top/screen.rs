@@ -17,7 +17,7 @@ const KEYS: &str = "q end  Tab next table  s sort  r reverse  / filter  space st
 
 const HELP: &str = "\
 q, Esc, ^C   end
-Tab, 1 2 3   connections, processes, fall-backs
+Tab, 1 to 4  connections, processes, fall-backs, ranks
 s, r         sort by the next column; the other way round
 /, f         filter, as shunt ss takes it: dport = :6379 and not state closing
 space, p     stop, go on
@@ -119,6 +119,7 @@ fn draw_table(frame: &mut Frame<'_>, view: &mut View, rates: &Rates, area: Rect)
             (Pane::Connections, true) => "no accelerated connections",
             (Pane::Processes, true) => "no processes under shunt",
             (Pane::FallBacks, true) => "no connection has fallen back",
+            (Pane::Ranks, true) => "no job of ranks that share memory",
             (_, false) => "nothing that the filter lets through",
         };
         return frame.render_widget(Line::from(nothing), area);

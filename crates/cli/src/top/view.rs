@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::crossterm;
 
-use super::rates::{ConnectionRates, ProcessRates, Rates};
+use super::rates::{ConnectionRates, ProcessRates, Rank, Rates};
 use crate::filter::Filter;
 use crate::text_table::bytes_text;
 
@@ -16,10 +16,11 @@ pub enum Pane {
     Connections,
     Processes,
     FallBacks,
+    Ranks,
 }
 
 impl Pane {
-    pub const ALL: [Pane; 3] = [Pane::Connections, Pane::Processes, Pane::FallBacks];
+    pub const ALL: [Pane; 4] = [Pane::Connections, Pane::Processes, Pane::FallBacks, Pane::Ranks];
 
     /// Its name.
     pub fn title(self) -> &'static str {
@@ -27,6 +28,7 @@ impl Pane {
             Pane::Connections => "Connections",
             Pane::Processes => "Processes",
             Pane::FallBacks => "Fall-backs",
+            Pane::Ranks => "Ranks",
         }
     }
 }
@@ -77,6 +79,7 @@ impl Sort {
             Pane::Connections => &[Rate, Bytes, Wakeups, Age, Program],
             Pane::Processes => &[Rate, Bytes, Wakeups, Cpu, Spun, Slept, FallBacks, Program],
             Pane::FallBacks => &[FallBacks, Program],
+            Pane::Ranks => &[Slept, Program],
         };
         let at = has.iter().position(|sort| *sort == self).map_or(0, |at| at + 1);
         has[at % has.len()]
@@ -150,7 +153,7 @@ impl View {
             KeyCode::Char('h' | '?') => self.help = true,
             KeyCode::Tab | KeyCode::Right => self.turn(1),
             KeyCode::BackTab | KeyCode::Left => self.turn(Pane::ALL.len() - 1),
-            KeyCode::Char(digit @ '1'..='3') => self.show(Pane::ALL[digit as usize - '1' as usize]),
+            KeyCode::Char(digit @ '1'..='4') => self.show(Pane::ALL[digit as usize - '1' as usize]),
             KeyCode::Char('s') => self.sort = self.sort.next(self.pane),
             KeyCode::Char('r') => self.reversed = !self.reversed,
             KeyCode::Char('/' | 'f') => self.writing = Some((self.filter_text.clone(), None)),
@@ -218,6 +221,7 @@ impl View {
         let turned = |order: Ordering| if self.reversed { order.reverse() } else { order };
         rates.connections.sort_by(|a, b| turned(self.of_connections(a, b)));
         rates.processes.sort_by(|a, b| turned(self.of_processes(a, b)));
+        rates.ranks.sort_by(|a, b| turned(self.of_ranks(a, b)));
     }
 
     fn of_connections(&self, a: &ConnectionRates, b: &ConnectionRates) -> Ordering {
@@ -231,6 +235,16 @@ impl View {
         }
         .then_with(by_rate)
         .then_with(|| (b.bytes, &a.client.address, a.client.port).cmp(&(a.bytes, &b.client.address, b.client.port)))
+    }
+
+    fn of_ranks(&self, a: &Rank, b: &Rank) -> Ordering {
+        let longest = || b.waited_seconds.unwrap_or(0.0).total_cmp(&a.waited_seconds.unwrap_or(0.0));
+        match self.sort {
+            Sort::Slept => longest(),
+            Sort::Program => a.program.cmp(&b.program),
+            _ => Ordering::Equal,
+        }
+        .then_with(|| (a.job, a.rank).cmp(&(b.job, b.rank)))
     }
 
     fn of_processes(&self, a: &ProcessRates, b: &ProcessRates) -> Ordering {
@@ -275,6 +289,9 @@ pub fn table(pane: Pane, rates: &Rates) -> (&'static [&'static str], Vec<Vec<Str
             rates.processes.iter().map(process).collect(),
         ),
         Pane::FallBacks => (&["PID", "PROGRAM", "COUNT", "NEW", "REASON"], rates.processes.iter().flat_map(reasons).collect()),
+        Pane::Ranks => {
+            (&["JOB", "RANK", "PID", "PROGRAM", "STATE", "WAITED", "WAITS FOR"], rates.ranks.iter().map(rank).collect())
+        }
     }
 }
 
@@ -284,6 +301,7 @@ pub fn by_weight(pane: Pane) -> &'static [usize] {
         Pane::Connections => &[0, 2, 4, 1, 3, 7, 8, 5, 6, 9, 10],
         Pane::Processes => &[0, 1, 3, 4, 8, 9, 10, 6, 11, 2, 7, 5],
         Pane::FallBacks => &[0, 1, 2, 3, 4],
+        Pane::Ranks => &[1, 6, 5, 2, 3, 0, 4],
     }
 }
 
@@ -335,6 +353,18 @@ fn process(row: &ProcessRates) -> Vec<String> {
     ]
 }
 
+fn rank(row: &Rank) -> Vec<String> {
+    vec![
+        row.job.to_string(),
+        row.rank.to_string(),
+        row.pid.to_string(),
+        row.program.clone(),
+        row.state.to_owned(),
+        row.waited_seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.3} s")),
+        row.waits_for.clone(),
+    ]
+}
+
 fn reasons(row: &ProcessRates) -> Vec<Vec<String>> {
     let one = |given: &super::rates::Given| {
         let new = if given.more > 0 { format!("+{}", given.more) } else { "-".to_owned() };
@@ -346,12 +376,16 @@ fn reasons(row: &ProcessRates) -> Vec<Vec<String>> {
 
 /// A line about all of it.
 pub fn summary(rates: &Rates) -> String {
-    let bytes: f64 = rates.connections.iter().map(|connection| connection.bytes_per_second).sum();
-    let wakeups: f64 = rates.connections.iter().map(|connection| connection.wakeups_per_second).sum();
+    let bytes: f64 = rates.connections.iter().map(|connection| connection.bytes_per_second).fold(0.0, |all, one| all + one);
+    let wakeups: f64 = rates.connections.iter().map(|connection| connection.wakeups_per_second).fold(0.0, |all, one| all + one);
     let fall_backs: u64 = rates.processes.iter().map(|process| process.fall_backs).sum();
     let named = |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+    let ranks = match rates.ranks.len() {
+        0 => String::new(),
+        count => format!(", {}", named(count, "rank", "ranks")),
+    };
     format!(
-        "{}, {}; {}, {} wake-ups, {fall_backs} fall-backs",
+        "{}, {}{ranks}; {}, {} wake-ups, {fall_backs} fall-backs",
         named(rates.processes.len(), "process", "processes"),
         named(rates.connections.len(), "connection", "connections"),
         per_second(bytes),

@@ -4,10 +4,11 @@
 use super::frames::{Frame, Start, OUTPUT, VERSION};
 use super::labels::Sink;
 use super::signals::{ignore_broken_pipes, Signals};
-use super::{run_part, Job, Part};
+use super::{fitting, run_with, trace, Job, Outcome, Part};
 use crate::layout::RANKS;
 use crate::remote::hosts::Hosts;
 use crate::remote::{device, keeper};
+use crate::trace::{clock, RECORDS};
 use std::ffi::OsString;
 use std::io;
 use std::net::TcpListener;
@@ -31,6 +32,7 @@ pub fn serve() -> io::Result<()> {
     {
         return Err(invalid("the launcher is of another version"));
     }
+    let shift = if start.trace { shift()? } else { 0 };
     let apart = if start.total > start.ranks { Some(meet(&start)?) } else { None };
     let linger = apart.is_some();
     let obeys = std::thread::Builder::new().spawn(obey)?;
@@ -38,7 +40,7 @@ pub fn serve() -> io::Result<()> {
         let send = |bytes: &[u8]| Frame::Output { error, bytes: bytes.to_vec() }.write(&mut io::stdout().lock());
         bytes.chunks(OUTPUT).try_for_each(send)
     });
-    let last = match start_and_wait(start, signals, sink, apart) {
+    let last = match start_and_wait(start, signals, sink, apart, shift) {
         Ok(outcome) => {
             let cause = outcome.cause.map(|(why, process)| {
                 let (kind, rank, code) = why.words();
@@ -54,6 +56,16 @@ pub fn serve() -> io::Result<()> {
         let _ = obeys.join();
     }
     Ok(())
+}
+
+/// How far the launcher's clock is before this host's, as far as a question and its answer can tell.
+fn shift() -> io::Result<i64> {
+    let asked = clock();
+    Frame::Clock(asked).write(&mut io::stdout().lock())?;
+    let Some(Frame::Clock(theirs)) = Frame::read(&mut io::stdin())? else {
+        return Err(io::Error::other("the launcher has ended the job before its start"));
+    };
+    Ok(theirs.wrapping_sub(asked.midpoint(clock())) as i64)
 }
 
 /// Tells the launcher where this host's keeper can be reached, and hears where the others' can.
@@ -72,7 +84,14 @@ fn meet(start: &Start) -> io::Result<(Hosts, TcpListener)> {
     Ok((hosts, listener))
 }
 
-fn start_and_wait(start: Start, signals: Signals, sink: Sink, apart: Option<(Hosts, TcpListener)>) -> io::Result<super::Outcome> {
+/// Runs the ranks, and tells what they did if they are traced; times of that are to be `shift` later.
+fn start_and_wait(
+    start: Start,
+    signals: Signals,
+    sink: Sink,
+    apart: Option<(Hosts, TcpListener)>,
+    shift: i64,
+) -> io::Result<Outcome> {
     let text = OsString::from_vec;
     let directory = text(start.directory);
     std::env::set_current_dir(&directory)
@@ -91,7 +110,15 @@ fn start_and_wait(start: Start, signals: Signals, sink: Sink, apart: Option<(Hos
     let heap = usize::try_from(start.heap).map_err(io::Error::other)?;
     let program = start.program.into_iter().map(text).collect();
     let job = Job { ranks: start.ranks as usize, heap, program, label: start.label, bind: start.bind };
-    run_part(&job, &part, signals)
+    let layout = fitting(part.total, job.heap)?;
+    let layout = if start.trace { layout.traced(RECORDS) } else { layout };
+    let (outcome, control) = run_with(&job, &part, signals, layout)?;
+    for rank in (part.first..part.first + job.ranks).filter(|_| start.trace) {
+        // SAFETY: the control mapping has all that lies before the heaps.
+        let (records, lost) = unsafe { trace::records(control.address(), &layout, rank) };
+        Frame::Trace { rank: rank as u32, lost, records: trace::to_bytes(&records, shift) }.write(&mut io::stdout().lock())?;
+    }
+    Ok(outcome)
 }
 
 /// Passes the launcher's signals to the thread that takes this process's.

@@ -10,7 +10,7 @@ pub const LARGEST: usize = 1 << 24;
 /// Bytes of output in one frame at most.
 pub const OUTPUT: usize = 1 << 16;
 /// Changes with the frames; the first field of [`Frame::Start`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What an agent needs to start its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,6 +29,8 @@ pub struct Start {
     pub label: bool,
     /// Each rank has a processor of its own.
     pub bind: bool,
+    /// The ranks are traced.
+    pub trace: bool,
     /// The directory that the ranks start in.
     pub directory: Vec<u8>,
     /// Variables that the launcher had, as `NAME=value`.
@@ -53,6 +55,17 @@ pub enum Frame {
     Hosts(Vec<u8>),
     /// To an agent: a signal that the launcher got.
     Signal(i32),
+    /// From an agent whose ranks are traced, first: it asks for the launcher's clock, which is the answer.
+    Clock(u64),
+    /// From such an agent, before its last frame: what a rank did, by the launcher's clock.
+    Trace {
+        /// Which rank.
+        rank: u32,
+        /// How many records were overwritten.
+        lost: u64,
+        /// The records, as words.
+        records: Vec<u8>,
+    },
     /// From an agent: bytes that a rank wrote, to standard error or to standard output.
     Output {
         /// To standard error.
@@ -90,7 +103,7 @@ impl Frame {
                 out.push(1);
                 [start.version, start.first, start.ranks, start.total].into_iter().for_each(|value| number(&mut out, value));
                 out.extend_from_slice(&start.heap.to_le_bytes());
-                number(&mut out, u32::from(start.label) | u32::from(start.bind) << 1);
+                number(&mut out, u32::from(start.label) | u32::from(start.bind) << 1 | u32::from(start.trace) << 2);
                 string(&mut out, &start.directory);
                 for list in [&start.environment, &start.program] {
                     number(&mut out, list.len() as u32);
@@ -116,6 +129,16 @@ impl Frame {
                 out.push(7);
                 string(&mut out, table);
             }
+            Frame::Clock(time) => {
+                out.push(8);
+                out.extend_from_slice(&time.to_le_bytes());
+            }
+            Frame::Trace { rank, lost, records } => {
+                out.push(9);
+                number(&mut out, *rank);
+                out.extend_from_slice(&lost.to_le_bytes());
+                string(&mut out, records);
+            }
             Frame::Failed { code, why } => {
                 out.push(4);
                 number(&mut out, *code as u32);
@@ -139,12 +162,12 @@ impl Frame {
         let frame = match kind {
             1 => {
                 let [version, first, ranks, total] = [fields.number()?, fields.number()?, fields.number()?, fields.number()?];
-                let heap = u64::from(fields.number()?) | u64::from(fields.number()?) << 32;
-                let flags = fields.number().filter(|flags| *flags < 4)?;
+                let heap = fields.long()?;
+                let flags = fields.number().filter(|flags| *flags < 8)?;
                 let directory = fields.string()?;
                 let (environment, program) = (fields.list()?, fields.list()?);
-                let (label, bind) = (flags & 1 != 0, flags & 2 != 0);
-                Frame::Start(Start { version, first, ranks, total, heap, label, bind, directory, environment, program })
+                let [label, bind, trace] = [1, 2, 4].map(|flag| flags & flag != 0);
+                Frame::Start(Start { version, first, ranks, total, heap, label, bind, trace, directory, environment, program })
             }
             2 => Frame::Signal(fields.number()? as i32),
             3 => {
@@ -163,6 +186,8 @@ impl Frame {
             }
             6 => Frame::Here { port: fields.number()?, addresses: fields.list()? },
             7 => Frame::Hosts(fields.string()?),
+            8 => Frame::Clock(fields.long()?),
+            9 => Frame::Trace { rank: fields.number()?, lost: fields.long()?, records: fields.string()? },
             _ => return None,
         };
         fields.0.is_empty().then_some(frame)
@@ -212,6 +237,10 @@ impl Fields<'_> {
         Some(u32::from_le_bytes(*number))
     }
 
+    fn long(&mut self) -> Option<u64> {
+        Some(u64::from(self.number()?) | u64::from(self.number()?) << 32)
+    }
+
     fn string(&mut self) -> Option<Vec<u8>> {
         let length = self.number()? as usize;
         let (bytes, rest) = self.0.split_at_checked(length)?;
@@ -233,14 +262,17 @@ mod tests {
     fn frames() -> impl Strategy<Value = Frame> {
         let words = || prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..5);
         let start =
-            (any::<[u32; 4]>(), any::<u64>(), any::<[bool; 2]>(), prop::collection::vec(any::<u8>(), 0..9), words(), words());
+            (any::<[u32; 4]>(), any::<u64>(), any::<[bool; 3]>(), prop::collection::vec(any::<u8>(), 0..9), words(), words());
         prop_oneof![
-            start.prop_map(|([version, first, ranks, total], heap, [label, bind], directory, environment, program)| {
-                Frame::Start(Start { version, first, ranks, total, heap, label, bind, directory, environment, program })
+            start.prop_map(|([version, first, ranks, total], heap, [label, bind, trace], directory, environment, program)| {
+                Frame::Start(Start { version, first, ranks, total, heap, label, bind, trace, directory, environment, program })
             }),
             any::<i32>().prop_map(Frame::Signal),
             (any::<u32>(), words()).prop_map(|(port, addresses)| Frame::Here { port, addresses }),
             prop::collection::vec(any::<u8>(), 0..50).prop_map(Frame::Hosts),
+            any::<u64>().prop_map(Frame::Clock),
+            (any::<u32>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..50))
+                .prop_map(|(rank, lost, records)| Frame::Trace { rank, lost, records }),
             (any::<bool>(), prop::collection::vec(any::<u8>(), 0..50)).prop_map(|(error, bytes)| Frame::Output { error, bytes }),
             (any::<i32>(), prop::collection::vec(any::<u8>(), 0..50)).prop_map(|(code, why)| Frame::Failed { code, why }),
             (any::<i32>(), any::<Option<[u32; 4]>>()).prop_map(|(status, cause)| Frame::Done { status, cause }),

@@ -4,13 +4,17 @@ use super::frames::{Frame, Start, VERSION};
 use super::hosts::Host;
 use super::labels::own_output;
 use super::signals::{ignore_broken_pipes, Signals};
+use super::trace::{from_bytes, Recording};
 use super::Job;
 use crate::error::Ended;
 use crate::remote::hosts::Host as Place;
 use crate::remote::hosts::{choose, Hosts, HOSTS};
 use crate::remote::Device;
+use crate::trace::{clock, Words, RECORDS};
 use shunt_endpoint::Tag;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,6 +25,10 @@ use std::time::{Duration, Instant};
 
 /// From the end of a job to the end of the commands that reach hosts which have not said that all is over.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same of a traced job, whose records are on the way then.
+const PATIENCE_TRACED: Duration = Duration::from_secs(10);
+/// How wrong a host's times may be, in nanoseconds, after one question for the launcher's clock.
+const SLACK: u64 = 50_000_000;
 /// Variables that ranks on other hosts get from the launcher: these, and those that begin with a [`PREFIXES`].
 const PASSED: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 /// See [`PASSED`].
@@ -51,6 +59,8 @@ struct Running<'h> {
     device: Device,
     /// How many agents there are to be.
     expected: usize,
+    /// Of a job that is traced.
+    traced: Option<Records>,
 }
 
 /// Starts an agent on each host by `rsh` (words, in which `{host}` is the host; without that it is the last word) followed by
@@ -60,6 +70,41 @@ struct Running<'h> {
 /// # Errors
 /// If a command cannot be started, or if the ranks of a host cannot.
 pub fn run(job: &Job, hosts: &[Host], device: Device, rsh: &str, agent: &[OsString]) -> io::Result<Apart> {
+    run_recorded(job, hosts, device, rsh, agent, None).map(|(outcome, _)| outcome)
+}
+
+/// The same, and writes what the ranks of all hosts did to `file`, as [`super::run_traced`], by the launcher's clock. The second result tells
+/// whether that could be written.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_traced(
+    job: &Job,
+    hosts: &[Host],
+    device: Device,
+    rsh: &str,
+    agent: &[OsString],
+    file: File,
+) -> io::Result<(Apart, io::Result<()>)> {
+    let recording = Recording::begin();
+    let (outcome, records) = run_recorded(job, hosts, device, rsh, agent, Some(BTreeMap::new()))?;
+    let ranks = hosts.iter().map(|host| host.ranks).sum();
+    // Of a host that was lost there is nothing.
+    let of = |rank: usize| records.as_ref().and_then(|records| records.get(&rank).cloned()).unwrap_or_default();
+    Ok((outcome, recording.write_records(file, ranks, SLACK, of)))
+}
+
+/// By rank: records, and how many were lost.
+type Records = BTreeMap<usize, (Vec<Words>, u64)>;
+
+fn run_recorded(
+    job: &Job,
+    hosts: &[Host],
+    device: Device,
+    rsh: &str,
+    agent: &[OsString],
+    traced: Option<Records>,
+) -> io::Result<(Apart, Option<Records>)> {
     if rsh.trim().is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "--rsh is empty; example: ssh"));
     }
@@ -69,8 +114,8 @@ pub fn run(job: &Job, hosts: &[Host], device: Device, rsh: &str, agent: &[OsStri
     let signals = Signals::hold()?;
     ignore_broken_pipes();
     let (sender, events) = channel();
-    let mut running =
-        Running { agents: Vec::new(), outcome: Apart { status: 0, why: None }, ending: false, device, expected: hosts.len() };
+    let outcome = Apart { status: 0, why: None };
+    let mut running = Running { agents: Vec::new(), outcome, ending: false, device, expected: hosts.len(), traced };
     let mask = signals.before();
     let mut failed = Ok(());
     for host in hosts {
@@ -82,7 +127,7 @@ pub fn run(job: &Job, hosts: &[Host], device: Device, rsh: &str, agent: &[OsStri
     }
     let result = running.watch(&signals, &events);
     running.agents.iter_mut().for_each(Agent::finish);
-    failed.and(result).map(|()| running.outcome)
+    failed.and(result).map(|()| (running.outcome, running.traced))
 }
 
 impl<'h> Running<'h> {
@@ -127,6 +172,7 @@ impl<'h> Running<'h> {
             heap: job.heap as u64,
             label: job.label,
             bind: job.bind,
+            trace: self.traced.is_some(),
             directory: std::env::current_dir()?.into_os_string().into_vec(),
             environment: environment(),
             program: job.program.iter().map(|word| word.as_bytes().to_vec()).collect(),
@@ -142,8 +188,9 @@ impl<'h> Running<'h> {
     fn watch(&mut self, signals: &Signals, events: &Receiver<(usize, Event)>) -> io::Result<()> {
         let mut result = Ok(());
         let mut limit = None;
+        let patience = if self.traced.is_some() { PATIENCE_TRACED } else { PATIENCE };
         while self.agents.iter().any(|agent| !agent.over) {
-            if self.ending && Instant::now() > *limit.get_or_insert_with(|| Instant::now() + PATIENCE) {
+            if self.ending && Instant::now() > *limit.get_or_insert_with(|| Instant::now() + patience) {
                 return result;
             }
             if let Some(signal) = signals.next(None).filter(|signal| Signals::ends(*signal)) {
@@ -160,10 +207,24 @@ impl<'h> Running<'h> {
                         continue;
                     }
                 };
-                if let Ok(Some(Frame::Here { port, addresses })) = &event {
-                    self.hear(number, *port, addresses);
-                    continue;
-                }
+                let event = match event {
+                    Ok(Some(Frame::Here { port, addresses })) => {
+                        self.hear(number, port, &addresses);
+                        continue;
+                    }
+                    Ok(Some(Frame::Clock(_))) if self.traced.is_some() => {
+                        // One that cannot be told is gone, which is an event of its own.
+                        let _ = self.agents[number].send(&Frame::Clock(clock()));
+                        continue;
+                    }
+                    Ok(Some(Frame::Trace { rank, lost, records })) if self.is_trace(number, rank, &records) => {
+                        if let Some(traced) = &mut self.traced {
+                            traced.insert(rank as usize, (from_bytes(&records), lost));
+                        }
+                        continue;
+                    }
+                    event => event,
+                };
                 let agent = &mut self.agents[number];
                 let name = agent.host.name.clone();
                 let was_over = std::mem::replace(&mut agent.over, true);
@@ -204,6 +265,13 @@ impl<'h> Running<'h> {
             }
         }
         result
+    }
+
+    /// Whether an agent may tell this of a rank.
+    fn is_trace(&self, number: usize, rank: u32, records: &[u8]) -> bool {
+        let host = self.agents[number].host;
+        let own = host.first..host.first + host.ranks;
+        own.contains(&(rank as usize)) && records.len() <= RECORDS * size_of::<Words>()
     }
 
     /// An agent has said where it is. When all have, each is told of all.
@@ -312,7 +380,12 @@ fn listen(number: usize, mut from: ChildStdout, to: &Sender<(usize, Event)>) {
                 }
             }
             event => {
-                let last = !matches!(event, Ok(Some(Frame::Here { .. } | Frame::Done { .. } | Frame::Failed { .. })));
+                let last = !matches!(
+                    event,
+                    Ok(Some(
+                        Frame::Here { .. } | Frame::Clock(_) | Frame::Trace { .. } | Frame::Done { .. } | Frame::Failed { .. }
+                    ))
+                );
                 tell(to, number, Event::Said(event));
                 if last {
                     return;

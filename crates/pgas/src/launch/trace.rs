@@ -135,16 +135,51 @@ impl Recording {
     /// # Safety
     /// The memory of a job of this layout must be mapped at `base`.
     pub(crate) unsafe fn write(&self, out: impl Write, base: usize, layout: &Layout) -> io::Result<()> {
-        let limits = Limits { ranks: layout.ranks, begun: self.begun, ended: clock() };
-        let tracks = (0..layout.ranks).map(|rank| {
-            // SAFETY: the caller's promise.
-            unsafe { Ring::of(base, layout, rank) }.map_or(Track::default(), |ring| {
-                let (records, lost) = ring.read();
-                track(&records, lost, limits)
-            })
+        // SAFETY: the caller's promise.
+        self.write_records(out, layout.ranks, 0, |rank| unsafe { records(base, layout, rank) })
+    }
+
+    /// The same of records from wherever, whose times may be wrong by `slack` nanoseconds.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_records(
+        &self,
+        out: impl Write,
+        ranks: usize,
+        slack: u64,
+        records: impl Fn(usize) -> (Vec<Words>, u64),
+    ) -> io::Result<()> {
+        let limits = Limits { ranks, begun: self.begun.saturating_sub(slack), ended: clock() + slack };
+        let tracks = (0..ranks).map(|rank| {
+            let (records, lost) = records(rank);
+            track(&records, lost, limits)
         });
         write(out, tracks, limits)
     }
+}
+
+/// What a rank has recorded, and how many records were overwritten.
+///
+/// # Safety
+/// The memory of a job of this layout must be mapped at `base`.
+pub(crate) unsafe fn records(base: usize, layout: &Layout, rank: usize) -> (Vec<Words>, u64) {
+    // SAFETY: the caller's promise.
+    unsafe { Ring::of(base, layout, rank) }.map_or((Vec::new(), 0), |ring| ring.read())
+}
+
+/// Records as bytes of a frame, their times later by `shift`, which may be negative.
+pub(crate) fn to_bytes(records: &[Words], shift: i64) -> Vec<u8> {
+    let shifted = records.iter().flat_map(|&[begun, ended, word, place]| {
+        [begun.wrapping_add_signed(shift), ended.wrapping_add_signed(shift), word, place]
+    });
+    shifted.flat_map(u64::to_le_bytes).collect()
+}
+
+/// The records that these bytes are; what is left over at the end is none.
+pub(crate) fn from_bytes(bytes: &[u8]) -> Vec<Words> {
+    let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
+    words.as_chunks::<4>().0.to_vec()
 }
 
 /// The whole file; `tracks` are those of rank 0 and so on.
@@ -200,6 +235,15 @@ mod tests {
 
     fn barrier(begun: u64, ended: u64, thread: u16) -> Words {
         words(What { kind: Kind::Barrier, place: Group::key(0, 1, 3, 0), amount: 0 }, thread, begun, ended)
+    }
+
+    #[test]
+    fn records_come_from_other_hosts_by_this_one_s_clock() {
+        let sent = [barrier(3000, 4000, 1), barrier(5000, 6000, 0)];
+        assert_eq!(from_bytes(&to_bytes(&sent, 0)), sent);
+        let bytes = to_bytes(&sent, -2500);
+        assert_eq!(from_bytes(&bytes), [barrier(500, 1500, 1), barrier(2500, 3500, 0)]);
+        assert_eq!(from_bytes(&bytes[..33]).len(), 1);
     }
 
     #[test]
