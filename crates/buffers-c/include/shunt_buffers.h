@@ -60,6 +60,11 @@ shunt_pool *shunt_pool_create(size_t unit, size_t units, int pages, int audience
 void shunt_pool_release(shunt_pool *pool);
 /* Touches all pages now, so that no message is the first to. */
 void shunt_pool_populate(const shunt_pool *pool);
+/* Lets the peer of `socket`, a connected stream socket under shunt, see the pool (for anyone), all of it, for as long as the connection
+ * lasts: SHUNT_SO_POOL of shunt_socket.h. From then on plain send and sendmsg with MSG_ZEROCOPY, after SO_ZEROCOPY, leave pieces of 32 KiB and
+ * more that lie in its regions where they are, and the peer's plain recv copies from there. A region is not to be written before the
+ * completion on the socket's error queue, as Linux documents MSG_ZEROCOPY. A limit (region-apart): not under shunt, and the kernel copies. */
+int shunt_pool_show(const shunt_pool *pool, int socket);
 size_t shunt_pool_unit(const shunt_pool *pool);
 size_t shunt_pool_units(const shunt_pool *pool);
 /* Units that nobody has, and nobody reads. */

@@ -1,10 +1,10 @@
-/* What a program may ask about its own socket under shunt.
+/* What a program may ask about its own socket under shunt, and which memory it may show to the peer.
  *
  *   int carrier; socklen_t length = sizeof carrier;
  *   if (getsockopt(fd, SOL_SHUNT, SHUNT_SO_CARRIER, &carrier, &length) == -1)
  *       ...  EOPNOTSUPP or ENOPROTOOPT: the program does not run under shunt
  *
- * Nothing can be set. Needs no library: shunt answers where it is preloaded. */
+ * Needs no library: shunt answers where it is preloaded. */
 #ifndef SHUNT_SOCKET_H
 #define SHUNT_SOCKET_H
 
@@ -19,5 +19,22 @@
 
 /* A string with its NUL, of at most 64 bytes: the reason for that, as `shunt why` names it; "accelerated" or one of docs/reference/REASONS.md. */
 #define SHUNT_SO_REASON 2
+
+/* To be set: the peer may see this pool (shunt_pool_create, for anyone), all of it, for as long as the connection lasts. From then on
+ * send, sendmsg and sendmmsg with MSG_ZEROCOPY, on a socket with SO_ZEROCOPY, leave pieces of 32 KiB and more that lie in regions of
+ * the pool where they are, and the peer's plain recv copies them from there. The completion on the error queue comes when it has, without
+ * SO_EE_CODE_ZEROCOPY_COPIED. All that cannot go so is copied, and its completion says so. shunt_pool_show does this.
+ *
+ * The pool becomes memory, all of it. A connection sees two pools at most (EBUSY). ENOTCONN: not connected. EINVAL: no pool of this
+ * process, or one that others could write. ENOPROTOOPT: not under shunt; the kernel copies. */
+#define SHUNT_SO_POOL 3
+struct shunt_so_pool {
+    unsigned long long address; /* where the pool's file is mapped */
+    int descriptor;             /* the pool's file */
+    int reserved;               /* 0 */
+};
+
+/* An unsigned long long: bytes that went by reference so far. */
+#define SHUNT_SO_REFERRED 4
 
 #endif

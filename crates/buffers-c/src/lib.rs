@@ -18,7 +18,7 @@ mod results;
 use results::{code, failed, REFUSED, TOO_LONG};
 use shunt_buffers::port::{Error, Message, Port, Ticket, AT_ONCE};
 use shunt_buffers::region::{before_kernel_writes, Audience, Pages, Pool, Region, Shape};
-use shunt_buffers::{Allocation, Semantics};
+use shunt_buffers::{sockets, Allocation, Semantics};
 use std::ffi::{c_int, c_void};
 
 pub use results::{shunt_result_text, shunt_result_word};
@@ -107,6 +107,13 @@ pub unsafe extern "C" fn shunt_pool_release(pool: *mut Pool) {
 pub unsafe extern "C" fn shunt_pool_populate(pool: *const Pool) {
     // SAFETY: the contract above.
     unsafe { (*pool).populate() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_pool_show(pool: *const Pool, socket: c_int) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { failed(sockets::show(&*pool, socket)) }
 }
 
 /// See the header.

@@ -75,6 +75,24 @@ fn regions_are_fine_under_sanitizers() {
     }
 }
 
+/// Frames over a plain connection: the kernel copies them, and under shunt they go by reference once the receiver has come to the first.
+#[test]
+fn sends_over_a_plain_connection_go_by_reference() {
+    let program = compiled("../../examples/zerocopy.c");
+    assert_eq!(said(&program, ""), "8 frames, 8 copied, 0 MiB by reference\n");
+    let shunt = program.parent().unwrap().join("shunt");
+    if shunt.is_file() && shunt.with_file_name("libshunt.so").is_file() {
+        let ran = Command::new(&shunt).args(["run", "--"]).arg(&program).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let by_reference: u32 = said.split(' ').nth(4).and_then(|mebibytes| mebibytes.parse().ok()).expect("a number");
+        assert!(said.starts_with("8 frames, ") && by_reference >= 1, "{ran:?}");
+    } else {
+        println!("not under shunt: no command in {} (scripts/build makes it)", shunt.parent().unwrap().display());
+    }
+    std::fs::remove_file(&program).unwrap();
+}
+
 /// A connection that two programs have anyway, of the kernel's and under shunt: by reference where nobody asks for copies.
 #[test]
 fn a_connection_becomes_a_port() {

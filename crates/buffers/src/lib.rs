@@ -40,6 +40,8 @@ pub mod policy;
 pub mod port;
 pub mod record;
 mod semantics;
+#[cfg(feature = "std")]
+pub mod sockets;
 pub mod tables;
 mod threads;
 

@@ -239,6 +239,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             }
             if word.kind() == Kind::Stream {
                 socket.share();
+                shunt_stream::references::keep::on_sharing(socket);
                 control.counted.count(socket);
             } else {
                 shunt_rendezvous::listen::forward::before_handing(socket);

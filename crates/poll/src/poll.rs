@@ -21,7 +21,7 @@ use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_stream::waiting::wake_pollers::Beside;
 use shunt_stream::waiting::{bells, readiness, wake, wake_pollers};
-use shunt_stream::{due, events, sleep};
+use shunt_stream::{due, error_queue, events, sleep};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::sleeper::{counted, Account, Open};
 use shunt_sys::{calls, clock, sleeping, thread, Errno, Result};
@@ -174,7 +174,7 @@ impl Asleep<'_> {
 
 impl Account for Asleep<'_> {
     fn enter(&mut self) {
-        let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::SLOW_RECEIVE) || s.connected.stalled.limited();
+        let told = |s: &Socket| s.has(flag::SHARED | flag::SLOW_RECEIVE | flag::ERROR_QUEUE) || s.connected.stalled.limited();
         if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
             self.beside = wake_pollers::news().begin();
         } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {
@@ -738,7 +738,8 @@ fn asks_for_space(events: i16) -> bool {
 /// Before sleeping in a set: conditions armed; true if a barrier is due (one for all).
 pub fn prepare(socket: &Socket, events: i16) -> bool {
     let mut conditions = arm::IN;
-    if asks_for_space(events) {
+    // Completions of MSG_ZEROCOPY come with the room that the peer makes.
+    if asks_for_space(events) || error_queue::awaits(socket) {
         conditions |= arm::OUT;
     }
     sleep::set_style(socket, style::POLL);

@@ -61,6 +61,8 @@ pub mod registry;
 #[cfg(not(loom))]
 mod seals;
 mod shape;
+#[cfg(not(loom))]
+pub mod shown;
 pub mod state;
 #[cfg(not(loom))]
 pub mod told;

@@ -14,7 +14,7 @@ use shunt_sys::{action, calls, libc, mapping, Errno};
 /// First word of a pool: "shuntpol".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntpol");
 /// Version of what a pool's file holds.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The first page of a pool's file.
 #[repr(C)]
@@ -23,6 +23,10 @@ pub(crate) struct Header {
     pub version: AtomicU32,
     pub unit: AtomicU32,
     pub units: AtomicU32,
+    /// The process that made it, as it knows itself.
+    pub owner: AtomicU32,
+    /// Drawn at random, and known to processes that can read the pool ([`crate::shown`]). Zeros: there was none to draw.
+    pub secret: [AtomicU64; 2],
 }
 
 /// What the owner keeps of a pool, in private memory: no peer can reach it. The arrays follow, one entry a unit.
@@ -383,6 +387,11 @@ impl Pool {
             header.magic.store(MAGIC, Ordering::Relaxed);
             header.version.store(VERSION, Ordering::Relaxed);
             header.unit.store(shape.unit as u32, Ordering::Relaxed);
+            header.owner.store(calls::getpid() as u32, Ordering::Relaxed);
+            let mut secret = [0u64; 2];
+            if calls::getrandom(secret.as_mut_ptr().cast(), 16, libc::GRND_NONBLOCK) == Ok(16) {
+                header.secret.iter().zip(secret).for_each(|(half, drawn)| half.store(drawn, Ordering::Relaxed));
+            }
             header.units.store(shape.units as u32, Ordering::Release);
         }
         let bytes = shape.bytes();
@@ -411,6 +420,11 @@ impl Pool {
     /// The descriptor to pass to peers. It stays the pool's.
     pub fn descriptor(&self) -> i32 {
         self.control().fd
+    }
+
+    /// Where its file is mapped.
+    pub fn address(&self) -> usize {
+        self.control().base as usize
     }
 
     /// Its units.

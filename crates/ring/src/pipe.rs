@@ -8,6 +8,7 @@ mod fill;
 mod growth;
 mod held;
 mod receive;
+mod referred;
 mod room;
 mod send;
 
@@ -16,7 +17,7 @@ pub use held::SEGMENT;
 
 use crate::copy::Ring;
 use crate::window::Window;
-use shunt_segment::area::{base_ring_offset, offset_in_window, CLASSES, FIRST_IN_WINDOW, RING_SIZE};
+use shunt_segment::area::{base_ring_offset, offset_in_window, CLASSES, FIRST_IN_WINDOW, REFERRED, RING_SIZE};
 use shunt_segment::channel::{word, Side};
 
 /// Why bytes that wait cannot be received.
@@ -24,7 +25,7 @@ use shunt_segment::channel::{word, Side};
 pub enum Trouble {
     /// The peer wrote something that no honest peer writes. The connection is to be reset.
     Violation,
-    /// They lie in a window that this process has not mapped.
+    /// They lie in a window that this process has not mapped, or in no ring ([`Pipe::referred`]).
     Unmapped,
 }
 
@@ -85,11 +86,14 @@ pub(crate) fn distance(from: u64, to: u64) -> u64 {
 }
 
 impl Pipe<'_> {
-    /// The ring of `class`; `None` if it lies in a window that is not mapped.
+    /// The ring of `class`; `None` if it lies in a window that is not mapped, or in none.
     #[inline(always)]
     pub(crate) fn ring(&self, class: usize) -> Option<Ring> {
         if class < FIRST_IN_WINDOW {
             return Some(Ring::at(self.link, base_ring_offset(self.channel, self.sender, class), RING_SIZE[class]));
+        }
+        if class == REFERRED {
+            return None;
         }
         let class = class.min(CLASSES - 1);
         self.window.get().map(|window| Ring::at(window, offset_in_window(class), RING_SIZE[class]))

@@ -7,7 +7,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use shunt_ring::{Attempt, Byte, Pipe, Window};
+use shunt_ring::{Attempt, Byte, Pipe, Trouble, Window};
 use shunt_segment::area::{ring_offset, CLASSES};
 use shunt_segment::channel::Side;
 use shunt_segment::sync::Ordering::Relaxed;
@@ -16,7 +16,12 @@ struct Connection {
     sides: [Side; 2],
     link: Vec<Byte>,
     window: Window,
+    /// The sender's own memory, where bytes lie that are referred to: each has a place by its position.
+    own: Vec<Byte>,
 }
+
+/// Bytes of a model's own memory.
+const OWN: usize = 16;
 
 // SAFETY: shared by design; the checker watches every access.
 unsafe impl Sync for Connection {}
@@ -33,7 +38,12 @@ impl Connection {
             side.transmit.small.store(1 << 31, Relaxed);
         }
         let bytes = if class_limit as usize + 1 < CLASSES { ring_offset(0, 0, class_limit as usize + 1) } else { 0 };
-        Arc::new(Connection { sides, link: (0..bytes).map(|_| Byte::new(0)).collect(), window: Window::new() })
+        Arc::new(Connection {
+            sides,
+            link: (0..bytes).map(|_| Byte::new(0)).collect(),
+            window: Window::new(),
+            own: (0..OWN).map(|_| Byte::new(0)).collect(),
+        })
     }
 
     fn pipe(&self, end: usize, sender: usize) -> Pipe<'_> {
@@ -60,6 +70,48 @@ impl Connection {
         let mut bytes = vec![0xee; length];
         // SAFETY: room for `length`; one thread receives on an end.
         let count = unsafe { self.pipe(end, 1 - end).receive(bytes.as_mut_ptr(), length) }.expect("an honest peer");
+        for (k, &byte) in bytes[..count].iter().enumerate() {
+            assert_eq!(byte, received.wrapping_add(k as u8));
+        }
+        *received += count as u8;
+        count
+    }
+
+    /// Sends the next `length` bytes by reference, if that can be; gives whether it could. What lay there before is written over once its
+    /// receiver's position says that it was taken.
+    fn refer(&self, sent: &mut u8, length: usize) -> bool {
+        let pipe = self.pipe(0, 0);
+        let Some(position) = pipe.may_refer() else { return false };
+        if position + length as u64 > pipe.taken() + OWN as u64 {
+            return false;
+        }
+        for k in 0..length {
+            let byte = &self.own[(position as usize + k) % OWN];
+            // SAFETY: the checker watches.
+            byte.with_mut(|byte| unsafe { *byte = sent.wrapping_add(k as u8) });
+        }
+        pipe.refer(length);
+        *sent += length as u8;
+        true
+    }
+
+    /// As [`Connection::receive`], where bytes may be referred to.
+    fn receive_referred(&self, received: &mut u8, length: usize) -> usize {
+        let (pipe, mut bytes) = (self.pipe(1, 0), vec![0xee; length]);
+        // SAFETY: as for receive.
+        let count = match unsafe { pipe.receive(bytes.as_mut_ptr(), length) } {
+            Err(Trouble::Unmapped) => {
+                let (position, available) = pipe.referred(0).expect("an honest peer").expect("nothing else is unmapped");
+                let count = available.min(length);
+                for (k, byte) in bytes[..count].iter_mut().enumerate() {
+                    // SAFETY: the checker watches.
+                    *byte = self.own[(position as usize + k) % OWN].with(|byte| unsafe { *byte });
+                }
+                pipe.pass(count);
+                count
+            }
+            other => other.expect("an honest peer"),
+        };
         for (k, &byte) in bytes[..count].iter().enumerate() {
             assert_eq!(byte, received.wrapping_add(k as u8));
         }
@@ -173,4 +225,51 @@ fn acknowledgements_ride_on_replies() {
         while connection.receive(1, &mut taken, 8) > 0 {}
         assert_eq!((taken, received), (sent, answered));
     });
+}
+
+/// Steps of a sender: so many bytes by reference, or through a ring.
+enum Step {
+    Refer(usize),
+    Send(usize),
+}
+
+fn referred(steps: &'static [Step], reads: &'static [usize]) {
+    bounded(move || {
+        let connection = Connection::new(2);
+        let sender = {
+            let connection = connection.clone();
+            thread::spawn(move || {
+                let mut sent = 0;
+                for step in steps {
+                    match *step {
+                        Step::Refer(length) if connection.refer(&mut sent, length) => {}
+                        Step::Refer(length) | Step::Send(length) => connection.send(0, &mut sent, length),
+                    }
+                }
+                sent
+            })
+        };
+        let mut received = 0;
+        for &length in reads {
+            connection.receive_referred(&mut received, length);
+        }
+        let sent = sender.join().unwrap();
+        while connection.receive_referred(&mut received, 5) > 0 {}
+        assert_eq!(received, sent);
+    });
+}
+
+#[test]
+fn references_one_behind_the_other() {
+    referred(&[Step::Refer(6), Step::Refer(9), Step::Refer(5)], &[4, 9, 9]);
+}
+
+#[test]
+fn references_between_bytes_in_rings() {
+    referred(&[Step::Send(3), Step::Refer(10), Step::Send(7), Step::Refer(4)], &[3, 9, 30]);
+}
+
+#[test]
+fn bytes_in_rings_behind_references() {
+    referred(&[Step::Refer(5), Step::Send(20), Step::Refer(8), Step::Send(2)], &[9, 20]);
 }

@@ -15,6 +15,10 @@ pub const PAGE: usize = 4096;
 /// Number of ring classes.
 pub const CLASSES: usize = 6;
 
+/// The class of bytes that lie in no ring, but in their sender's memory ([`crate::channel::references`]).
+pub const REFERRED: usize = 7;
+const _: () = assert!(CLASSES <= REFERRED && REFERRED < 8);
+
 /// The first class that lies in a window.
 #[cfg(not(loom))]
 pub const FIRST_IN_WINDOW: usize = 4;
@@ -60,8 +64,17 @@ const fn window_size() -> usize {
     size
 }
 
+/// Bytes of one direction that can be referred to at a time, and for which there is a place in the link's file: behind the windows, where
+/// no process maps them. Addressed as a ring of this size is.
+pub const KEPT_SIZE: usize = 4 << 20;
+
+/// Offset in the link's file of the place for bytes that are kept of the direction that `side` of `channel` writes.
+pub const fn kept_offset(channel: usize, side: usize) -> usize {
+    BASE_SIZE + CHANNELS * 2 * WINDOW_SIZE + ((channel & (CHANNELS - 1)) * 2 + (side & 1)) * KEPT_SIZE
+}
+
 /// Size of a link's file in bytes (sparse: nothing is resident before it is used).
-pub const LINK_SIZE: usize = BASE_SIZE + CHANNELS * 2 * WINDOW_SIZE;
+pub const LINK_SIZE: usize = BASE_SIZE + CHANNELS * 2 * (WINDOW_SIZE + KEPT_SIZE);
 
 /// Bytes of the file of a link that is closed to further connections. No process can make it smaller again (F_SEAL_SHRINK).
 pub const CLOSED_SIZE: usize = LINK_SIZE + PAGE;

@@ -6,11 +6,13 @@
 //! peer's last one is a single line transfer.
 
 mod carriage;
+pub mod references;
 mod side;
 mod stream;
 mod wait;
 
 pub use carriage::{Carriage, RELAYS};
+use references::References;
 pub use side::{release, urgent, Side, FAMILY, STAMP_POSITION};
 pub use stream::{state, word, Post, Receive, Transmit, INLINE};
 pub use wait::{arm, style, Wait, BELL};
@@ -53,7 +55,9 @@ pub struct Head {
     /// Of each side's relays, how many hold bytes that their programs wrote and that found no room: what other owners send
     /// comes behind them. Written by the relays.
     pub owes: [AtomicU32; 2],
-    _reserved: [u32; 110],
+    _reserved: [u32; 14],
+    /// What each side sends by reference.
+    pub references: [References; 2],
 }
 
 #[cfg(loom)]
@@ -73,7 +77,8 @@ impl Head {
             pair: narrow(),
             began: wide(),
             owes: core::array::from_fn(|_| narrow()),
-            _reserved: [0; 110],
+            _reserved: [0; 14],
+            references: [References::new(), References::new()],
         }
     }
 }
@@ -98,6 +103,8 @@ mod layout {
     use super::*;
     use core::mem::{offset_of, size_of};
     const _: () = assert!(size_of::<Head>() == 512);
+    // Apart from what every send reads (`owes`).
+    const _: () = assert!(offset_of!(Head, references) == 128);
     const _: () = assert!(size_of::<Side>() == 512);
     const _: () = assert!(offset_of!(ChannelPage, sides) == 512);
     const _: () = assert!(offset_of!(Side, transmit) == 128 && offset_of!(Side, wait) == 256);

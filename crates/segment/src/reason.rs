@@ -89,6 +89,10 @@ reasons! {
     NearTranslated = 56, "near-translated", "The server that claimed the connection has another address than the one that was connected to: it was translated on the way.";
     NearQuota = 57, "near-quota", "This process has as many segments of other network namespaces as it takes.";
     NearRefused = 58, "near-refused", "The other end in the shared directory did not go through with it: another version of shunt, no room, or no proof that it has the connection.";
+    ByReference = 59, "by-reference", "A send with MSG_ZEROCOPY stayed in its pool until it was received: one copy was made.";
+    CopiedNoPool = 60, "copied-no-pool", "A send with MSG_ZEROCOPY was copied: its bytes lie in no pool that the program has shown to the peer (SHUNT_SO_POOL).";
+    CopiedPeer = 61, "copied-peer", "A send with MSG_ZEROCOPY was copied: the peer may not open this process's pool, or has no room for it (another user, another PID namespace, no /proc, a limit).";
+    CopiedBusy = 62, "copied-busy", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as can be, the pool was new, or the connection is shared, gathered or captured.";
 }
 
 impl Reason {
@@ -98,7 +102,9 @@ impl Reason {
         let carried = matches!(self, Accelerated | Near | OtherHost | Listening | RawTrapped);
         // No connection, not one of TCP, or nothing that the kernel carries instead.
         let none = matches!(self, Unknown | Unconnected | NotTcp | Datagrams | Local | ClientLeft | ForeignReads | ForeignBytes);
-        !carried && !none
+        // Of single sends.
+        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy);
+        !carried && !none && !sends
     }
 }
 

@@ -1,9 +1,11 @@
-//! What a program may ask about its own socket: `getsockopt` at a level of shunt's own.
+//! What a program may ask about its own socket, and which memory it may show to the peer: a level of shunt's own.
 //!
 //! The level and the numbers are a contract with programs (`shunt_socket.h`): without the library the kernel answers as to any level that it
-//! does not know, EOPNOTSUPP, so a program that asks learns that, too. Nothing can be set.
+//! does not know, EOPNOTSUPP to questions and ENOPROTOOPT to what is set, so a program learns that, too.
 
+use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
+use shunt_stream::references::lend;
 use shunt_stream::socket::{flag, stream};
 use shunt_sys::libc::{self, c_int, socklen_t};
 use shunt_sys::{calls, user, Errno, Result};
@@ -18,6 +20,21 @@ pub const CARRIER: c_int = 1;
 
 /// `SHUNT_SO_REASON`: the name of the reason why the socket is carried as it is, with its NUL, as `shunt why` prints it.
 pub const REASON: c_int = 2;
+
+/// `SHUNT_SO_POOL`, which is set: the peer may see this pool, so that sends with MSG_ZEROCOPY go by reference.
+pub const POOL: c_int = 3;
+
+/// `SHUNT_SO_REFERRED`: how many bytes did, as 64 bits.
+pub const REFERRED: c_int = 4;
+
+/// The value of [`POOL`]: `struct shunt_so_pool`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Shown {
+    address: u64,
+    descriptor: i32,
+    reserved: i32,
+}
 
 /// What carries the bytes of a socket.
 pub mod carrier {
@@ -65,8 +82,49 @@ pub unsafe fn get(fd: c_int, name: c_int, data: *mut u8, length: *mut socklen_t)
             // SAFETY: passed on.
             unsafe { tell(&text[..=count], data, length) }
         }
+        REFERRED => {
+            let bytes = accelerated.map_or(0, |socket| socket.connected.loans.bytes.load(Ordering::Relaxed));
+            // SAFETY: passed on.
+            unsafe { tell(&bytes.to_ne_bytes(), data, length) }
+        }
         _ => Err(Errno(libc::ENOPROTOOPT)),
     }
+}
+
+/// setsockopt(2) at [`LEVEL`]. Of a connection that the kernel has, which copies, the value is looked at and nothing follows from it.
+///
+/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::show`].
+///
+/// # Safety
+/// `data` may be any address that is not ours.
+pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
+    let accelerated = stream(fd);
+    if table::get(fd).kind() == Kind::Private {
+        return Err(Errno(libc::EBADF));
+    }
+    if accelerated.is_none() && calls::status_of(fd)?.st_mode & libc::S_IFMT != libc::S_IFSOCK {
+        return Err(Errno(libc::ENOTSOCK));
+    }
+    if name != POOL {
+        return Err(Errno(libc::ENOPROTOOPT));
+    }
+    if (length as usize) < size_of::<Shown>() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: any bytes are one; the address may fault.
+    let Shown { address, descriptor, reserved } = unsafe { user::read(data.cast::<Shown>())? };
+    if reserved != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    match accelerated {
+        Some(socket) => lend::show(socket, address as usize, descriptor)?,
+        None => {
+            let (mut peer, mut room) = ([0u8; 128], 128);
+            calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room)?;
+            lend::check(address as usize, descriptor)?;
+        }
+    }
+    Ok(0)
 }
 
 /// As the kernel tells options: as much as there is room for, and how much that was.
@@ -128,6 +186,8 @@ mod tests {
             ("SOL_SHUNT", LEVEL),
             ("SHUNT_SO_CARRIER", CARRIER),
             ("SHUNT_SO_REASON", REASON),
+            ("SHUNT_SO_POOL", POOL),
+            ("SHUNT_SO_REFERRED", REFERRED),
             ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
             ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
             ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),

@@ -13,6 +13,7 @@
 //! kept_pipes   pipes that nothing but splice has seen, in memory         mapped_files: those that sendfile sends again
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)
+//! references   bytes that stay in their sender's pool until they are received (loans: what a stream keeps of them, pools: where they lie)
 //! tap          what a tool captures
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
 //! ```
@@ -39,11 +40,14 @@ pub mod flush_relays;
 pub mod kept_pipes;
 pub mod life;
 pub mod lifeline;
+pub mod loans;
 pub mod locks;
 pub mod mapped_files;
 pub mod mark;
 pub mod options;
+pub mod pools;
 pub mod progress;
+pub mod references;
 pub mod room;
 pub mod send_file;
 pub mod send_pacing;

@@ -138,7 +138,7 @@ impl Socket {
         if !self.has(flag::SHARED) {
             let held = self.lock_both_settled();
             self.set(flag::SHARED);
-            self.own().receive.state.fetch_or(state::SHARED, Ordering::Release);
+            self.own().receive.state.fetch_or(state::SHARED, Ordering::SeqCst);
             drop(held);
         }
     }
@@ -148,6 +148,7 @@ impl Socket {
     pub fn forget_holders(&self) {
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
+        self.connected.loans.forked();
     }
 
     /// Threads of this process exclude each other by a private word. Only a side that several processes own needs the

@@ -2,6 +2,7 @@
 
 use super::distrust;
 use crate::corked::News;
+use crate::references::lend::{self, Way};
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;
@@ -267,6 +268,21 @@ pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done:
     if flags & libc::MSG_OOB == 0 && corked::concerns(socket, flags) {
         // SAFETY: passed on.
         return unsafe { put_gathered(socket, fd, pieces, done, flags) };
+    }
+    if flags & libc::MSG_ZEROCOPY != 0 {
+        // SAFETY: passed on.
+        match unsafe { lend::next(socket, pieces, done, flags)? } {
+            Way::Copied => {}
+            Way::Nothing => return Ok(0),
+            Way::Referred(sent) => {
+                put_done(socket, fd, sent);
+                return Ok(sent);
+            }
+            Way::FirstCopied(first) => {
+                // SAFETY: passed on.
+                return unsafe { put_pieces(socket, fd, &Pieces::one(&first), 0, flags & !libc::MSG_ZEROCOPY) };
+            }
+        }
     }
     let held = socket.lock_send()?;
     let pipe = socket.outgoing();

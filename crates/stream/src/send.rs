@@ -122,10 +122,14 @@ unsafe fn send_special(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) ->
     }
     let quiet = flags & !SPECIAL;
     let length = pieces.length();
+    let zero_copy = flags & libc::MSG_ZEROCOPY != 0 && socket.has(flag::ZERO_COPY);
+    let loans = &socket.connected.loans;
+    let (referred, copied) = (loans.referred.load(Ordering::Relaxed), loans.copied.load(Ordering::Relaxed));
+    let alike = quiet | if zero_copy { libc::MSG_ZEROCOPY } else { 0 };
     // SAFETY: passed on.
     let sent = unsafe {
         if flags & libc::MSG_OOB == 0 || length == 0 {
-            send_pieces(socket, fd, pieces, 0, quiet, thread::handled())?
+            send_pieces(socket, fd, pieces, 0, alike, thread::handled())?
         } else {
             // All but the last byte are ordinary, the last one is urgent.
             let ordinary = pieces.without_last();
@@ -144,8 +148,13 @@ unsafe fn send_special(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) ->
             }
         }
     };
-    if sent > 0 && flags & libc::MSG_ZEROCOPY != 0 && socket.has(flag::ZERO_COPY) {
-        error_queue::completed(socket);
+    if sent > 0 && zero_copy {
+        // Of other threads' sends at the same moment it may be that they went by reference: then this one is complete with them.
+        let whole = loans.referred.load(Ordering::Relaxed) != referred && loans.copied.load(Ordering::Relaxed) == copied;
+        match loans.referred.load(Ordering::Relaxed) != referred {
+            true => error_queue::begun(socket, !whole),
+            false => error_queue::completed(socket),
+        }
     }
     Ok(sent)
 }
@@ -162,7 +171,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let mut hasty = None;
     let mut counted = false;
     let rest = |done, deadline, began| {
-        let flags = flags & !UNDER_WAY;
+        let flags = flags & !(UNDER_WAY | libc::MSG_ZEROCOPY);
         Rest { socket, fd, pieces, done, enough: length, flags, deadline, began }
     };
     loop {

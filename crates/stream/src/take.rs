@@ -112,7 +112,8 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
     let held = socket.lock_receive()?;
     // SAFETY: room promised by the caller; the lock is held.
     let mut count = unsafe { pipe.receive(data, length) };
-    if count == Err(Trouble::Unmapped) || (count.is_ok_and(|count| count < length) && pipe.window.is_wanted()) {
+    let goes_on = |count| count < length && (pipe.window.is_wanted() || pipe.stands_at_referred());
+    if count == Err(Trouble::Unmapped) || count.is_ok_and(goes_on) {
         // SAFETY: as above.
         count = unsafe { take_from_window(socket, data, length, count.unwrap_or(0)) };
     }
@@ -133,25 +134,34 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
     }
 }
 
-/// Goes on receiving behind `done` bytes, where the next ones lie in a window that is not mapped.
+/// Goes on receiving behind `done` bytes, where the next ones lie in a window that is not mapped, or in no ring.
 #[cold]
 unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: usize) -> core::result::Result<usize, Trouble> {
+    let pipe = socket.incoming();
+    let (mut done, mut elsewhere) = (done, true);
     loop {
+        let (rest, left) = (data.wrapping_add(done), length - done);
         // SAFETY: `done < length`, or nothing is copied.
-        let taken = match unsafe { window::receive_unmapped(socket, 0, data.wrapping_add(done), length - done, true)? } {
-            // SAFETY: as above.
-            0 => unsafe { socket.incoming().receive(data.wrapping_add(done), length - done) },
-            copied => Ok(copied),
+        let taken = unsafe {
+            match elsewhere {
+                true => window::receive_unmapped(socket, 0, rest, left, true),
+                false => pipe.receive(rest, left),
+            }
         };
         match taken {
-            Ok(taken) => {
+            Ok(0) if elsewhere => elsewhere = false,
+            Err(Trouble::Unmapped) if !elsewhere => elsewhere = true,
+            Ok(taken) if taken > 0 && taken < left && (elsewhere || pipe.window.is_wanted() || pipe.stands_at_referred()) => {
+                done += taken;
+                elsewhere = !elsewhere;
+            }
+            Err(trouble) if done == 0 => return Err(trouble),
+            taken => {
                 if done > 0 {
                     thread::take_fault(); // what was taken before is the answer
                 }
-                return Ok(done + taken);
+                return Ok(done + taken.unwrap_or(0));
             }
-            Err(Trouble::Unmapped) => {}
-            Err(trouble) => return Err(trouble),
         }
     }
 }
@@ -161,16 +171,31 @@ unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: 
 /// # Safety
 /// `target` has room for `length` bytes; the caller holds the receiving lock.
 pub unsafe fn peek(socket: &Socket, skip: usize, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let mut done = 0;
     loop {
+        let (behind, rest, left) = (skip + done, target.wrapping_add(done), length - done);
         // SAFETY: passed on.
-        let seen = unsafe { socket.incoming().peek(skip, target, length) };
-        if seen != Err(Trouble::Unmapped) {
-            return seen;
-        }
-        // SAFETY: passed on.
-        let copied = unsafe { window::receive_unmapped(socket, skip, target, length, false)? };
-        if copied > 0 {
-            return Ok(copied);
+        let seen = match unsafe { socket.incoming().peek(behind, rest, left) } {
+            // SAFETY: passed on.
+            Err(Trouble::Unmapped) => match unsafe { window::receive_unmapped(socket, behind, rest, left, false) } {
+                Ok(0) if left > 0 => continue,
+                copied => copied,
+            },
+            seen => seen,
+        };
+        done += match seen {
+            Err(_) if done > 0 => {
+                thread::take_fault(); // what was seen before is the answer
+                return Ok(done);
+            }
+            seen => seen?,
+        };
+        // Runs of bytes that are referred to, and what is between them, are looked at one by one.
+        if done == length || seen == Ok(0) || socket.incoming().look().1 <= skip + done {
+            if done > 0 {
+                thread::take_fault(); // as above
+            }
+            return Ok(done);
         }
     }
 }
@@ -200,7 +225,7 @@ pub fn space_came_free(socket: &Socket, fd: i32) {
         let peer = socket.peer().post.word.load(Ordering::Relaxed);
         let class = (peer >> word::CLASS_SHIFT) as usize & 7;
         let size = shunt_segment::area::RING_SIZE[class.min(shunt_segment::area::CLASSES - 1)] as usize;
-        if waiting * 2 <= size {
+        if waiting * 2 <= size || socket.connected.loans.ended.swap(0, Ordering::Relaxed) != 0 {
             wake::notify(socket, fd, arm::OUT);
         }
     }

@@ -11,6 +11,7 @@ mod moving;
 mod options;
 mod pair;
 mod readiness;
+mod referring;
 mod splices;
 mod times;
 mod urgent;

@@ -1,5 +1,6 @@
 //! Windows of a stream: a ring that has grown lies in a part of the link's file that is mapped when it is first needed.
 
+use crate::references::borrow;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -50,7 +51,7 @@ pub fn provided_for_sending(socket: &Socket) -> Result<bool> {
     Ok(false)
 }
 
-/// Bytes wait in a window that is not mapped: maps it, or where that is refused copies up to `length` of them through the
+/// Bytes wait that lie in no ring, and are copied from where they are; or in a window that is not mapped: maps it, or where that is refused copies up to `length` of them through the
 /// file. Gives the number of bytes copied (0: try again); trouble may be a fault of the program's ([`thread::take_fault`]).
 /// `taking`: they are taken, else only looked at, behind `skip`.
 ///
@@ -64,6 +65,10 @@ pub unsafe fn receive_unmapped(
     length: usize,
     taking: bool,
 ) -> core::result::Result<usize, Trouble> {
+    // SAFETY: passed on.
+    if let Some(copied) = unsafe { borrow::copy(socket, skip, target, length, taking)? } {
+        return Ok(copied);
+    }
     let pipe: Pipe = socket.incoming();
     if !pipe.window.is_refused() && provide(socket, 1).is_ok() {
         return Ok(0);

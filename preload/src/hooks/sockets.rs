@@ -241,6 +241,9 @@ hook! {
     }
 
     fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
+        if level == about::LEVEL && global::ready() && global::options().accelerate {
+            return answer(about::set(fd, name, data.cast(), length)) as c_int;
+        }
         let _stays = shunt_rendezvous::exchange::stays(fd);
         let word = table::get(fd);
         match (word.kind(), word.object::<Socket>()) {

@@ -182,6 +182,7 @@ pub fn hand(way: &Way, ends: bool, handed: &mut Handed) {
             continue;
         }
         socket.share();
+        shunt_stream::references::keep::on_sharing(socket);
         // Once for all descriptors of the stream, as the next program will count them.
         let again = socket.references.load(Ordering::Relaxed) > 1
             && (0..fd).any(|other| shunt_stream::socket::is_of(other, socket) && way.keeps(other));

@@ -15,7 +15,7 @@ use shunt_ring::bell;
 use shunt_segment::channel::{arm, style};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{bells, wake as waiting};
-use shunt_stream::{events, sleep};
+use shunt_stream::{error_queue, events, sleep};
 use shunt_sys::clock;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_table::table;
@@ -23,7 +23,9 @@ use shunt_table::table::Kind;
 
 /// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
 fn conditions(entry: &Entry) -> u32 {
-    (arm::IN | if entry.wanted() & SPACE != 0 { arm::OUT } else { 0 }) << arm::SET_SHIFT
+    // Completions of MSG_ZEROCOPY come with the room that the peer makes.
+    let room = entry.wanted() & SPACE != 0 || entry.socket().is_some_and(error_queue::awaits);
+    (arm::IN | if room { arm::OUT } else { 0 }) << arm::SET_SHIFT
 }
 
 /// Arms an entry's stream; true if a barrier is due before the next look.

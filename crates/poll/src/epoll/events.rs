@@ -9,9 +9,9 @@ use core::sync::atomic::Ordering;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_segment::channel::{state, word};
-use shunt_stream::events;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
+use shunt_stream::{error_queue, events};
 use shunt_sys::libc;
 
 /// Events that the arrival of bytes can be (the key that `sock_def_readable` wakes with).
@@ -47,7 +47,7 @@ fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
     if word & word::RST != 0 {
         ends &= state::SHUT_RD; // a reset was the last news
     }
-    let changes = socket.connected.changes.load(Ordering::Relaxed);
+    let changes = socket.connected.changes.load(Ordering::Relaxed).wrapping_add(error_queue::completions(socket));
     let enough = if wanted & ARRIVALS != 0 { socket.connected.enough.load(Ordering::Relaxed) << ENDS } else { 0 };
     let own = (ends as u64 | enough as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let news = match wanted & ARRIVALS {

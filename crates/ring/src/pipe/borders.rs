@@ -1,7 +1,7 @@
 //! In which ring a receiver's next bytes lie: the borders at which the sender changed to another one.
 
-use super::{class_of, distance, switch_of, Pipe, Trouble, POSITION};
-use shunt_segment::area::{CLASSES, RING_SIZE};
+use super::{class_of, distance, referred, switch_of, Pipe, Trouble, POSITION};
+use shunt_segment::area::{CLASSES, REFERRED, RING_SIZE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed};
 
 impl Pipe<'_> {
@@ -25,7 +25,10 @@ impl Pipe<'_> {
             }
         }
         if class >= CLASSES || available > RING_SIZE[class] as usize {
-            return Err(Trouble::Violation);
+            return match class {
+                REFERRED if available <= referred::MOST => Ok((class, available)),
+                _ => Err(Trouble::Violation),
+            };
         }
         Ok((class, available))
     }

@@ -2,7 +2,7 @@
 
 use super::room::ahead;
 use super::{class_of, switch_of, Pipe, POSITION};
-use shunt_segment::area::FIRST_IN_WINDOW;
+use shunt_segment::area::{FIRST_IN_WINDOW, REFERRED};
 use shunt_segment::channel::word;
 use shunt_segment::sync::Ordering::Relaxed;
 
@@ -27,6 +27,9 @@ impl Pipe<'_> {
         let mut current = self.current();
         let tail = current & POSITION;
         let mut ack = self.known_ack();
+        if class_of(current) == REFERRED {
+            return None;
+        }
         if ahead(current, ack) || self.space(current, ack) < most || class_of(current) >= FIRST_IN_WINDOW {
             ack = self.refresh_ack();
         }

@@ -2,7 +2,7 @@
 
 use super::{class_of, switch_of, Pipe, COPIED, POSITION};
 use crate::short::SMALL;
-use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, RING_SIZE};
+use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, REFERRED, RING_SIZE};
 use shunt_segment::channel::word;
 use shunt_segment::sync::Ordering::{Relaxed, Release};
 
@@ -10,6 +10,9 @@ impl Pipe<'_> {
     /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.
     pub fn can_grow(&self) -> bool {
         let current = self.announced();
+        if class_of(current) == REFERRED {
+            return self.can_grow_behind(current);
+        }
         class_of(current) < self.growth_limit()
     }
 
@@ -20,7 +23,7 @@ impl Pipe<'_> {
 
     /// Whether this side sends into a ring of the window now.
     pub fn is_in_window(&self) -> bool {
-        class_of(self.announced()) >= FIRST_IN_WINDOW
+        (FIRST_IN_WINDOW..REFERRED).contains(&class_of(self.announced()))
     }
 
     #[inline(always)]
@@ -34,7 +37,7 @@ impl Pipe<'_> {
 
     /// The largest class to grow to: one in a window only while that can be mapped.
     #[inline(always)]
-    fn growth_limit(&self) -> usize {
+    pub(super) fn growth_limit(&self) -> usize {
         let limit = self.class_limit();
         if self.window.is_refused() {
             limit.min(FIRST_IN_WINDOW - 1)
@@ -45,7 +48,7 @@ impl Pipe<'_> {
 
     /// As [`Pipe::growth_limit`], of a sender that may be held to the base.
     #[inline(always)]
-    fn limit_now(&self) -> usize {
+    pub(super) fn limit_now(&self) -> usize {
         let limit = self.growth_limit();
         if self.window.is_held() {
             limit.min(FIRST_IN_WINDOW - 1)
@@ -99,14 +102,14 @@ impl Pipe<'_> {
         false
     }
 
-    fn class_for(&self, length: usize) -> usize {
+    pub(super) fn class_for(&self, length: usize) -> usize {
         (0..CLASSES).find(|&k| RING_SIZE[k] as usize >= length).unwrap_or(CLASSES - 1)
     }
 
     /// Changes to `class` from the current position on; gives the new word (not yet published).
     ///
     /// The number counts modulo 8, which suffices: at most five changes grow the ring without the receiver noticing
-    /// any, and a change back to class 0 happens when it has received, and so noticed, everything.
+    /// any ([`referred`](super::referred) has a rule of its own), and a change back to class 0 happens when it has received, and so noticed, everything.
     #[inline(never)]
     pub(super) fn switch_class(&self, current: u64, class: usize) -> u64 {
         let old = class_of(current) as u64;

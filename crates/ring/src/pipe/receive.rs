@@ -2,7 +2,7 @@
 
 use super::{distance, Pipe, Trouble, CHUNK, KNOWN_CLASS, KNOWN_SHIFT, POSITION};
 use crate::short::Attempt;
-use shunt_segment::area::ring_offset;
+use shunt_segment::area::{ring_offset, REFERRED};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 use shunt_sys::thread;
 
@@ -90,8 +90,11 @@ impl Pipe<'_> {
                 if left == length {
                     return Err(Trouble::Unmapped);
                 }
-                // The caller may map it and come for the rest.
-                self.window.ask();
+                // The caller may map it, or copy from elsewhere, and come for the rest.
+                match (known & KNOWN_CLASS) as usize {
+                    REFERRED => self.own.receive.class.store(known, Relaxed),
+                    _ => self.window.ask(),
+                }
                 break;
             };
             // The bound is checked again because the word lies in shared memory from one call to the next.
@@ -134,11 +137,19 @@ impl Pipe<'_> {
         }
         while left > 0 && waiting > 0 {
             let (class, available) = self.readable(position, word, waiting)?;
+            if skip >= available {
+                skip -= available;
+                position = position.wrapping_add(available as u64) & POSITION;
+                waiting -= available;
+                continue;
+            }
             let Some(ring) = self.ring(class) else {
                 if left == length {
                     return Err(Trouble::Unmapped);
                 }
-                self.window.ask();
+                if class != REFERRED {
+                    self.window.ask();
+                }
                 break;
             };
             let available = available.min(ring.size as usize);

@@ -1,6 +1,7 @@
 //! How much room a sender has: what the peer has received, what is still under way, and what SO_SNDBUF allows of the rest.
 
 use super::{class_of, distance, switch_of, Pipe, POSITION};
+use shunt_segment::area::REFERRED;
 use shunt_segment::channel::{word, Side};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed};
 
@@ -33,7 +34,7 @@ impl Pipe<'_> {
 
     /// Of the `free` bytes of the current ring those that SO_SNDBUF allows: unread ones in smaller rings count, too.
     #[cold]
-    fn allowed(&self, free: usize, current: u64, ack: u64) -> usize {
+    pub(super) fn allowed(&self, free: usize, current: u64, ack: u64) -> usize {
         let room = self.room_for(self.own.transmit.send_buffer.load(Relaxed)) as u64;
         free.min(room.saturating_sub(self.unread(current, ack)) as usize)
     }
@@ -113,6 +114,11 @@ impl Pipe<'_> {
     #[cold]
     #[inline(never)]
     fn has_older_bytes(&self, current: u64, ack: u64) -> bool {
+        self.is_class_unread(class_of(current), current, ack)
+    }
+
+    /// Whether the ring of `class` holds bytes that the peer has not received from before the last change of class.
+    pub(super) fn is_class_unread(&self, class: usize, current: u64, ack: u64) -> bool {
         let mut number = switch_of(current);
         for _ in 0..8 {
             let border = self.own.borders[number as usize].load(Relaxed);
@@ -120,7 +126,7 @@ impl Pipe<'_> {
             if switch_of(border) != number || ahead == 0 || ahead >= 1 << 47 {
                 return false;
             }
-            if class_of(border) == class_of(current) {
+            if class_of(border) == class {
                 return true;
             }
             number = number.wrapping_sub(1) & 7;
@@ -160,6 +166,9 @@ impl Pipe<'_> {
     /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
     pub fn writable(&self) -> (usize, usize) {
         let current = self.announced();
+        if class_of(current) == REFERRED {
+            return self.writable_behind(current, self.refresh_ack());
+        }
         let size = self.room_of(Self::size(class_of(current)));
         let mut free = self.space(current, self.known_ack());
         if free * 3 < size {

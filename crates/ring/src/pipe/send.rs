@@ -5,7 +5,7 @@ use super::room::ahead;
 use super::{class_of, Pipe, CHUNK, COPIED, POSITION};
 use crate::copy::Ring;
 use crate::short::{Attempt, SHORT};
-use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW};
+use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, REFERRED};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 use shunt_sys::{clock, processor, thread};
@@ -83,6 +83,9 @@ impl Pipe<'_> {
     pub(super) unsafe fn send_ring<const HOLD: bool>(&self, mut source: *const u8, length: usize) -> usize {
         let (mut current, mut ack) = (self.current(), self.known_ack());
         let mut left = length;
+        if class_of(current) == REFERRED {
+            current = self.leave_referred(current, ack, left);
+        }
         let streams = ack != current & POSITION && self.reader_is_elsewhere();
         while left > 0 && !ahead(current, ack) {
             let tail = current & POSITION;

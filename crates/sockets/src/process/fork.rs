@@ -50,6 +50,7 @@ fn share_streams() {
     for fd in table::programs() {
         if let Some(socket) = shunt_stream::socket::stream(fd) {
             socket.share();
+            shunt_stream::references::keep::on_sharing(socket);
         }
     }
 }

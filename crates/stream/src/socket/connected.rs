@@ -3,6 +3,7 @@
 use super::names::Names;
 use super::parts::{Restraint, Stalled};
 use super::Socket;
+use crate::loans::Loans;
 use crate::seen::Seen;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -30,6 +31,8 @@ pub struct Connected {
     pub zero_copies: AtomicU32,
     /// See [`Connected::zero_copies`].
     pub zero_copies_reported: AtomicU32,
+    /// What it knows of bytes that go by reference.
+    pub loans: Loans,
     /// The stream that it was until it became the kernel's, whose object and channel stay what they are as long as calls of other threads may
     /// look at them; and the process in which that is so.
     pub stands_for: AtomicPtr<Socket>,
@@ -72,6 +75,7 @@ impl Connected {
         self.seen_sending.reset();
         self.seen_receiving.reset();
         self.stalled.reset();
+        self.loans.reset();
         self.restraint.reset();
     }
 }

@@ -55,6 +55,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
 /// Gives a socket object back. Its link pointers stay valid memory for late readers.
 pub fn free(socket: &'static Socket) {
     socket.bell_listener.close();
+    crate::pools::release(&socket.connected.loans.views);
     socket.generation.fetch_add(1, Ordering::Release);
     SOCKETS.give(socket);
 }

@@ -100,6 +100,7 @@ impl Default for Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for end in [self.near, self.far] {
+            crate::pools::release(&end.socket.connected.loans.views);
             // One that a test has closed may be another test's by now.
             if socket::is_of(end.fd, end.socket) {
                 table::take(end.fd);

@@ -1,0 +1,242 @@
+//! Pools that are shown to the peer of a stream socket: what tells both processes that they mean the same one.
+//!
+//! The owner's process is told where a pool lies and by which descriptor ([`Shown::at`]); the peer opens that descriptor in the owner's
+//! entry of proc(5) and maps it to be read ([`View::open`]). The header holds a secret, so a peer that names a pool has it, whatever process and
+//! descriptor it names: a peer that lies has nothing opened that it could not read itself, and nothing is opened but regular files of
+//! memory.
+//!
+//! A view is of a pool all of whose units are memory: what is memory stays so (seals), so no access to it faults or costs its reader memory.
+
+use crate::holes;
+use crate::huge::decimal;
+use crate::pool::{Header, MAGIC, VERSION};
+use crate::seals;
+use crate::shape::{Shape, PAGE};
+use shunt_sys::{calls, libc, mapping, memory_file, user, Errno};
+
+/// A pool of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// First byte of its mapping.
+    pub base: usize,
+    /// Its descriptor.
+    pub descriptor: i32,
+    /// What the header says.
+    pub secret: [u64; 2],
+    /// Bytes in front of the units.
+    pub front: usize,
+    /// Bytes of the units.
+    pub bytes: usize,
+}
+
+/// A [`Header`] that was copied.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Copied {
+    magic: u64,
+    version: u32,
+    unit: u32,
+    units: u32,
+    owner: u32,
+    secret: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Copied>() == size_of::<Header>());
+const _: () = assert!(core::mem::offset_of!(Copied, secret) == core::mem::offset_of!(Header, secret));
+
+/// What a header at `base` says of a pool of process `owner`: its secret and its shape.
+fn header(base: usize, owner: u32) -> Option<([u64; 2], Shape)> {
+    // SAFETY: any bytes are one, and an address that is none is an answer.
+    let header = unsafe { user::read(base as *const Copied) }.ok()?;
+    let sound = header.magic == MAGIC && header.version == VERSION && header.owner == owner && header.secret != [0; 2];
+    let shape = Shape { unit: header.unit as usize, units: header.units as usize };
+    sound.then_some((header.secret, shape.checked().ok()?))
+}
+
+impl Shown {
+    /// The pool of process `owner`, this one, whose mapping begins at `base` and whose file is `descriptor`. Its units become memory, if they
+    /// are not.
+    ///
+    /// # Errors
+    /// EINVAL: no pool of this process is there, or it is one that others could write; EPROTO, EBADF: the descriptor is not its; ENOMEM.
+    pub fn at(base: usize, descriptor: i32, owner: u32) -> Result<Shown, Errno> {
+        let (secret, shape) = header(base, owner).ok_or(Errno(libc::EINVAL))?;
+        if seals::size(descriptor, false) != Ok(shape.file()) {
+            return Err(Errno(libc::EPROTO));
+        }
+        let mut found = [0u64; 2];
+        let at = core::mem::offset_of!(Header, secret) as i64;
+        if calls::pread(descriptor, found.as_mut_ptr().cast(), 16, at)? != 16 || found != secret {
+            return Err(Errno(libc::EPROTO));
+        }
+        let (front, bytes) = (shape.front(), shape.bytes());
+        if holes::first(descriptor, front) < front + bytes {
+            const MADV_POPULATE_WRITE: i32 = 23;
+            calls::madvise((base + front) as *mut u8, bytes, MADV_POPULATE_WRITE).map_err(|_| Errno(libc::ENOMEM))?;
+        }
+        Ok(Shown { base, descriptor, secret, front, bytes })
+    }
+
+    /// Where in the units `length` bytes at `address` are, if they are.
+    pub fn offset(&self, address: usize, length: usize) -> Option<usize> {
+        let offset = address.checked_sub(self.base + self.front)?;
+        (offset <= self.bytes && length <= self.bytes - offset).then_some(offset)
+    }
+
+    /// Whether the pool is still there, and process `owner`'s: it may have been given up, and other memory be at its addresses.
+    pub fn is_there(&self, owner: u32) -> bool {
+        header(self.base, owner).is_some_and(|(secret, shape)| secret == self.secret && shape.bytes() == self.bytes)
+    }
+}
+
+/// A peer's pool, mapped to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct View {
+    /// First byte of the mapping.
+    pub base: usize,
+    /// Bytes of the mapping.
+    pub size: usize,
+    /// Bytes in front of the units.
+    pub front: usize,
+    /// Bytes of the units.
+    pub bytes: usize,
+}
+
+/// Closed when it goes.
+struct Descriptor(i32);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let _ = calls::close(self.0);
+    }
+}
+
+/// Opens `directory`/`descriptor`.
+fn opened(process: Option<u32>, descriptor: u32, flags: i32) -> Result<Descriptor, Errno> {
+    let mut path = [0; 48];
+    let mut at = 0;
+    let mut put = |text: &[u8], path: &mut [u8]| {
+        path[at..at + text.len()].copy_from_slice(text);
+        at += text.len();
+        at
+    };
+    let mut end = put(b"/proc/", &mut path);
+    match process {
+        None => end = put(b"self", &mut path),
+        Some(process) => end = decimal(process, &mut path, end),
+    }
+    path[end..end + 4].copy_from_slice(b"/fd/");
+    decimal(descriptor, &mut path, end + 4);
+    calls::openat(libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0).map(Descriptor)
+}
+
+impl View {
+    /// Maps the pool that `secret` names and process `owner`, as it knows itself, has open as `descriptor`.
+    ///
+    /// # Errors
+    /// Those of openat(2) and mmap(2). EPROTO: another file, or one that its reader cannot rely on.
+    pub fn open(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<View, Errno> {
+        // Of a file of another kind even opening it can be noticed, so its kind is asked first.
+        let named = opened(Some(owner), descriptor, libc::O_PATH)?;
+        memory_file::size(named.0)?;
+        let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        let size = seals::size(file.0, false).map_err(|_| Errno(libc::EPROTO))?;
+        // Reading a hole would make it memory.
+        if size < PAGE || holes::first(file.0, 0) < PAGE {
+            return Err(Errno(libc::EPROTO));
+        }
+        let base = mapping::shared_to_read(file.0, size)? as usize;
+        let view = header(base, owner).filter(|(found, shape)| *found == secret && shape.file() == size).map(|(_, shape)| View {
+            base,
+            size,
+            front: shape.front(),
+            bytes: shape.bytes(),
+        });
+        match view.filter(|view| holes::first(file.0, view.front) >= view.front + view.bytes) {
+            Some(view) => {
+                view.populate();
+                Ok(view)
+            }
+            None => {
+                let _ = calls::munmap(base as *mut u8, size);
+                Err(Errno(libc::EPROTO))
+            }
+        }
+    }
+
+    /// Enters what is memory into this process's page tables: a fault for each page that is read the first time costs more.
+    fn populate(&self) {
+        const MADV_POPULATE_READ: i32 = 22;
+        /// Not more than takes a blink.
+        const MOST: usize = 1 << 30;
+        let _ = calls::madvise((self.base + self.front) as *mut u8, self.bytes.min(MOST), MADV_POPULATE_READ);
+    }
+
+    /// Where `length` bytes from `offset` of the units on are.
+    pub fn place(&self, offset: u64, length: usize) -> Option<*const u8> {
+        let offset = usize::try_from(offset).ok()?;
+        (offset <= self.bytes && length <= self.bytes - offset).then(|| (self.base + self.front + offset) as *const u8)
+    }
+
+    /// Unmaps it. A thread that still copies from there gets a fault, which its copy answers.
+    pub fn close(self) {
+        let _ = calls::munmap(self.base as *mut u8, self.size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Audience, Pages, Pool};
+
+    fn pool(audience: Audience) -> Pool {
+        Pool::create(Shape { unit: 64 << 10, units: 4 }, Pages::Small, audience).unwrap()
+    }
+
+    fn me() -> u32 {
+        std::process::id()
+    }
+
+    #[test]
+    fn what_its_owner_writes_is_read_through_a_view() {
+        let pool = pool(Audience::Anyone);
+        let mut region = pool.allocate(100).unwrap();
+        region.bytes_mut()[..5].copy_from_slice(b"hello");
+        let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
+        let view = View::open(me(), pool.descriptor() as u32, shown.secret).unwrap();
+        let offset = shown.offset(region.bytes().as_ptr() as usize, 100).unwrap();
+        let at = view.place(offset as u64, 5).unwrap();
+        // SAFETY: five bytes of the view, which no thread writes now.
+        assert_eq!(unsafe { core::slice::from_raw_parts(at, 5) }, b"hello");
+        assert_eq!((view.place(4 << 16, 0).is_some(), view.place(4 << 16, 1), view.place(u64::MAX, 1)), (true, None, None));
+        assert_eq!((shown.offset(shown.base, 1), shown.offset(shown.base + shown.front, shown.bytes)), (None, Some(0)));
+        assert_eq!(shown.offset(shown.base + shown.front + 1, shown.bytes), None);
+        view.close();
+    }
+
+    #[test]
+    fn who_does_not_know_the_secret_opens_nothing() {
+        let pool = pool(Audience::Anyone);
+        let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
+        let open = |pid, fd, secret| View::open(pid, fd, secret).is_ok();
+        assert!(open(me(), pool.descriptor() as u32, shown.secret));
+        assert!(!open(me(), pool.descriptor() as u32, [1, 2]));
+        assert!(!open(me(), pool.descriptor() as u32, [0; 2]));
+        assert!(!open(1, pool.descriptor() as u32, shown.secret));
+        assert!(!open(me(), u32::MAX, shown.secret) && !open(u32::MAX, 0, shown.secret));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(!open(me(), std::os::fd::AsRawFd::as_raw_fd(&null) as u32, shown.secret));
+    }
+
+    #[test]
+    fn a_pool_that_others_could_write_or_that_is_gone_is_none() {
+        let trusted = pool(Audience::Trusted);
+        assert_eq!(Shown::at(trusted.address(), trusted.descriptor(), me()), Err(Errno(libc::EPROTO)));
+        let pool = pool(Audience::Anyone);
+        assert_eq!(Shown::at(pool.address(), trusted.descriptor(), me()), Err(Errno(libc::EPROTO)));
+        assert_eq!(Shown::at(pool.address(), pool.descriptor(), me() + 1), Err(Errno(libc::EINVAL)));
+        let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
+        assert!(shown.is_there(me()) && !shown.is_there(me() + 1));
+        assert!(!Shown { secret: [1, 2], ..shown }.is_there(me()));
+    }
+}

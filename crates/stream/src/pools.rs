@@ -1,0 +1,134 @@
+//! Pools that go over streams by reference: those of this process that peers may see, and those of peers that are mapped.
+//!
+//! A pool of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
+//! finds it.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_region::shown::{Shown, View};
+use shunt_segment::channel::references::{ShownPool, SHOWN};
+use shunt_sys::{thread, Errno};
+use shunt_table::global::{LockedCell, Mutex};
+use shunt_table::process::kernel_only;
+
+/// Pools of this process that peers can be shown.
+const POOLS: usize = 16;
+/// Pools of peers that are mapped.
+const VIEWS: usize = 64;
+
+/// A pool of this process, and its number: never another's.
+#[derive(Clone, Copy)]
+struct Numbered {
+    number: u32,
+    shown: Shown,
+}
+
+/// A peer's pool.
+#[derive(Clone, Copy)]
+struct Mapped {
+    secret: [u64; 2],
+    view: View,
+    /// Streams that read it.
+    users: u32,
+}
+
+struct Memory {
+    pools: [Option<Numbered>; POOLS],
+    numbers: u32,
+    views: [Option<Mapped>; VIEWS],
+}
+
+struct Tables {
+    lock: Mutex,
+    memory: LockedCell<Memory>,
+}
+
+static TABLES: Tables =
+    Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { pools: [None; POOLS], numbers: 0, views: [None; VIEWS] }) };
+
+/// One thread at a time. `None`: this one was interrupted in there.
+fn with<R>(part: impl FnOnce(&mut Memory) -> R) -> Option<R> {
+    let held = TABLES.lock.lock()?;
+    // SAFETY: the lock is held.
+    let result = part(unsafe { &mut *TABLES.memory.get() });
+    drop(held);
+    Some(result)
+}
+
+/// In a child of fork: no other thread exists here. What is mapped of peers' is its own, too; the pools are its parent's.
+pub fn forked() {
+    TABLES.lock.reset();
+}
+
+/// Enters a pool of this process; gives its number. `None`: there are as many as can be.
+pub(crate) fn enter(shown: Shown) -> Option<u32> {
+    let own = thread::process();
+    with(|memory| {
+        if let Some(known) = memory.pools.iter().flatten().find(|known| known.shown == shown) {
+            return Some(known.number);
+        }
+        let free = memory.pools.iter_mut().find(|place| place.is_none_or(|known| !known.shown.is_there(own)))?;
+        memory.numbers = memory.numbers.wrapping_add(1).max(1);
+        *free = Some(Numbered { number: memory.numbers, shown });
+        Some(memory.numbers)
+    })?
+}
+
+/// The pool of this number, if it is still there.
+pub(crate) fn pool(number: u32) -> Option<Shown> {
+    let found = with(|memory| memory.pools.iter().flatten().find(|known| known.number == number).map(|known| known.shown))?;
+    found.filter(|shown| shown.is_there(thread::process()))
+}
+
+impl Memory {
+    /// The place of the pool of `secret`, mapped by `map` if it was not.
+    fn place_of(&mut self, secret: [u64; 2], map: impl FnOnce() -> Result<View, Errno>) -> Option<usize> {
+        let known = self.views.iter().position(|view| view.is_some_and(|mapped| mapped.secret == secret));
+        if known.is_some() {
+            return known;
+        }
+        for idle in self.views.iter_mut().filter(|view| view.is_some_and(|mapped| mapped.users == 0)) {
+            idle.take().into_iter().for_each(|mapped| mapped.view.close());
+        }
+        let free = self.views.iter().position(Option::is_none)?;
+        self.views[free] = Some(Mapped { secret, view: map().ok()?, users: 0 });
+        Some(free)
+    }
+
+    fn leave(&mut self, view: u32) {
+        let mapped = (view as usize).checked_sub(1).and_then(|index| self.views[index].as_mut());
+        mapped.into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
+    }
+}
+
+/// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it. Nothing of the offer is believed:
+/// it names a pool by its secret.
+pub(crate) fn view(place: &AtomicU32, offer: &ShownPool) -> Option<View> {
+    let secret = offer.secret.each_ref().map(|half| half.load(Ordering::Relaxed));
+    let (owner, descriptor) = (offer.pid.load(Ordering::Relaxed), offer.descriptor.load(Ordering::Relaxed));
+    with(|memory| {
+        let before = place.load(Ordering::Relaxed);
+        let known = (before as usize).checked_sub(1).and_then(|index| memory.views[index]);
+        if let Some(mapped) = known.filter(|mapped| mapped.secret == secret) {
+            return Some(mapped.view);
+        }
+        if kernel_only::confined() {
+            return None; // no call is made that the program does not make
+        }
+        let next = memory.place_of(secret, || View::open(owner, descriptor, secret))?;
+        memory.leave(before);
+        let mapped = memory.views[next].as_mut()?;
+        mapped.users += 1;
+        place.store(next as u32 + 1, Ordering::Relaxed);
+        Some(mapped.view)
+    })?
+}
+
+/// A stream that has ended reads none any more.
+pub(crate) fn release(places: &[AtomicU32; SHOWN]) {
+    for place in places {
+        let view = place.swap(0, Ordering::Relaxed);
+        if view != 0 {
+            with(|memory| memory.leave(view));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The receiver's half: bytes are copied out of the peer's pool, which is mapped once.
+
+use super::{generation, of_side, read};
+use crate::pools;
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_link as link;
+use shunt_region::shown::View;
+use shunt_ring::{Pipe, Trouble};
+use shunt_segment::area::{kept_offset, KEPT_SIZE};
+use shunt_segment::channel::references::{place, ShownPool};
+use shunt_segment::channel::word;
+use shunt_sys::{calls, libc, thread, user, Errno};
+
+/// Bytes that are copied between two announcements that they were taken.
+const PIECE: usize = 256 << 10;
+
+/// Copies up to `length` bytes that are referred to, behind `skip` bytes that wait; `None`: the next one is not. Trouble may be a fault of
+/// the program's ([`thread::take_fault`]). `taking`: they are taken, else only looked at.
+///
+/// # Safety
+/// `target` has room for `length` bytes; where bytes are taken the caller holds the receiving lock.
+pub unsafe fn copy(
+    socket: &Socket,
+    skip: usize,
+    target: *mut u8,
+    length: usize,
+    taking: bool,
+) -> core::result::Result<Option<usize>, Trouble> {
+    let pipe: Pipe = socket.incoming();
+    let mut done = 0;
+    while done < length {
+        let Some((position, available)) = pipe.referred(if taking { skip } else { skip + done })? else { break };
+        let most = available.min(length - done).min(PIECE);
+        // SAFETY: passed on.
+        let copied = unsafe { copy_at(socket, position, target.wrapping_add(done), most)? };
+        if copied == 0 && done == 0 {
+            thread::note_fault();
+            return Err(Trouble::Unmapped);
+        }
+        if copied == 0 {
+            break;
+        }
+        if taking {
+            pipe.pass(copied);
+        }
+        done += copied;
+    }
+    match done {
+        0 => Ok(pipe.referred(skip)?.map(|_| 0)),
+        done => Ok(Some(done)),
+    }
+}
+
+/// Copies up to `length` bytes from `position` on, of one record; 0: the target faults.
+unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
+    // Each word of the peer's is loaded once.
+    let here = references.records.iter().filter_map(|record| read(record, generation)).find_map(|(word, start)| {
+        let from = position.wrapping_sub(start) & word::POSITION;
+        (from < place::length(word) as u64).then_some((word, from as usize))
+    });
+    let (word, from) = here.ok_or(Trouble::Violation)?;
+    let part = length.min(place::length(word) - from);
+    let slot = place::pool(word);
+    if from + part == place::length(word) {
+        socket.connected.loans.ended.store(1, Ordering::Relaxed);
+    }
+    if word & place::KEPT != 0 {
+        // SAFETY: passed on.
+        return unsafe { from_link(socket, position, target, part) };
+    }
+    let copied = if word & place::OFFER != 0 {
+        let bytes = (place::offset(word) as u32).to_le_bytes();
+        if place::length(word) > bytes.len() {
+            return Err(Trouble::Violation);
+        }
+        answer(socket, slot, &references.shown[slot]);
+        // SAFETY: passed on; `from + part` is no more than there are.
+        unsafe { user::copy(bytes[from..].as_ptr(), target, part) }
+    } else {
+        let view = view_of(socket, slot, &references.shown[slot]).ok_or(Trouble::Violation)?;
+        let whole = view.place(place::offset(word), place::length(word)).ok_or(Trouble::Violation)?;
+        // SAFETY: passed on; inside the view, and a fault is an answer.
+        unsafe { user::copy(whole.wrapping_add(from), target, part) }
+    };
+    Ok(if copied { part } else { 0 })
+}
+
+/// As [`copy_at`], of bytes that were put into the link.
+unsafe fn from_link(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let at = position as usize & (KEPT_SIZE - 1);
+    let part = length.min(KEPT_SIZE - at);
+    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    let offset = kept_offset(socket.channel(), socket.side() ^ 1) + at;
+    match calls::pread(file, target.cast(), part, offset as i64) {
+        Err(Errno(libc::EFAULT)) => Ok(0),
+        Ok(got @ 1..) => Ok(got),
+        _ => Err(Trouble::Violation),
+    }
+}
+
+/// The peer offers a pool: it is told whether this process reads it.
+#[cold]
+fn answer(socket: &Socket, slot: usize, offer: &ShownPool) {
+    let number = offer.number.load(Ordering::Acquire);
+    if number & 1 == 1 && offer.answer.load(Ordering::Relaxed) | 1 != number {
+        let reads = view_of(socket, slot, offer).is_some();
+        offer.answer.store(if reads { number } else { number - 1 }, Ordering::Release);
+    }
+}
+
+fn view_of(socket: &Socket, slot: usize, offer: &ShownPool) -> Option<View> {
+    pools::view(&socket.connected.loans.views[slot], offer)
+}
+
+/// Where the bytes of the peer's record are in this process, if they are.
+pub(super) fn known(socket: &Socket, word: u64) -> Option<usize> {
+    let slot = place::pool(word);
+    let view = view_of(socket, slot, &of_side(socket, socket.side() ^ 1).shown[slot])?;
+    view.place(place::offset(word), place::length(word)).map(|first| first as usize)
+}

@@ -1,0 +1,63 @@
+//! A stream gets other owners, who may have none of its peer's pools mapped: what is referred to is put into the link's file, where any of
+//! them finds it.
+//!
+//! The bytes of a position have one place there, so two that keep the same ones, as a sender does that finds the side shared behind its
+//! announcement, do the same.
+
+use super::{borrow, generation, is_taken, of_side, read};
+use crate::socket::Socket;
+use crate::waiting::wake;
+use core::sync::atomic::Ordering;
+use shunt_link as link;
+use shunt_segment::area::{kept_offset, KEPT_SIZE};
+use shunt_segment::channel::references::place;
+use shunt_sys::calls;
+
+/// Keeps what `sender`, a side of the stream's, refers to and its peer has not taken. `memory` tells where a record's bytes are in this
+/// process, if they are. The caller holds the sender's sending lock or the peer's receiving lock: so no record becomes another's.
+#[cold]
+pub(super) fn keep(socket: &Socket, sender: usize, memory: impl Fn(&Socket, u64) -> Option<usize>) {
+    let reader = &socket.page().sides[sender & 1 ^ 1];
+    let (generation, taken) = (generation(socket), reader.receive.position.load(Ordering::Acquire));
+    let mut left = KEPT_SIZE;
+    for record in &of_side(socket, sender).records {
+        let Some((word, start)) = read(record, generation) else { continue };
+        let length = place::length(word);
+        if word & (place::KEPT | place::OFFER) != 0 || length > left || is_taken(word, start, taken) {
+            continue;
+        }
+        let Some(from) = memory(socket, word) else { continue };
+        left -= length;
+        if put(socket, sender, start, from, length) {
+            let _ = record.place.compare_exchange(word, word | place::KEPT, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether `length` bytes at `from`, which have `position` in the stream, were put into the link.
+fn put(socket: &Socket, sender: usize, position: u64, from: usize, length: usize) -> bool {
+    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    let base = kept_offset(socket.channel(), sender);
+    let mut done = 0;
+    while done < length {
+        let at = (position as usize + done) & (KEPT_SIZE - 1);
+        let part = (length - done).min(KEPT_SIZE - at);
+        match calls::pwrite(file, (from + done) as *const core::ffi::c_void, part, (base + at) as i64) {
+            Ok(put @ 1..) => done += put,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The stream has become shared ([`Socket::share`]), and its other owners have not been told: what its peer refers to is kept. The peer, which
+/// may announce more at this moment, looks behind that whether the side is shared.
+pub fn on_sharing(socket: &Socket) {
+    let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
+    if references.records.iter().any(|record| read(record, generation).is_some()) {
+        wake::barrier();
+        let held = socket.lock_receive_settled();
+        keep(socket, socket.side() ^ 1, borrow::known);
+        drop(held);
+    }
+}

@@ -1,0 +1,201 @@
+//! The sender's half: which pools a stream's peer may see, and what goes by reference.
+
+use super::{generation, is_taken, keep, of_side, read};
+use crate::pools;
+use crate::socket::{flag, Socket};
+use crate::{corked, flush_relays};
+use core::sync::atomic::{fence, Ordering};
+use shunt_region::shown::Shown;
+use shunt_segment::area::KEPT_SIZE;
+use shunt_segment::channel::references::{at, place, Record, ShownPool, SHOWN};
+use shunt_segment::channel::{arm, state, word};
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, iovec};
+use shunt_sys::{thread, user, Errno, Result};
+use shunt_table::memory::pieces::Pieces;
+use shunt_table::process::status_page;
+
+/// Bytes from which on a reference costs less than a copy: what it costs is that the receiver's copy begins when all of it is there, where
+/// copies of both ends overlap (`shunt bench cell buffers`).
+pub const LEAST: usize = 32 << 10;
+
+/// Bytes that can be under way by reference: for more the link has no place to keep them.
+const UNDER_WAY: u64 = KEPT_SIZE as u64;
+
+/// Lets the peer of `socket` see the pool whose mapping begins at `base` and whose file is `descriptor`.
+///
+/// Errors: EINVAL, EPROTO, EBADF, ENOMEM as [`Shown::at`]; EBUSY: it sees as many as it can.
+pub fn show(socket: &Socket, base: usize, descriptor: i32) -> Result<()> {
+    let shown = Shown::at(base, descriptor, thread::process())?;
+    let number = pools::enter(shown).ok_or(Errno(libc::EBUSY))?;
+    let places = &socket.connected.loans.shown;
+    if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
+        return Ok(());
+    }
+    let is_free = |number: u32| number == 0 || pools::pool(number).is_none();
+    let free = places.iter().find(|place| is_free(place.load(Ordering::Relaxed))).ok_or(Errno(libc::EBUSY))?;
+    free.store(number, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether [`show`] would find a pool.
+///
+/// Errors: as [`show`].
+pub fn check(base: usize, descriptor: i32) -> Result<()> {
+    Shown::at(base, descriptor, thread::process()).map(|_| ())
+}
+
+/// Where bytes lie that can go by reference.
+#[derive(Clone, Copy)]
+struct Found {
+    slot: usize,
+    number: u32,
+    shown: Shown,
+    offset: usize,
+}
+
+fn find(socket: &Socket, data: *const u8, length: usize) -> Option<Found> {
+    if length < LEAST {
+        return None;
+    }
+    (0..SHOWN).find_map(|slot| {
+        let number = socket.connected.loans.shown[slot].load(Ordering::Relaxed);
+        let shown = if number == 0 { None } else { pools::pool(number) }?;
+        let offset = shown.offset(data as usize, length)?;
+        Some(Found { slot, number, shown, offset })
+    })
+}
+
+/// How the next bytes of a send with MSG_ZEROCOPY go.
+pub enum Way {
+    /// So many went by reference, and the peer is to hear of them.
+    Referred(usize),
+    /// Nothing can be sent any more, or another is to send first.
+    Nothing,
+    /// The first buffer is to be copied, and what is behind it looked at again.
+    FirstCopied(iovec),
+    /// All of it is to be copied.
+    Copied,
+}
+
+/// One attempt to send what is behind byte `done` of the pieces by reference.
+///
+/// # Safety
+/// The pieces are the caller's buffers.
+#[cold]
+#[inline(never)]
+pub unsafe fn next(socket: &Socket, pieces: &Pieces, done: usize, flags: i32) -> Result<Way> {
+    let mut rest = pieces.from(done, usize::MAX);
+    let Some((data, length)) = rest.next() else { return Ok(Way::Copied) };
+    let Some(found) = find(socket, data, length) else {
+        if length >= LEAST {
+            not_by_reference(socket, Reason::CopiedNoPool);
+        }
+        return Ok(match rest.any(|(data, length)| find(socket, data, length).is_some()) {
+            true => Way::FirstCopied(iovec { iov_base: data.cast(), iov_len: length }),
+            false => Way::Copied,
+        });
+    };
+    let held = socket.lock_send()?;
+    if socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket) {
+        return Ok(Way::Nothing);
+    }
+    let referred = match is_for_copies(socket, flags) {
+        true => Err(Reason::CopiedBusy),
+        // SAFETY: passed on; the lock is held.
+        false => unsafe { refer(socket, found, data, length) },
+    };
+    drop(held);
+    Ok(match referred {
+        Ok(sent) => Way::Referred(sent),
+        Err(reason) => {
+            not_by_reference(socket, reason);
+            Way::Copied
+        }
+    })
+}
+
+/// Bytes for which a reference would have paid are copied.
+fn not_by_reference(socket: &Socket, reason: Reason) {
+    socket.connected.loans.copied.fetch_add(1, Ordering::Relaxed);
+    status_page::count(reason);
+}
+
+/// Whether something about the stream is unusual: other processes have it, it goes on elsewhere, is gathered, or is captured.
+fn is_for_copies(socket: &Socket, flags: i32) -> bool {
+    const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::FAR | flag::UNACCEPTED;
+    socket.has(UNUSUAL)
+        || corked::concerns(socket, flags)
+        || socket.peer().receive.state.load(Ordering::Acquire) & state::SHARED != 0
+        || socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0
+}
+
+/// Refers to as many of the bytes as may be under way; the caller holds the sending lock. The first send from a pool goes as an offer of it,
+/// with its first bytes.
+///
+/// # Safety
+/// `length` bytes at `data`, which may fault.
+unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -> core::result::Result<usize, Reason> {
+    let pipe = socket.outgoing();
+    let position = pipe.may_refer().ok_or(Reason::CopiedBusy)?;
+    let (taken, generation) = (pipe.taken(), generation(socket));
+    let references = of_side(socket, socket.side());
+    let is_free = |record: &Record| read(record, generation).is_none_or(|(word, start)| is_taken(word, start, taken));
+    let record = references.records.iter().find(|record| is_free(record)).ok_or(Reason::CopiedBusy)?;
+    let write = |word: u64| {
+        record.place.store(word, Ordering::Relaxed);
+        record.at.store(position | generation << at::GENERATION_SHIFT, Ordering::Release);
+    };
+    let which = if found.slot == 0 { 0 } else { place::POOL };
+    let (offer, number) = (&references.shown[found.slot], number_of(found.number, generation));
+    if offer.number.load(Ordering::Relaxed) != number {
+        let of_slot = |record: &Record| !is_free(record) && place::pool(record.place.load(Ordering::Relaxed)) == found.slot;
+        if references.records.iter().any(of_slot) {
+            return Err(Reason::CopiedBusy);
+        }
+        // SAFETY: an address that is none is an answer.
+        let first = unsafe { user::read(data.cast::<[u8; place::CARRIED]>()) }.map_err(|_| Reason::CopiedBusy)?;
+        show_to_peer(offer, &found.shown, number);
+        write(place::of(u64::from(u32::from_le_bytes(first)), place::CARRIED, place::OFFER | which));
+        pipe.refer(place::CARRIED);
+        return Ok(place::CARRIED);
+    }
+    let answer = offer.answer.load(Ordering::Acquire);
+    if answer != number {
+        return Err(if answer == number - 1 { Reason::CopiedPeer } else { Reason::CopiedBusy });
+    }
+    let room = UNDER_WAY.saturating_sub(pipe.unacknowledged()).min(pipe.room_by_limit()) as usize;
+    let part = length.min(room).min(place::LONGEST);
+    if part < LEAST {
+        return Err(Reason::CopiedBusy);
+    }
+    write(place::of(found.offset as u64, part, which));
+    pipe.refer(part);
+    let loans = &socket.connected.loans;
+    loans.end.store(position.wrapping_add(part as u64) & word::POSITION, Ordering::Relaxed);
+    loans.bytes.fetch_add(part as u64, Ordering::Relaxed);
+    loans.referred.fetch_add(1, Ordering::Relaxed);
+    status_page::count(Reason::ByReference);
+    // The peer's side may have become shared in this moment, and its process keeps what was referred to before: one of both does.
+    fence(Ordering::SeqCst);
+    if socket.peer().receive.state.load(Ordering::Relaxed) & state::SHARED != 0 {
+        let units = found.shown.base + found.shown.front;
+        keep::keep(socket, socket.side(), |_, word| {
+            (place::pool(word) == found.slot).then(|| units + place::offset(word) as usize)
+        });
+    }
+    Ok(part)
+}
+
+/// Names an offer in this connection: odd.
+fn number_of(pool: u32, generation: u64) -> u32 {
+    (generation as u32) << 16 | pool << 1 & 0xffff | 1
+}
+
+fn show_to_peer(offer: &ShownPool, shown: &Shown, number: u32) {
+    offer.secret.iter().zip(shown.secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
+    offer.pid.store(thread::process(), Ordering::Relaxed);
+    offer.descriptor.store(shown.descriptor as u32, Ordering::Relaxed);
+    offer.answer.store(0, Ordering::Relaxed);
+    offer.number.store(number, Ordering::Release);
+}

@@ -1,0 +1,12 @@
+"""What both programs know: runs of bytes that tell where they are."""
+import array, ctypes, errno, fcntl, mmap, os, random, select, signal, socket, struct, sys, termios, time
+what, port, seed = sys.argv[1], int(sys.argv[2]), 7
+def pattern(length, salt):
+    return bytes((at * 7 + at // 251 + salt) & 255 for at in range(length))
+PART = 100_000
+PARTS = [pattern(PART, salt) for salt in range(8)]
+def sizes():
+    drawn = random.Random(seed)
+    return [(drawn.choice([0, 0, 0, 1]), drawn.choice([1, 50, 5000, 32768, 65536, 99_990])) for _ in range(150)]
+def stream():
+    return b"".join(PARTS[at % 8][at % 3:at % 3 + size] for at, (_, size) in enumerate(sizes()))
