@@ -22,10 +22,12 @@ pub enum Measuring {
     Load,
     /// Datagrams.
     Datagrams,
+    /// Messages by MSG_ZEROCOPY from a pool.
+    ZeroCopy,
 }
 
 impl Measuring {
-    const ALL: [Measuring; 7] = [
+    const ALL: [Measuring; 8] = [
         Measuring::PingPong,
         Measuring::Stream,
         Measuring::Connect,
@@ -33,6 +35,7 @@ impl Measuring {
         Measuring::Floor,
         Measuring::Load,
         Measuring::Datagrams,
+        Measuring::ZeroCopy,
     ];
 
     fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Measuring {
             Measuring::Floor => "floor",
             Measuring::Load => "load",
             Measuring::Datagrams => "datagrams",
+            Measuring::ZeroCopy => "zerocopy",
         }
     }
 
@@ -56,6 +60,7 @@ impl Measuring {
             Measuring::Floor => include_bytes!(concat!(env!("OUT_DIR"), "/floor")),
             Measuring::Load => include_bytes!(concat!(env!("OUT_DIR"), "/load")),
             Measuring::Datagrams => include_bytes!(concat!(env!("OUT_DIR"), "/datagrams")),
+            Measuring::ZeroCopy => include_bytes!(concat!(env!("OUT_DIR"), "/zerocopy")),
         }
     }
 

@@ -26,6 +26,7 @@ mod stream;
 mod ttcp;
 mod unix;
 mod web;
+mod zerocopy;
 
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(bandwidth::Bandwidth),
         Box::new(buffers::Buffers),
         Box::new(sendfile::SendFile),
+        Box::new(zerocopy::ZeroCopy),
         Box::new(request::Request),
         Box::new(rpc::Rpc),
         Box::new(load::Load::connections()),

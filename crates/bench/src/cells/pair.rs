@@ -29,6 +29,14 @@ pub struct Report {
     pub context_switches: u64,
     /// Bytes of resident memory that its connections have added.
     pub resident: u64,
+    /// Median time of a message by plain send, from memory of its own and from a pool, and by reference.
+    pub plain_ns: u64,
+    /// See `plain_ns`.
+    pub pool_ns: u64,
+    /// See `plain_ns`.
+    pub reference_ns: u64,
+    /// Bytes that went by reference.
+    pub referred: u64,
 }
 
 /// What both sides said.

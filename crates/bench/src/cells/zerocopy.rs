@@ -1,0 +1,62 @@
+//! Messages that are written before and read after, by plain send and by MSG_ZEROCOPY from a pool that the peer was shown.
+
+use std::io;
+use std::time::Duration;
+
+use super::pair::{Pair, Sides};
+use crate::contenders::{Carrier, Contender};
+use crate::instrument::{Cell, Instrument, Settings, Turn};
+use crate::measurement::{Figure, Unit};
+use crate::programs::Measuring;
+
+const SIZES: [usize; 4] = [32 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// One connection, blocking calls, an answer of a byte to each message.
+#[derive(Debug)]
+pub struct ZeroCopy;
+
+impl Cell for ZeroCopy {
+    fn name(&self) -> &'static str {
+        "zerocopy"
+    }
+
+    fn about(&self) -> &'static str {
+        "messages of 32 KiB to 1 MiB, written before and read after: plain send, from a pool too, and MSG_ZEROCOPY by reference"
+    }
+
+    fn carriers(&self) -> &'static [Carrier] {
+        &[Carrier::Kernel, Carrier::Shunt]
+    }
+
+    fn repeats(&self, settings: &Settings) -> usize {
+        settings.repeats.min(7)
+    }
+
+    fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
+        let milliseconds = instrument.settings.milliseconds.max(40);
+        let mut turn = Turn::default();
+        for size in SIZES {
+            let report = Pair {
+                program: Measuring::ZeroCopy,
+                cores: Some((instrument.machine.server_core, instrument.machine.client_core)),
+                both: &["--size".into(), size.to_string()],
+                client: &["--milliseconds".into(), milliseconds.to_string()],
+                measured: Duration::from_millis(milliseconds),
+                look: contender.carrier == Carrier::Shunt && repeat == 0 && size == SIZES[0],
+                sides: Sides::Both,
+            }
+            .over_tcp(instrument, contender)?;
+            turn.accelerated = report.accelerated.or(turn.accelerated);
+            let said = report.client;
+            if contender.carrier == Carrier::Shunt && said.referred == 0 {
+                return Err(io::Error::other("nothing went by reference"));
+            }
+            let ways = [("plain", "plain send", said.plain_ns), ("pool", "  plain send from a pool", said.pool_ns)];
+            for (way, words, took) in ways.into_iter().chain([("reference", "  MSG_ZEROCOPY from a pool", said.reference_ns)]) {
+                let title = format!("{words}, {}", super::bytes(size));
+                turn.figures.push(Figure::new(format!("zerocopy/{way}/{size}B"), title, Unit::Nanoseconds, took as f64));
+            }
+        }
+        Ok(turn)
+    }
+}
