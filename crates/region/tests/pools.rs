@@ -271,7 +271,7 @@ fn a_pool_whose_owner_could_take_pages_out_of_it_is_not_mapped() {
         let fd = calls::memfd_create(b"hole\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).unwrap();
         calls::ftruncate(fd, shape.file() as i64).unwrap();
         let header: [u32; 5] =
-            [u32::from_le_bytes(*b"shun"), u32::from_le_bytes(*b"tpol"), 1, shape.unit as u32, shape.units as u32];
+            [u32::from_le_bytes(*b"shun"), u32::from_le_bytes(*b"tpol"), 2, shape.unit as u32, shape.units as u32];
         calls::pwrite(fd, header.as_ptr().cast(), front.min(20), 0).unwrap();
         calls::fcntl(fd, libc::F_ADD_SEALS, (SIZE_SEALS | FUTURE_WRITE) as usize).unwrap();
         let before = pages(fd);

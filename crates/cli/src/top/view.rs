@@ -430,7 +430,9 @@ mod tests {
         struck(&mut view, "3s");
         assert_eq!((view.pane, view.sort), (Pane::FallBacks, Sort::FallBacks));
         struck(&mut view, "\t++-");
-        assert_eq!((view.pane, view.interval.as_secs()), (Pane::Connections, 2));
+        assert_eq!((view.pane, view.interval.as_secs()), (Pane::Ranks, 2));
+        struck(&mut view, "\t");
+        assert_eq!(view.pane, Pane::Connections);
         for _ in 0..20 {
             struck(&mut view, "-");
         }

@@ -68,7 +68,7 @@ impl World {
         locked(&self.heap).as_mut().is_some_and(|heap| heap.give(offset))
     }
 
-    /// As [`Heap::exchange`], by addresses. The bytes stay where they are.
+    /// As [`crate::heap::Heap::exchange`], by addresses. The bytes stay where they are.
     pub fn exchange(&self, address: usize, bytes: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.own_heap);
         let taken = locked(&self.heap).as_mut()?.exchange(offset, bytes);
