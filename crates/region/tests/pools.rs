@@ -194,7 +194,7 @@ fn forged(shape: Shape, seals: i32) -> (i32, *mut u8) {
     unsafe {
         base.write_bytes(0, 8192);
         base.cast::<u64>().write(u64::from_le_bytes(*b"shuntpol"));
-        base.add(8).cast::<[u32; 3]>().write([1, shape.unit as u32, shape.units as u32]);
+        base.add(8).cast::<[u32; 3]>().write([2, shape.unit as u32, shape.units as u32]);
     }
     calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize).unwrap();
     (fd, base)
