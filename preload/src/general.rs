@@ -5,6 +5,7 @@ use crate::{cancel, datagrams, real, received};
 use core::ffi::{c_int, c_void};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
+use shunt_stream::socket::calling;
 use shunt_sys::section;
 use shunt_table::memory::pieces::MOST;
 
@@ -36,6 +37,7 @@ macro_rules! general {
 
 general! {
     read, read_from_section (fd: c_int, data: *mut c_void, length: usize) {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(_) if length == 0 => 0,
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
@@ -52,6 +54,7 @@ general! {
     }
 
     recv, recv_from_section (fd: c_int, data: *mut c_void, length: usize, flags: c_int) {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length.min(MOST), flags)),
             None => match shunt_table::table::find::<Datagram>(fd) {
@@ -66,6 +69,7 @@ general! {
     }
 
     write, write_from_section (fd: c_int, data: *const c_void, length: usize) {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
             None => match shunt_table::table::find::<Datagram>(fd) {
@@ -79,6 +83,7 @@ general! {
     }
 
     send, send_from_section (fd: c_int, data: *const c_void, length: usize, flags: c_int) {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags)),
             None => match shunt_table::table::find::<Datagram>(fd) {

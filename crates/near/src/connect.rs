@@ -320,8 +320,8 @@ impl Attempt<'_> {
         let Some(token) = token() else { return Handed::Refused(Reason::NearRefused) };
         let deadline = clock::monotonic_ns() + WORDS;
         // From here on bytes come that are not the program's: a thread of its that is told of the connection waits until it is known whose it is.
-        let _introduction = Introduction::begin(self.fd, self.socket);
-        if !is_unwritten(self.fd) {
+        let introduction = Introduction::begin(self.fd, self.socket);
+        if introduction.is_none() || !is_unwritten(self.fd) {
             return Handed::Refused(Reason::NearRefused);
         }
         // Another one with a new link, if the server has dropped the one that it had.

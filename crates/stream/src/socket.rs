@@ -4,6 +4,7 @@
 //! copy of all private memory. What the owners on one side must agree on lives in the shared half
 //! (`shunt_segment::channel`).
 
+pub mod calling;
 mod connected;
 pub mod flag;
 pub mod introduced;

@@ -106,14 +106,13 @@ fn the_last_numbers() {
 }
 
 /// A thread that waits for the connection in an epoll set, and writes and reads as soon as it is told of it, while another thread is in connect: what it wrote
-/// arrives, and nothing that the ends say to each other is read. Only one that was stopped in the middle of its call finds a reset.
+/// arrives, and nothing that the ends say to each other is read.
 #[test]
 fn written_while_it_connects() {
     for way in [Way::Kernel, Way::Near] {
         let Some(site) = site("written", way) else { return };
         let server = serve(&site, ECHO);
         let client = "import os,select,socket,sys,threading\n\
-            resets = 0\n\
             for k in range(150):\n\
             \x20   s = socket.socket(); s.setblocking(False)\n\
             \x20   p = select.epoll(); got = []\n\
@@ -128,21 +127,15 @@ fn written_while_it_connects() {
             \x20           if not k % 3: os.write(s.fileno(), b'early%03d' % k)\n\
             \x20       except BlockingIOError:\n\
             \x20           if not k % 3: os.write(s.fileno(), b'early%03d' % k)\n\
-            \x20       except ConnectionResetError: got.append(None)\n\
             \x20   t = threading.Thread(target=write)\n\
             \x20   if k % 2: p.register(s, select.EPOLLOUT); t.start()\n\
             \x20   r = s.connect_ex((sys.argv[1], 9100))\n\
             \x20   if not k % 2: p.register(s, select.EPOLLOUT); t.start()\n\
             \x20   t.join(); s.setblocking(True); s.settimeout(20)\n\
-            \x20   try:\n\
-            \x20       if None in got: raise ConnectionResetError\n\
-            \x20       b = b''.join(got)\n\
-            \x20       while len(b) < 10: d = s.recv(10 - len(b)); assert d, (k, b); b += d\n\
-            \x20   except ConnectionResetError: resets += 1; b = b'hiearly%03d' % k\n\
+            \x20   b = b''.join(got)\n\
+            \x20   while len(b) < 10: d = s.recv(10 - len(b)); assert d, (k, b); b += d\n\
             \x20   assert b == b'hiearly%03d' % k, (k, b)\n\
-            \x20   s.close(); p.close()\n\
-            print(resets)\n\
-            assert resets < 3, resets\n";
+            \x20   s.close(); p.close()\n";
         run(&site, &server, client, &[]);
         drop(server);
         site.finish();

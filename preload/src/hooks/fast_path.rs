@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_void};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream::fast_path;
 use shunt_stream::fast_path::Declined;
+use shunt_stream::socket::calling;
 use shunt_stream::waiting::kernel_sockets;
 use shunt_sys::section;
 use shunt_table::table;
@@ -12,7 +13,7 @@ use shunt_table::table;
 /// Whether a call that sends is the kernel's alone.
 #[inline(always)]
 fn is_the_kernel_s(fd: c_int) -> bool {
-    table::find::<Datagram>(fd).is_none()
+    table::find::<Datagram>(fd).is_none() && !calling::is_unsettled(fd)
 }
 
 swift_hook! {

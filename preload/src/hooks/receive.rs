@@ -8,6 +8,7 @@ use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, times
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
+use shunt_stream::socket::calling;
 use shunt_stream::transfer;
 use shunt_stream::waiting::kernel_sockets;
 use shunt_table::memory::pieces::MOST;
@@ -17,6 +18,7 @@ point! {
         read(fd, data, length)
     }
     fn __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(_) if length <= room => read(fd, data, length),
             None if length <= room && (datagram::is(fd) || kernel_sockets::is(fd)) => read(fd, data, length),
@@ -24,6 +26,7 @@ point! {
         }
     }
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::read(socket, fd, vector, count as usize, 0)),
             None => match shunt_table::table::find::<Datagram>(fd) {
@@ -34,6 +37,7 @@ point! {
         }
     }
     fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::read_flagged(socket, fd, vector, count as usize, flags)),
             None if offset == -1 && flags == 0 && datagram::is(fd) => readv(fd, vector, count),
@@ -54,6 +58,7 @@ point! {
         preadv2(fd, vector, count, offset, flags)
     }
     fn __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, flags)),
             None if length <= room && (datagram::is(fd) || kernel_sockets::is(fd)) => recv(fd, data, length, flags),
@@ -61,6 +66,7 @@ point! {
         }
     }
     fn recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length)),
             None => match shunt_table::table::find::<Datagram>(fd) {
@@ -79,6 +85,7 @@ point! {
         }
     }
     fn __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) if length <= room => {
                 answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length))
@@ -88,6 +95,7 @@ point! {
         }
     }
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
             None => match shunt_table::table::find::<Datagram>(fd) {
@@ -98,6 +106,7 @@ point! {
         }
     }
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::receive_messages(socket, fd, messages, count, flags, timeout)) as c_int,
             None => match shunt_table::table::find::<Datagram>(fd) {

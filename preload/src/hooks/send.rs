@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
+use shunt_stream::socket::calling;
 use shunt_stream::{kept_pipes, send_file, splice as splicing, transfer};
 use shunt_sys::{user, Errno};
 use shunt_table::memory::pieces::MOST;
@@ -18,6 +19,7 @@ point! {
         write(fd, data, length)
     }
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
             None => match table::find::<Datagram>(fd) {
@@ -27,6 +29,7 @@ point! {
         }
     }
     fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
             None if offset == -1 => splices::through_kernel(fd, || real::pwritev2(fd, vector, count, offset, flags)),
@@ -40,6 +43,7 @@ point! {
         send(fd, data, length, flags)
     }
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => {
                 if stream::is_no_range(data.cast(), length.min(MOST)) {
@@ -68,6 +72,7 @@ point! {
         }
     }
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
             None => match table::find::<Datagram>(fd) {
@@ -82,6 +87,7 @@ point! {
         }
     }
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        let _call = calling::call(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
             None => match table::find::<Datagram>(fd) {
@@ -94,6 +100,7 @@ point! {
         }
     }
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
+        let _calls = (calling::call(from), calling::call(to));
         let stream = shunt_stream::socket::stream_beside_pipes;
         let ends = (stream(from), stream(to));
         if let ((Some(_), _) | (_, Some(_)), Some(at_once)) = (ends, splicing::begins(length, flags)) {
@@ -136,6 +143,7 @@ hook! {
         real::vmsplice(pipe, vector, count, flags)
     }
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        let _call = calling::call(out);
         match shunt_stream::socket::stream(out) {
             Some(socket) => answer(send_file::send_file(socket, out, from, offset, count)),
             None => splices::through_kernel(out, || real::sendfile(out, from, offset, count)),

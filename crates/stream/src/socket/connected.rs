@@ -1,5 +1,6 @@
 //! What a stream has besides what every socket has, and besides the line that each send and receive reads.
 
+use super::calling::Calls;
 use super::names::Names;
 use super::parts::{Restraint, Stalled};
 use super::Socket;
@@ -56,6 +57,8 @@ pub struct Connected {
     pub tapped_by: AtomicU32,
     /// Both addresses, as they were known when the stream came about: in its channel the peer may change them.
     pub(super) names: Names,
+    /// Calls with data under way before it is settled what it becomes.
+    pub(super) calls: Calls,
     /// The thread that makes, or made, a stream of it ([`super::introduced`]).
     pub introducer: AtomicU32,
     /// The process of that thread.

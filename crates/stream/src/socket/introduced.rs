@@ -1,7 +1,7 @@
 //! Sockets that a thread is making streams of while others may use them: the kernel's TCP connection is there, and what vouches for the other end comes by it.
 //! A call with data of another thread's would take that, or write behind the last look at the connection: it waits for what comes of it, some 50 us.
 
-use super::Socket;
+use super::{calling, Socket};
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, clock, libc, thread};
 use shunt_table::global::SETUP;
@@ -21,12 +21,13 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// The calling thread begins to make a stream of `socket` at `fd`.
-    pub fn begin(fd: i32, socket: &'static Socket) -> Introduction {
+    /// The calling thread begins to make a stream of `socket` at `fd`. `None`: another thread is in a call with data on it ([`calling`]).
+    pub fn begin(fd: i32, socket: &'static Socket) -> Option<Introduction> {
         socket.connected.introducer.store(thread::id(), Ordering::Relaxed);
         socket.connected.introduced_in.store(thread::process(), Ordering::Relaxed);
         numbers(fd, socket).for_each(|number| _ = table::introduce(number, socket));
-        Introduction { socket, fd }
+        let introduction = Introduction { socket, fd };
+        calling::are_over(socket).then_some(introduction)
     }
 }
 
@@ -112,21 +113,21 @@ mod tests {
     fn others_wait_for_what_becomes_of_it() {
         let socket = allocate(shunt_sys::libc::AF_INET).expect("a socket");
         table::enter(HIGH, Kind::Tcp, socket);
-        let introduction = Introduction::begin(HIGH, socket);
+        let introduction = Introduction::begin(HIGH, socket).expect("no call");
         assert!(!is(HIGH, socket), "the introducer does not wait for itself");
         assert!(table::find::<Socket>(HIGH).is_some() && table::get(HIGH).kind() == Kind::Tcp && table::get(HIGH).is_plain());
         assert!(found_meanwhile(HIGH, socket, || table::enter(HIGH, Kind::Stream, socket)));
         drop(introduction);
         assert!(is(HIGH, socket));
         table::enter(HIGH, Kind::Tcp, socket);
-        let introduction = Introduction::begin(HIGH, socket);
+        let introduction = Introduction::begin(HIGH, socket).expect("no call");
         assert!(!found_meanwhile(HIGH, socket, || drop(introduction)), "nothing came of it");
         // One that a handler left by a jump.
-        core::mem::forget(Introduction::begin(HIGH, socket));
+        core::mem::forget(Introduction::begin(HIGH, socket).expect("no call"));
         std::thread::scope(|scope| assert!(!scope.spawn(|| is(HIGH, socket)).join().expect("no panic")));
         assert!(!table::get(HIGH).is_introduced());
         // In a child.
-        core::mem::forget(Introduction::begin(HIGH, socket));
+        core::mem::forget(Introduction::begin(HIGH, socket).expect("no call"));
         socket.connected.introduced_in.store(1, Ordering::Relaxed);
         socket.connected.introducer.store(1, Ordering::Relaxed);
         let began = clock::monotonic_ns();

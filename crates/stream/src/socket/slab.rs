@@ -47,6 +47,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.control.store(0, Ordering::Relaxed);
     socket.listening.reset();
     socket.connected.reset();
+    socket.connected.calls.reset(socket.generation.load(Ordering::Relaxed));
     crate::socket::option_history::forget(socket);
     socket.stored.clear();
     Some(socket)

@@ -118,8 +118,8 @@ pub fn are_no_concern(fd: i32, receives: bool) -> bool {
     match word.kind() {
         Kind::Foreign => !receives || !is_on(),
         Kind::Tcp => {
-            let rests = |socket: &Socket| socket.looks.load(Ordering::Relaxed) & (KNOWN | LOOKS) == KNOWN;
-            word.object::<Socket>().is_none_or(rests) || !is_on()
+            let rests = |socket: &Socket| socket.looks.load(Ordering::Relaxed) & (KNOWN | LOOKS) == KNOWN || !is_on();
+            word.object::<Socket>().is_none_or(|socket| socket.has(flag::KERNEL) && rests(socket))
         }
         Kind::Datagram => false,
         _ => true,
