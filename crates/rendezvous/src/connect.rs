@@ -121,8 +121,13 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
         };
         let found = |found: Found| remember(Answer { server: *server, source, owner, found, until: now + found.lasts() });
         let members = if is_group { Members::Several } else { members(client, owner, ask) };
-        if members == Members::One && reconnect(&setting, &source, server, owner) {
-            found(Found::Alone);
+        // A group's member was chosen by now, by whichever port the kernel was asked about.
+        if members != Members::Unknown && reconnect(&setting, &source, server, owner) {
+            match members {
+                Members::One => found(Found::Alone),
+                _ if !is_group => found(Found::Group),
+                _ => {}
+            }
             return Ok(false);
         }
         let result = meet(&setting, client, server, owner, reserved);

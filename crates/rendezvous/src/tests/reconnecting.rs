@@ -70,6 +70,34 @@ fn a_hundred_connections_need_one_link() {
     assert_eq!(link::at(first as usize).live, 0);
 }
 
+/// Each member's pairs serve the connections that the kernel would give to that member.
+#[test]
+fn the_members_of_a_group_are_offered_pairs() {
+    start();
+    let member = |at: &Address| {
+        let listener = World::Engine.tcp();
+        listener.set(SOL_SOCKET, libc::SO_REUSEPORT, 1).unwrap();
+        listener.bind(at).unwrap();
+        listener.listen(8).unwrap();
+        listener
+    };
+    let first = member(&loopback(0));
+    let members = [member(&first.name().unwrap()), first];
+    let (mut links, mut offers) = ([0u64; 2], 0);
+    for _ in 0..200 {
+        let client = World::Engine.tcp();
+        client.connect(&members[0].name().unwrap()).unwrap();
+        let at = members.iter().position(Fd::is_readable).expect("a member has it");
+        offers += u32::from(server::waiting(members[at].object()));
+        links[at] |= 1 << place(&client).0;
+        let server = members[at].accept().unwrap();
+        client.close();
+        server.close();
+    }
+    assert!(links.iter().all(|links| *links != 0), "each had some");
+    assert!(offers >= 100, "{offers} of 200 came by memory");
+}
+
 #[test]
 fn nothing_that_was_left_unread_is_the_next_connection_s() {
     same(|world| {
