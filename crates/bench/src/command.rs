@@ -152,7 +152,7 @@ pub enum Action {
         /// The shunt command, beside which the compiler script and the library lie [default: the one beside this program]
         #[arg(long, value_name = "PATH")]
         shunt: Option<PathBuf>,
-        /// Beside Open MPI's oshmem (oshcc and oshrun in PATH)
+        /// Beside Open MPI's oshmem (oshcc and oshrun in PATH; Debian: openmpi-bin, libopenmpi-dev)
         #[arg(long)]
         with_oshmem: bool,
         /// Turns of each contender

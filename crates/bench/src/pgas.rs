@@ -187,7 +187,7 @@ impl Measuring<'_> {
         let command = self.command(library, ranks, "micro");
         let Some(said) = self.said(library, command, &format!("{} micro of {ranks}", library.name())) else { return };
         for line in said.lines() {
-            if let Some((name, Ok(value))) = line.split_once(' ').map(|(name, value)| (name, value.parse())) {
+            if let Some((name, Ok(value))) = line.rsplit_once(' ').map(|(name, value)| (name, value.parse())) {
                 let row = if name == "barrier" { format!("barrier of {ranks}") } else { name.to_owned() };
                 self.note(row, library, value);
             }
@@ -213,7 +213,7 @@ impl Measuring<'_> {
     fn table(&self, with_oshmem: bool) -> String {
         let mut text = String::new();
         let figure = |row: &str, library| middle(&self.figures, row, library);
-        let _ = writeln!(text, "{:<28} {:>12} {:>12} {:>8}  bar", "", "shunt", "oshmem", "ratio");
+        let _ = writeln!(text, "{:<34} {:>12} {:>12} {:>8}  bar", "", "shunt", "oshmem", "ratio");
         let time = |value: Option<f64>| match value {
             None => "-".to_owned(),
             Some(value) if value < 1e4 => format!("{value:.1} ns"),
@@ -231,13 +231,16 @@ impl Measuring<'_> {
             };
             let other = time(figure(row, Library::Oshmem));
             let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-            let _ = writeln!(text, "{row:<28} {:>12} {other:>12} {ratio:>8}  {verdict}", time(own));
+            let _ = writeln!(text, "{row:<34} {:>12} {other:>12} {ratio:>8}  {verdict}", time(own));
         };
         let other = |row: &str| (figure(row, Library::Oshmem), "oshmem");
         for row in ["p-8", "put-8", "get-8", "g-8", "fetch-add-8"] {
             line(row, other(row), Some(0.5), true);
         }
         line("put-quiet-8", other("put-quiet-8"), Some(0.6), true);
+        for (row, idle) in [("get-8 of one that computes", "get-8"), ("fetch-add-8 at one that computes", "fetch-add-8")] {
+            line(row, (figure(idle, Library::Shunt), "an idle one"), Some(1.1), true);
+        }
         let cache_line = (figure("line", Library::Shunt), "the line");
         line("line", (None, ""), None, true);
         line("ping-pong", cache_line, Some(1.1), true);

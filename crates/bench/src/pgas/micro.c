@@ -39,6 +39,32 @@ static int n;
         tell(name); \
     } while (0)
 
+/* The same while rank 1 computes, and calls nothing. */
+#define COMPUTING(name, turns, what) \
+    do { \
+        for (int batch = 0; batch < BATCHES; batch++) { \
+            shmem_barrier_all(); \
+            double start = now(); \
+            if (me == 0) { \
+                for (long i = 0; i < (turns); i++) { what; } \
+                times[batch] = (now() - start) / (turns); \
+            } else { \
+                while (now() - start < COMPUTED) compute(); \
+            } \
+            shmem_barrier_all(); \
+        } \
+        tell(name); \
+    } while (0)
+
+/* How long it computes each time, in ns: longer than all that is asked of it meanwhile takes. */
+#define COMPUTED 1e8
+
+static volatile double computed = 1;
+
+static void compute(void) {
+    for (int i = 0; i < 100000; i++) computed = computed * 0.999999 + 1e-6;
+}
+
 int main(int count, char **words) {
     long scale = count > 1 ? atol(words[1]) : 1;
     shmem_init();
@@ -57,6 +83,8 @@ int main(int count, char **words) {
         ONE_SIDED("g-8", 20000 * scale, value += shmem_long_g(word, 1));
         ONE_SIDED("fetch-add-8", 20000 * scale, value += shmem_long_atomic_fetch_add(counter, 1, 1));
         ONE_SIDED("put-quiet-8", 20000 * scale, shmem_putmem(word, &value, 8, 1); shmem_quiet());
+        COMPUTING("get-8 of one that computes", 20000 * scale, shmem_getmem(&value, word, 8, 1));
+        COMPUTING("fetch-add-8 at one that computes", 20000 * scale, value += shmem_long_atomic_fetch_add(counter, 1, 1));
         ONE_SIDED("memcpy-64K", 500 * scale, memcpy(other, here, 65536); __asm__ volatile("" ::: "memory"));
         ONE_SIDED("put-64K", 500 * scale, shmem_putmem(there, here, 65536, 1));
         ONE_SIDED("get-64K", 500 * scale, shmem_getmem(here, there, 65536, 1));
