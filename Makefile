@@ -155,6 +155,7 @@ soak:
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_FORKS=$(FORKS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) \
 	    cargo test --release --target-dir target -p shunt-testkit --test crash_kill --test crash_forks --test crash_scribble
 	SHUNT_TEST_KILLS=$(KILLS) cargo test --release --target-dir target -p shunt-testkit --test spmd_ends a_killed_rank_ends_the_job -- --nocapture
+	SHUNT_TEST_KILLS=$(KILLS) cargo test --release --target-dir target -p shunt-testkit --test near killed
 	KILLS=$(BUFFER_KILLS) cargo test --release --target-dir target -p shunt-buffers --test deaths_at_random -- --nocapture
 	KILLS=$(RPC_KILLS) cargo test --release --target-dir target -p shunt-rpc-examples --test deaths -- --nocapture
 	cargo run --release --target-dir target -p shunt-differential -- compare --across

@@ -240,14 +240,16 @@ fn forks_and_execs() {
 }
 
 /// Either side is killed at random points: the other sees what the kernel would show it, others go on, and no name stays once somebody has looked.
+/// SHUNT_TEST_KILLS=1000 for more, of which two thirds are clients.
 #[test]
 fn killed() {
+    let kills: u64 = std::env::var("SHUNT_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(18);
     let Some(site) = site("killed") else { return };
     let server = site.serve("server");
     until_near(&site, &server, || drop(site.start(0, "first", &peer(), &["bystander", &PORT.to_string()]).end_of_input()));
     let bystander = site.bystander(&server);
     let mut random = Random::for_test();
-    for turn in 0..12u64 {
+    for turn in 0..kills - kills / 3 {
         let seed = (1000 * (turn + 1)).to_string();
         let letters = ["vse", "q", "u", "vu", "e"][random.below(5) as usize];
         let victim = site.start(0, "victim", &peer(), &["connect", &PORT.to_string(), letters, &seed]);
@@ -264,7 +266,7 @@ fn killed() {
     }
     assert!(bystander.end_of_input().contains("fine "));
     drop(server);
-    for turn in 0..6u64 {
+    for turn in 0..kills / 3 {
         let server = site.serve(&format!("server{turn}"));
         let arguments = ["outlive", &PORT.to_string(), ["v", "s", "e"][turn as usize % 3], &(turn + 1).to_string()];
         let client = site.start(0, &format!("survivor{turn}"), &peer(), &arguments);
