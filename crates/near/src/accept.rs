@@ -29,6 +29,8 @@ use shunt_table::{diag, fd_passing, sockaddr, table};
 const CLAIMS: u64 = 50_000_000;
 /// How long each word of a client's is waited for (ns): it waits for this end, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
+/// With less time than this left (ns) none is claimed: it would be given up in the middle.
+const LEAST: u64 = 1_000_000;
 /// How long a word is waited for that is under way (ns), whatever was waited before: then its client was stopped.
 const UNDER_WAY: u64 = 20_000_000;
 /// A tick of the kernel's clocks (ns), by which times of connections and of files differ.
@@ -48,12 +50,19 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     // young.
     let is_young = |answered: &u64| answered + CLAIMS >= now && !deferred::concern(listener);
     let Some(answered) = shown.answered.filter(is_young).filter(|_| mark::is_one(shown.segment, shown.own)) else { return false };
-    let left = known::may_wait(now);
-    if kernel_only::keeps() || !table::fits(fd) || left == 0 {
+    if kernel_only::keeps() {
         return false;
     }
+    let left = known::may_wait(now);
     let server = sockaddr::bound_address(fd);
     let arriving = Arriving { fd, listener, flags, client, server, mark: shown.segment as u16, until: now + left };
+    if left < LEAST || !table::fits(fd) {
+        // Its client would wait for a claim that does not come.
+        if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
+            arriving.decline(&unix);
+        }
+        return false;
+    }
     let done = arriving.claim(directory, connected_at(answered));
     known::waited(clock::monotonic_ns().saturating_sub(now));
     match done {
@@ -108,24 +117,31 @@ impl Arriving<'_> {
         let place = known::client(&self.client, who.uid);
         let now = clock::monotonic_ns();
         if clients(|clients| clients.of(&place, now)) == Server::Silent {
+            self.decline(&unix);
             return Ok(false);
         }
         let done = self.hand_shake(unix, &Guest { process: who.pid as u32, user: who.uid, address: self.client });
-        // One that had less time than it may take was not silent.
-        if done == Err(Reason::NearRefused) && clock::monotonic_ns() < self.until {
-            clients(|clients| clients.is_far(&place, clock::monotonic_ns()));
+        let now = clock::monotonic_ns();
+        match done {
+            Ok(()) => clients(|clients| clients.claims(&place, now)),
+            // One that had less time than it may take was not silent.
+            Err(Reason::NearRefused) if now < self.until => clients(|clients| clients.failed(&place, now)),
+            Err(_) => {}
         }
         done.map(|()| true)
     }
 
+    /// Tells the client that it need not wait.
+    fn decline(&self, unix: &Held) {
+        let _ = say(unix.fd(), &self.claimed(messages::NOT_NOW, 1).encode());
+    }
+
+    fn claimed(&self, version: u32, server_id: u64) -> Claim {
+        Claim { version, mark: self.mark, server_id, client: self.client, server: self.server }
+    }
+
     fn hand_shake(&self, unix: Held, guest: &Guest) -> Result<(), Reason> {
-        let claim = Claim {
-            version: shunt_segment::VERSION,
-            mark: self.mark,
-            server_id: own::id().ok_or(Reason::Unknown)?,
-            client: self.client,
-            server: self.server,
-        };
+        let claim = self.claimed(shunt_segment::VERSION, own::id().ok_or(Reason::Unknown)?);
         if !say(unix.fd(), &claim.encode()) {
             return Err(Reason::NearUnknown);
         }

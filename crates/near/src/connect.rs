@@ -3,7 +3,7 @@
 use crate::held::Held;
 use crate::known::{servers, Server, Way};
 use crate::mark;
-use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, TAKEN, UNKNOWN_LINK};
+use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
 use crate::own::{drawn, token};
 use crate::waiting::{
@@ -311,6 +311,9 @@ impl Attempt<'_> {
 
     /// Gives a channel to the server that claims the connection, if that is what it says.
     fn hand_over(&mut self, from: &Held, claim: &Claim) -> Handed {
+        if claim.version == NOT_NOW {
+            return Handed::Refused(Reason::NearUnclaimed);
+        }
         if claim.version != shunt_segment::VERSION {
             return Handed::Refused(Reason::VersionMismatch);
         }

@@ -84,14 +84,20 @@ mod tests {
     use super::*;
     use shunt_sys::calls;
 
+    /// fork(2), while no other test's thread has the lock, which nobody would give back in the child.
+    fn forked() -> i32 {
+        let _setup = SETUP.lock().expect("no handler");
+        // SAFETY: the child makes plain calls and ends.
+        unsafe { libc::fork() }
+    }
+
     #[test]
     fn a_child_has_none_of_them() {
         let make = || calls::eventfd(0, libc::EFD_CLOEXEC);
         let held = Held::new(make).expect("a descriptor");
         let fd = held.fd();
         let is_open = |fd: i32| calls::fcntl(fd, libc::F_GETFD, 0).is_ok();
-        // SAFETY: the child makes plain calls and ends.
-        let child = unsafe { libc::fork() };
+        let child = forked();
         if child == 0 {
             let before = is_open(fd);
             forget();
@@ -112,8 +118,7 @@ mod tests {
     fn a_handshake_of_the_parent_s_closes_nothing_in_the_child() {
         let make = || calls::eventfd(0, libc::EFD_CLOEXEC);
         let held = Held::new(make).expect("a descriptor");
-        // SAFETY: the child makes plain calls and ends.
-        let child = unsafe { libc::fork() };
+        let child = forked();
         if child == 0 {
             forget();
             let own = Held::new(make).map_or(-1, |own| {

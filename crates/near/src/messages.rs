@@ -40,13 +40,16 @@ pub const LINK: u8 = b'L';
 /// The client, with the secret: from here on the connection is a stream.
 pub const GO: u8 = b'G';
 
+/// In the place of a claim's version: the server takes no more connections at this moment, and leaves this one to TCP.
+pub const NOT_NOW: u32 = 0;
+
 /// 128 random bits: the client's are its token, the server's its secret.
 pub type Token = [u8; 16];
 
 /// What a server says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// The layout of segments that it knows.
+    /// The layout of segments that it knows; [`NOT_NOW`].
     pub version: u32,
     /// The mark that the connection shows.
     pub mark: u16,
