@@ -61,6 +61,7 @@ pub mod tap;
 mod tests;
 pub mod transfer;
 pub mod urgent;
+pub mod views;
 pub mod waiting;
 pub mod window;
 

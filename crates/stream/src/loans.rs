@@ -13,6 +13,8 @@ pub struct Loans {
     pub(crate) views: [AtomicU32; SHOWN],
     /// Bytes were taken up to the end of a run of the peer's: its sender may sleep until then.
     pub(crate) ended: AtomicU32,
+    /// Pieces of the peer's pools that the program has been handed ([`crate::views`]).
+    pub(crate) handed: AtomicU32,
     /// Bytes that went by reference.
     pub bytes: AtomicU64,
     /// Sends that went by reference, in part or whole, or were copied where a reference would have paid.
@@ -119,6 +121,7 @@ impl Loans {
             shown: [const { AtomicU32::new(0) }; SHOWN],
             views: [const { AtomicU32::new(0) }; SHOWN],
             ended: AtomicU32::new(0),
+            handed: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             referred: AtomicU32::new(0),
             copied: AtomicU32::new(0),
@@ -133,7 +136,7 @@ impl Loans {
     /// For another connection. The views were given back.
     pub(crate) fn reset(&self) {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
-        let narrow = [&self.ended, &self.referred, &self.copied, &self.waiting, &self.gone];
+        let narrow = [&self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.lock.reset();

@@ -123,6 +123,19 @@ pub(crate) fn view(place: &AtomicU32, offer: &ShownPool) -> Option<View> {
     })?
 }
 
+/// One reader more, besides the streams, of the pool that has this place in the list.
+pub(crate) fn retain(view: u32) {
+    with(|memory| {
+        let mapped = (view as usize).checked_sub(1).and_then(|index| memory.views[index].as_mut());
+        mapped.into_iter().for_each(|mapped| mapped.users += 1);
+    });
+}
+
+/// One less.
+pub(crate) fn leave(view: u32) {
+    with(|memory| memory.leave(view));
+}
+
 /// A stream that has ended reads none any more.
 pub(crate) fn release(places: &[AtomicU32; SHOWN]) {
     for place in places {

@@ -5,6 +5,7 @@ mod control;
 mod corks;
 mod ends;
 mod flags;
+mod held;
 mod life;
 mod mapped;
 mod moving;

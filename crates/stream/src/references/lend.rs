@@ -138,7 +138,7 @@ fn is_for_copies(socket: &Socket, flags: i32) -> bool {
 unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -> core::result::Result<usize, Reason> {
     let pipe = socket.outgoing();
     let position = pipe.may_refer().ok_or(Reason::CopiedBusy)?;
-    let (taken, generation) = (pipe.taken(), generation(socket));
+    let (taken, generation) = (pipe.released(), generation(socket));
     let references = of_side(socket, socket.side());
     let is_free = |record: &Record| read(record, generation).is_none_or(|(word, start)| is_taken(word, start, taken));
     let record = references.records.iter().find(|record| is_free(record)).ok_or(Reason::CopiedBusy)?;

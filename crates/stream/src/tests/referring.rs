@@ -10,14 +10,14 @@ use shunt_segment::channel::references::{at, place};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-const ZERO_COPY: i32 = libc::MSG_ZEROCOPY | NOW;
-const LONG: usize = 100_000;
+pub(super) const ZERO_COPY: i32 = libc::MSG_ZEROCOPY | NOW;
+pub(super) const LONG: usize = 100_000;
 
 /// A pair whose near end has shown a pool, and a region of that.
-struct Lent {
-    pair: Pair,
-    pool: Pool,
-    region: Region,
+pub(super) struct Lent {
+    pub pair: Pair,
+    pub pool: Pool,
+    pub region: Region,
 }
 
 fn pool(units: usize) -> Pool {
@@ -45,7 +45,7 @@ fn catch_faults() {
 }
 
 impl Lent {
-    fn fresh() -> Lent {
+    pub fn fresh() -> Lent {
         catch_faults();
         let (pair, pool) = (Pair::new(), pool(32));
         effects::apply(pair.near.socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &1i32.to_ne_bytes());
@@ -56,7 +56,7 @@ impl Lent {
     }
 
     /// The same, behind the first send, which offers the pool.
-    fn met() -> Lent {
+    pub fn met() -> Lent {
         let lent = Lent::fresh();
         let sent = lent.near().send(&lent.region.bytes()[..LONG], ZERO_COPY).expect("room");
         assert_eq!(receive_whole(&lent.pair.far, sent), lent.region.bytes()[..sent]);
@@ -65,15 +65,15 @@ impl Lent {
         lent
     }
 
-    fn near(&self) -> &End {
+    pub fn near(&self) -> &End {
         &self.pair.near
     }
 
-    fn far(&self) -> &End {
+    pub fn far(&self) -> &End {
         &self.pair.far
     }
 
-    fn referred(&self) -> u64 {
+    pub fn referred(&self) -> u64 {
         self.near().socket.connected.loans.bytes.load(Ordering::Relaxed)
     }
 }
