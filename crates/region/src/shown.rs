@@ -83,6 +83,12 @@ impl Shown {
         (offset <= self.bytes && length <= self.bytes - offset).then_some(offset)
     }
 
+    /// Where `length` bytes from `offset` of the units on are, if they are in them.
+    pub fn address(&self, offset: u64, length: usize) -> Option<usize> {
+        let offset = usize::try_from(offset).ok()?;
+        (offset <= self.bytes && length <= self.bytes - offset).then(|| self.base + self.front + offset)
+    }
+
     /// Whether the pool is still there, and process `owner`'s: it may have been given up, and other memory be at its addresses.
     pub fn is_there(&self, owner: u32) -> bool {
         header(self.base, owner).is_some_and(|(secret, shape)| secret == self.secret && shape.bytes() == self.bytes)
@@ -136,9 +142,10 @@ impl View {
     /// # Errors
     /// Those of openat(2) and mmap(2). EPROTO: another file, or one that its reader cannot rely on.
     pub fn open(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<View, Errno> {
-        // Of a file of another kind even opening it can be noticed, so its kind is asked first.
+        // Of a file of another kind even opening it can be noticed, and a file system that is a process need never answer: so its kind is asked
+        // first, by what the kernel knows itself.
         let named = opened(Some(owner), descriptor, libc::O_PATH)?;
-        memory_file::size(named.0)?;
+        memory_file::is_anonymous(named.0)?;
         let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
         let size = seals::size(file.0, false).map_err(|_| Errno(libc::EPROTO))?;
         // Reading a hole would make it memory.

@@ -11,6 +11,8 @@ pub struct Loans {
     pub(crate) shown: [AtomicU32; SHOWN],
     /// Where the peer's pools are mapped, by their places in this process's list, from 1 on; 0: nowhere yet.
     pub(crate) views: [AtomicU32; SHOWN],
+    /// How often a pool of the peer's was looked for.
+    pub(crate) looks: AtomicU32,
     /// Bytes were taken up to the end of a run of the peer's: its sender may sleep until then.
     pub(crate) ended: AtomicU32,
     /// Pieces of the peer's pools that the program has been handed ([`crate::views`]).
@@ -120,6 +122,7 @@ impl Loans {
         Loans {
             shown: [const { AtomicU32::new(0) }; SHOWN],
             views: [const { AtomicU32::new(0) }; SHOWN],
+            looks: AtomicU32::new(0),
             ended: AtomicU32::new(0),
             handed: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
@@ -136,7 +139,7 @@ impl Loans {
     /// For another connection. The views were given back.
     pub(crate) fn reset(&self) {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
-        let narrow = [&self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
+        let narrow = [&self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.lock.reset();

@@ -143,7 +143,8 @@ fn answer(socket: &Socket, slot: usize, offer: &ShownPool) {
 }
 
 fn view_of(socket: &Socket, slot: usize, offer: &ShownPool) -> Option<View> {
-    pools::view(&socket.connected.loans.views[slot], offer)
+    let loans = &socket.connected.loans;
+    pools::view(&loans.views[slot], &loans.looks, offer)
 }
 
 /// Where the bytes of the peer's record are in this process, if they are.

@@ -158,6 +158,7 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
         show_to_peer(offer, &found.shown, number);
         write(place::of(u64::from(u32::from_le_bytes(first)), place::CARRIED, place::OFFER | which));
         pipe.refer(place::CARRIED);
+        socket.connected.loans.copied.fetch_add(1, Ordering::Relaxed); // these few
         return Ok(place::CARRIED);
     }
     let answer = offer.answer.load(Ordering::Acquire);
@@ -179,9 +180,12 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
     // The peer's side may have become shared in this moment, and its process keeps what was referred to before: one of both does.
     fence(Ordering::SeqCst);
     if socket.peer().receive.state.load(Ordering::Relaxed) & state::SHARED != 0 {
-        let units = found.shown.base + found.shown.front;
+        // The peer can write the records: one that does not lie in the pool is not this sender's, and other memory is nothing for the peer.
         keep::keep(socket, socket.side(), |_, word| {
-            (place::pool(word) == found.slot).then(|| units + place::offset(word) as usize)
+            if place::pool(word) != found.slot {
+                return None;
+            }
+            found.shown.address(place::offset(word), place::length(word))
         });
     }
     Ok(part)

@@ -10,3 +10,5 @@ def sizes():
     return [(drawn.choice([0, 0, 0, 1]), drawn.choice([1, 50, 5000, 32768, 65536, 99_990])) for _ in range(150)]
 def stream():
     return b"".join(PARTS[at % 8][at % 3:at % 3 + size] for at, (_, size) in enumerate(sizes()))
+def frames():
+    return b"".join(bytes([at % 251]) * size for at, (_, size) in enumerate(sizes()))
