@@ -10,7 +10,6 @@ mod life;
 mod mapped;
 mod moving;
 mod options;
-mod pair;
 mod readiness;
 mod referring;
 mod splices;
@@ -18,7 +17,7 @@ mod times;
 mod urgent;
 mod waits;
 
-use pair::{End, Pair};
+use crate::pair::{self, End, Pair};
 use shunt_sys::{libc, Errno};
 
 /// The error of a call that failed.

@@ -47,6 +47,11 @@ fn by_a_child(host: &Host) {
 }
 in_every_mode!(by_a_child);
 
+fn by_a_child_that_may_write_no_file(host: &Host) {
+    pass(host, "forked_within_limits");
+}
+in_every_mode!(by_a_child_that_may_write_no_file);
+
 fn by_another_image(host: &Host) {
     pass(host, "replaced");
 }

@@ -180,15 +180,18 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
     // The peer's side may have become shared in this moment, and its process keeps what was referred to before: one of both does.
     fence(Ordering::SeqCst);
     if socket.peer().receive.state.load(Ordering::Relaxed) & state::SHARED != 0 {
-        // The peer can write the records: one that does not lie in the pool is not this sender's, and other memory is nothing for the peer.
-        keep::keep(socket, socket.side(), |_, word| {
-            if place::pool(word) != found.slot {
-                return None;
-            }
-            found.shown.address(place::offset(word), place::length(word))
-        });
+        keep_own(socket, found.slot, &found.shown);
     }
     Ok(part)
+}
+
+/// Puts what lies in this pool and is under way into the link; the caller holds the sending lock. The peer can write the records: one that does
+/// not lie in the pool is not this sender's, and other memory of the process is nothing for the peer.
+pub fn keep_own(socket: &Socket, slot: usize, shown: &Shown) {
+    keep::keep(socket, socket.side(), |_, word| match place::pool(word) == slot {
+        true => shown.address(place::offset(word), place::length(word)),
+        false => None,
+    });
 }
 
 /// Names an offer in this connection: odd.

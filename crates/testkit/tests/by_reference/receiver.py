@@ -63,7 +63,11 @@ def main():
         return rest_of(connection, b"")
     settled(connection)
     first = whole(connection, 1234)
-    if what == "forked":
+    if what == "forked_within_limits":
+        # Of what it may write to files nothing is left, and what is beyond ends it.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, -1))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    if what.startswith("forked"):
         reads, writes = os.pipe()
         child = os.fork()
         if child == 0:
