@@ -108,6 +108,9 @@ fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
                 let mut bytes = vec![0xAA; length + 64];
                 let got = far.receive(&mut bytes[..length], NOW | [0, libc::MSG_PEEK][length % 2]).unwrap_or(0);
                 assert!(got <= length && bytes[length..].iter().all(|byte| *byte == 0xAA));
+                // Of the pool, of rings and places that hold its bytes or nothing, or of offers, which carry four of any kind.
+                let strange = bytes[..got].iter().filter(|byte| ![0, 7].contains(*byte)).count();
+                assert!(strange <= 64, "{strange} bytes of other memory than the pool's");
             }
             8 | 9 => {
                 let most = input.length(ROOM)?;

@@ -52,6 +52,18 @@ fn by_a_child_that_may_write_no_file(host: &Host) {
 }
 in_every_mode!(by_a_child_that_may_write_no_file);
 
+/// Needs root.
+fn by_a_child_that_becomes_another_user(host: &Host) {
+    pass(host, "forked_as_another_user");
+}
+in_every_mode!(by_a_child_that_becomes_another_user);
+
+/// Needs root.
+fn by_a_process_that_becomes_another_user(host: &Host) {
+    pass(host, "another_user");
+}
+in_every_mode!(by_a_process_that_becomes_another_user);
+
 fn by_another_image(host: &Host) {
     pass(host, "replaced");
 }

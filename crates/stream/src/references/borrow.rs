@@ -82,7 +82,7 @@ pub(super) fn find(socket: &Socket, position: u64, most: usize) -> core::result:
     });
     let (word, from) = here.ok_or(Trouble::Violation)?;
     let (length, slot) = (place::length(word), place::pool(word));
-    let place = if word & place::KEPT != 0 {
+    let place = if word & place::KEPT != 0 && reads_link(socket) {
         Where::Link
     } else if word & place::OFFER != 0 {
         let bytes = (place::offset(word) as u32).to_le_bytes();
@@ -123,13 +123,26 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
 unsafe fn from_link(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
     let at = position as usize & (KEPT_SIZE - 1);
     let part = length.min(KEPT_SIZE - at);
-    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    let mapped = socket.connected.loans.kept.load(Ordering::Acquire);
+    if !mapped.is_null() {
+        // SAFETY: passed on; `at + part` is inside what is mapped.
+        return Ok(if unsafe { user::copy(mapped.wrapping_add(at), target, part) } { part } else { 0 });
+    }
     let offset = kept_offset(socket.channel(), socket.side() ^ 1) + at;
-    match calls::pread(file, target.cast(), part, offset as i64) {
+    match calls::pread(link_file(socket), target.cast(), part, offset as i64) {
         Err(Errno(libc::EFAULT)) => Ok(0),
         Ok(got @ 1..) => Ok(got),
         _ => Err(Trouble::Violation),
     }
+}
+
+fn link_file(socket: &Socket) -> i32 {
+    link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize)
+}
+
+/// Whether this process can read what is kept in the link. One that has become another user has no file of it: then bytes are where they were.
+fn reads_link(socket: &Socket) -> bool {
+    link_file(socket) >= 0 || !socket.connected.loans.kept.load(Ordering::Acquire).is_null()
 }
 
 /// The peer offers a pool: it is told whether this process reads it.

@@ -61,3 +61,31 @@ pub fn on_sharing(socket: &Socket) {
         drop(held);
     }
 }
+
+/// The process becomes another user, which is to have of the link no more than its own channels ([`shunt_link::narrow`]): the file goes. What is
+/// under way is kept, and mapped; what comes later is copied.
+pub fn before_narrowing(socket: &Socket) {
+    let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
+    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    if file < 0 || !references.records.iter().any(|record| read(record, generation).is_some()) {
+        return;
+    }
+    socket.share();
+    on_sharing(socket);
+    if let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), socket.side() ^ 1), KEPT_SIZE) {
+        let before = socket.connected.loans.kept.swap(base, Ordering::AcqRel);
+        unmap(before);
+    }
+}
+
+/// The socket has ended.
+pub(crate) fn forget(socket: &Socket) {
+    unmap(socket.connected.loans.kept.swap(core::ptr::null_mut(), Ordering::AcqRel));
+}
+
+/// A thread that still copies from there gets a fault, which its copy answers.
+fn unmap(base: *mut u8) {
+    if !base.is_null() {
+        let _ = calls::munmap(base, KEPT_SIZE);
+    }
+}

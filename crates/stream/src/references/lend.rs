@@ -126,6 +126,8 @@ fn is_for_copies(socket: &Socket, flags: i32) -> bool {
     const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::FAR | flag::UNACCEPTED;
     socket.has(UNUSUAL)
         || corked::concerns(socket, flags)
+        // One that has become another user has no file of the link, and could keep nothing there.
+        || shunt_link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize) < 0
         || socket.peer().receive.state.load(Ordering::Acquire) & state::SHARED != 0
         || socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0
 }

@@ -60,6 +60,16 @@ def meet():
         put(0, 0, PART, MSG_ZEROCOPY)
         assert client.recv(1) == b"k"
         await_completions()
+def memory_of_links():
+    """Bytes that this process's links have in memory."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if "shunt-link" in os.readlink("/proc/self/fd/" + name):
+                total += os.stat("/proc/self/fd/" + name).st_blocks * 512
+        except OSError:
+            pass
+    return total
 def held():
     """Sends; the receiver says what it holds, and no completion tells of that before it is given back, or nobody has it."""
     for salt in range(5):
@@ -119,9 +129,20 @@ else:
     print("by reference" if referred() > 4 * PART else "copied", flush=True)
     if what == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    spare = socket.create_connection(("127.0.0.1", port), 50)
     client.shutdown(socket.SHUT_WR)
     assert client.recv(1) == b"k"
     await_completions()
     memory[places[0]:places[0] + PART] = bytes(PART)
+    if what == "forked":
+        # What was kept for the receiver's child is in memory as long as the connection.
+        before = memory_of_links()
+        try:
+            assert client.recv(1) == b""
+        except ConnectionResetError:
+            pass
+        client.close()
+        after = memory_of_links()
+        assert before == 0 or 0 < after < before - 3 * PART, (before, after)
 if what == "stream":
     print("by reference" if referred() > 0 else "copied", copied == sends)
