@@ -84,8 +84,8 @@ size_t shunt_region_size(const shunt_region *region);
  * `flags`: MSG_DONTWAIT, or 0. *view is NULL at the end of the stream.
  *
  * In any order and number with plain recv, which goes on behind them. At most 64 of a socket are in place at a time, 512 of a process; what is
- * beyond is copied. Closing the socket gives all back: the sender may then write what it sent, which stays readable. So does one that is not
- * honest, at any time. Results: those of recv, and of shunt_region_allocate for a copy; then the bytes still wait. */
+ * beyond is copied. Closing the socket, or handing it to a program without shunt, gives all back: the sender may then write what it sent, which
+ * stays readable. So does one that is not honest, at any time. Results: those of recv, and of shunt_region_allocate for a copy; then the bytes still wait. */
 int shunt_receive_view(int socket, const shunt_pool *pool, size_t most, int flags, shunt_view **view);
 const void *shunt_view_data(const shunt_view *view);
 size_t shunt_view_length(const shunt_view *view);

@@ -54,7 +54,8 @@ fn the_package_is_installed_and_works() {
     // Between sockets that are accelerated nothing is, once the receiver has come to the pool.
     let shunt = std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().join("shunt");
     if shunt.is_file() && shunt.with_file_name("libshunt.so").is_file() {
-        let under = |arguments: &[&str]| must(run(&shunt, &[&["run", "--", inside.to_str().unwrap()], arguments].concat(), &here, None));
+        let under =
+            |arguments: &[&str]| must(run(&shunt, &[&["run", "--", inside.to_str().unwrap()], arguments].concat(), &here, None));
         let tests = under(&["-m", "unittest", "discover", "-s", "python/tests", "-k", "Sockets"]);
         assert!(tests.contains("OK"), "{tests}");
         let said = under(&["examples/frames.py", "12"]);

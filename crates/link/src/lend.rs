@@ -1,10 +1,10 @@
 //! Channels of our links, lent to one connection after another.
 
 use crate::channels::{released, return_port, reusable};
-use crate::{companion_cache, kept};
 use crate::list::{at, header, links, page, Link, WORDS};
 use crate::make::make;
 use crate::retired;
+use crate::{companion_cache, kept};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bid, claim};
 use shunt_segment::channel::release;

@@ -46,7 +46,7 @@ fn kind_of(fd: c_int) -> Result<(u32, u32, u32)> {
     let mut found: libc::statx = unsafe { core::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: an empty path, and room for the answer.
-    let asked = unsafe { syscall!(libc::SYS_statx, fd, b"\0".as_ptr(), flags, libc::STATX_TYPE, &raw mut found) };
+    let asked = unsafe { syscall!(libc::SYS_statx, fd, c"".as_ptr(), flags, libc::STATX_TYPE, &raw mut found) };
     check(asked)?;
     Ok((u32::from(found.stx_mode) & libc::S_IFMT, found.stx_dev_major, found.stx_dev_minor))
 }
