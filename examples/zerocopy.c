@@ -1,5 +1,6 @@
-/* Frames of a megabyte over a plain TCP connection, with MSG_ZEROCOPY from a region; the receiver calls plain recv. Under shunt the frames
- * stay where they are until they are received (SHUNT_SO_REFERRED counts them); over the kernel they are copied, and all calls are the same:
+/* Frames of a megabyte over a plain TCP connection, with MSG_ZEROCOPY from a region; the receiver reads them where they lie. Under shunt nobody
+ * copies them, once the receiver has come to the first, which shows it the pool (SHUNT_SO_REFERRED counts those that were not copied); over the
+ * kernel they are copied, and all calls are the same:
  * cc -std=c11 -I crates/buffers-c/include examples/zerocopy.c target/release/libshunt_buffers_c.a -lpthread -ldl -lm
  * ./a.out; shunt run -- ./a.out */
 #define _GNU_SOURCE
@@ -61,21 +62,37 @@ static int camera(int fd) {
     unsigned long long bytes = 0;
     socklen_t length = sizeof bytes;
     if (getsockopt(fd, SOL_SHUNT, SHUNT_SO_REFERRED, &bytes, &length) == -1) bytes = 0;
-    printf("%u frames, %d copied, %llu MiB by reference\n", (unsigned)FRAMES, copied, bytes >> 20);
+    unsigned long long by_screen = 0;
+    shutdown(fd, SHUT_WR);
+    if (recv(fd, &by_screen, sizeof by_screen, MSG_WAITALL) != sizeof by_screen) return failed("the screen");
+    printf("%u frames, %d copied, %llu MiB by reference; %llu KiB copied by the screen\n", (unsigned)FRAMES, copied, bytes >> 20, by_screen >> 10);
     shunt_region_release(region);
     shunt_pool_release(pool);
     return 0;
 }
 
+/* Shows each byte, in whatever pieces they come. */
 static int screen(int fd) {
-    static char frame[FRAME];
-    for (int number = 0; number < FRAMES; number++) {
-        if (recv(fd, frame, FRAME, MSG_WAITALL) != FRAME) return failed("recv");
-        for (size_t i = 0; i < FRAME; i++) {
-            if (frame[i] != number) return fprintf(stderr, "frame %d: byte %zu is %d\n", number, i, frame[i]), 1;
+    int result = 0;
+    size_t shown = 0;
+    unsigned long long copied = 0;
+    shunt_pool *pool = shunt_pool_create(1 << 16, 64, SHUNT_PAGES_SMALL, SHUNT_FOR_ANYONE, &result);
+    if (pool == NULL) return fprintf(stderr, "pool: %s\n", shunt_result_text(result)), 1;
+    for (;;) {
+        shunt_view *view = NULL;
+        if ((result = shunt_receive_view(fd, pool, FRAME, 0, &view)) != SHUNT_OK) {
+            return fprintf(stderr, "view: %s\n", shunt_result_text(result)), 1;
         }
+        if (view == NULL) break; /* the end */
+        const unsigned char *bytes = shunt_view_data(view);
+        for (size_t i = 0; i < shunt_view_length(view); i++, shown++) {
+            if (bytes[i] != shown / FRAME) return fprintf(stderr, "byte %zu is %d\n", shown, bytes[i]), 1;
+        }
+        if (!shunt_view_is_in_place(view)) copied += shunt_view_length(view);
+        shunt_view_give_back(view); /* the camera may write there now */
     }
-    return 0;
+    shunt_pool_release(pool);
+    return shown != (size_t)FRAME * FRAMES || send(fd, &copied, sizeof copied, 0) != sizeof copied;
 }
 
 int main(void) {

@@ -207,6 +207,80 @@ class Ports(unittest.TestCase):
         self.assertEqual(bytes(there.reference().view[:1]), b"a")
 
 
+def connection():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        left = socket.create_connection(server.getsockname())
+        return left, server.accept()[0]
+
+
+class Sockets(unittest.TestCase):
+    def test_a_pool_is_shown_where_there_is_shunt(self):
+        left, right = connection()
+        pool = sb.Pool(1 << 20)
+        self.assertEqual(pool.show(left), under_shunt(left))
+        self.assertEqual(pool.show(left.fileno()), under_shunt(left), "a second time")
+        if under_shunt(left):
+            with self.assertRaises(sb.Error) as trusted:
+                sb.Pool(1 << 20, trusted=True).show(left)
+            self.assertEqual(trusted.exception.word, "system")
+
+    def test_what_comes_is_a_view_in_place_or_copied(self):
+        left, right = connection()
+        pool, room = sb.Pool(1 << 20), sb.Pool(1 << 20)
+        region = pool.allocate(200_000)
+        left.setsockopt(socket.SOL_SOCKET, 60, 1)
+        by_reference = pool.show(left) and carried_in_memory(left)
+        for turn in range(3):
+            region.view[:200_000] = bytes([turn + 1]) * 200_000
+            sender = threading.Thread(target=lambda: left.sendmsg([region.view[:200_000]], (), 0x4000000))
+            sender.start()
+            got, in_place, views = b"", 0, []
+            while len(got) < 200_000:
+                views.append(sb.receive(right, room, 200_000))
+                got += bytes(views[-1])
+                in_place += len(views[-1]) if views[-1].in_place else 0
+            sender.join()
+            self.assertEqual(got, bytes([turn + 1]) * 200_000)
+            with self.assertRaises(TypeError):
+                views[0].view[0] = 1
+            if turn > 0:
+                self.assertEqual(in_place > 0, by_reference)
+                self.assertEqual(completed(left) == 0, by_reference, "it is held")
+            del views
+            gc.collect()
+            while completed(left):
+                pass
+        self.assertEqual(room.free, room.size)
+        with self.assertRaises(BlockingIOError):
+            sb.receive(right, room, 10, wait=False)
+        left.close()
+        self.assertIsNone(sb.receive(right, room, 10))
+
+
+def option(sock, name):
+    try:
+        return int.from_bytes(sock.getsockopt(0x53484E54, name, 4), "little")
+    except OSError:
+        return None
+
+
+def under_shunt(sock):
+    return option(sock, 1) is not None
+
+
+def carried_in_memory(sock):
+    return option(sock, 1) == 1
+
+
+def completed(sock):
+    """How many completions the error queue has."""
+    try:
+        sock.recvmsg(0, 1000, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        return 1
+    except BlockingIOError:
+        return 0
+
+
 def produce(descriptor, count):
     port = sb.Port.connect(descriptor)
     pool = sb.Pool(4 << 20)

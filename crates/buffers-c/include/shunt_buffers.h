@@ -21,6 +21,7 @@ typedef struct shunt_pool shunt_pool;
 typedef struct shunt_region shunt_region;
 typedef struct shunt_port shunt_port;
 typedef struct shunt_message shunt_message;
+typedef struct shunt_view shunt_view;
 
 /* Semantics: {copy, share, move, weak move}, each basic or emulated. With copy and share a buffer stays the sender's; with move the
  * system has it from then on. Copy and move have strong integrity: what arrives is what was there when it was sent. With share and
@@ -76,6 +77,22 @@ shunt_region *shunt_region_allocate(const shunt_pool *pool, size_t bytes, int *e
 void shunt_region_release(shunt_region *region);
 void *shunt_region_data(const shunt_region *region);
 size_t shunt_region_size(const shunt_region *region);
+
+/* The next bytes of a plain stream socket, `most` or fewer, at least one; waits as recv does. Where the peer sent them by reference
+ * (shunt_pool_show) they are to be read where they lie, never written, in its region: no copy is made, and its send is complete when they are
+ * given back. All others, and those of any socket that is not accelerated, are copied into a region of `pool`, up to the next that were sent so.
+ * `flags`: MSG_DONTWAIT, or 0. *view is NULL at the end of the stream.
+ *
+ * In any order and number with plain recv, which goes on behind them. At most 64 of a socket are in place at a time, 512 of a process; what is
+ * beyond is copied. Closing the socket, or handing it to a program without shunt, gives all back: the sender may then write what it sent, which
+ * stays readable. So does one that is not honest, at any time. Results: those of recv, and of shunt_region_allocate for a copy; then the bytes still wait. */
+int shunt_receive_view(int socket, const shunt_pool *pool, size_t most, int flags, shunt_view **view);
+const void *shunt_view_data(const shunt_view *view);
+size_t shunt_view_length(const shunt_view *view);
+/* 1: it lies in the sender's region; 0: it was copied. */
+int shunt_view_is_in_place(const shunt_view *view);
+/* By any thread; its memory must not be looked at any more. NULL is none. */
+void shunt_view_give_back(shunt_view *view);
 
 /* Both ends of an AF_UNIX stream: one connects, the other accepts. The descriptor is the port's from then on, also if this fails. */
 shunt_port *shunt_port_connect(int fd, int *error);

@@ -37,4 +37,19 @@ struct shunt_so_pool {
 /* An unsigned long long: bytes that went by reference so far. */
 #define SHUNT_SO_REFERRED 4
 
+/* To be asked with a structure whose length says how many bytes are wanted: the next to receive, where they lie. `number` is not 0: they were
+ * sent by reference, can be read at `address`, and are received; the sender's completion waits until they are given back. `number` is 0:
+ * `length` bytes, at most, are to be received by recv before it is worth asking again; 0: none wait, or the stream has ended. Never waits.
+ * EOPNOTSUPP, ENOPROTOOPT: not of this socket, ever. ECONNRESET. shunt_receive_view does this. */
+#define SHUNT_SO_VIEW 5
+struct shunt_so_view {
+    unsigned long long address; /* 0, when asked */
+    unsigned long long length;
+    unsigned long long number; /* 0, when asked; never the same again in a process */
+};
+
+/* To be set, an unsigned long long: the bytes of that number are given back. The descriptor may be another's by now, or none: it only saves
+ * a search. EINVAL: none are of that number. EINTR: a handler interrupted this thread in the middle of a call on the stream; again later. */
+#define SHUNT_SO_GIVE_BACK 6
+
 #endif

@@ -18,7 +18,8 @@ mod results;
 use results::{code, failed, REFUSED, TOO_LONG};
 use shunt_buffers::port::{Error, Message, Port, Ticket, AT_ONCE};
 use shunt_buffers::region::{before_kernel_writes, Audience, Pages, Pool, Region, Shape};
-use shunt_buffers::{sockets, Allocation, Semantics};
+use shunt_buffers::sockets::{self, Received};
+use shunt_buffers::{Allocation, Semantics};
 use std::ffi::{c_int, c_void};
 
 pub use results::{shunt_result_text, shunt_result_word};
@@ -114,6 +115,51 @@ pub unsafe extern "C" fn shunt_pool_populate(pool: *const Pool) {
 pub unsafe extern "C" fn shunt_pool_show(pool: *const Pool, socket: c_int) -> c_int {
     // SAFETY: the contract above.
     unsafe { failed(sockets::show(&*pool, socket)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_receive_view(
+    socket: c_int,
+    pool: *const Pool,
+    most: usize,
+    flags: c_int,
+    view: *mut *mut Received,
+) -> c_int {
+    // SAFETY: the contract above.
+    unsafe {
+        failed(sockets::receive(socket, &*pool, most, flags).map(|received| {
+            view.write(received.map_or(core::ptr::null_mut(), |received| Box::into_raw(Box::new(received))));
+        }))
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_view_data(view: *const Received) -> *const c_void {
+    // SAFETY: the contract above.
+    unsafe { (*view).start().cast() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_view_length(view: *const Received) -> usize {
+    // SAFETY: the contract above.
+    unsafe { (*view).length() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_view_is_in_place(view: *const Received) -> c_int {
+    // SAFETY: the contract above.
+    unsafe { (*view).is_in_place().into() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_view_give_back(view: *mut Received) {
+    // SAFETY: the contract above.
+    unsafe { free(view) }
 }
 
 /// See the header.

@@ -50,6 +50,20 @@ fn the_package_is_installed_and_works() {
     }
     let tests = must(run(&inside, &["-m", "unittest", "discover", "-s", "python/tests"], &here, None));
     assert!(tests.contains("OK"), "{tests}");
+    assert_eq!(must(run(&inside, &["examples/frames.py", "12"], &here, None)), "12 frames, 12 of them copied\n");
+    // Between sockets that are accelerated nothing is, once the receiver has come to the pool.
+    let shunt = std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().join("shunt");
+    if shunt.is_file() && shunt.with_file_name("libshunt.so").is_file() {
+        let under =
+            |arguments: &[&str]| must(run(&shunt, &[&["run", "--", inside.to_str().unwrap()], arguments].concat(), &here, None));
+        let tests = under(&["-m", "unittest", "discover", "-s", "python/tests", "-k", "Sockets"]);
+        assert!(tests.contains("OK"), "{tests}");
+        let said = under(&["examples/frames.py", "12"]);
+        let copied = said.strip_prefix("12 frames, ").and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+        assert!(copied.is_some_and(|copied| copied <= 3), "{said}");
+    } else {
+        println!("not under shunt: no command in {} (scripts/build makes it)", shunt.parent().unwrap().display());
+    }
     if numpy {
         assert!(!tests.contains("skipped"), "{tests}");
         let said = must(run(&inside, &["examples/loader.py", "2", "12"], &here, None));

@@ -5,6 +5,12 @@
 //! `recv`. It is asked by `setsockopt` (`SHUNT_SO_POOL` of `shunt_socket.h`), the C library's, which it sees. Everywhere else the same calls
 //! copy, and nothing else changes. A region must not be written from a send on until the error queue of the socket says that it is
 //! complete, as Linux documents MSG_ZEROCOPY.
+//!
+//! A receiver that only reads asks for the next bytes where they lie ([`receive`]), and gives them back.
+
+mod receive;
+
+pub use receive::{receive, Received, View};
 
 use crate::port::Error;
 use core::ffi::{c_int, c_void};

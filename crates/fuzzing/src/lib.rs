@@ -25,6 +25,7 @@ mod instructions;
 mod list;
 mod messages;
 mod pipe;
+mod references;
 mod regions;
 mod requests;
 mod rights;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     ("rpc_onc", rpc::onc),
     ("tirpc", tirpc::run),
     ("regions", regions::run),
+    ("references", references::run),
 ];
 
 /// Runs the target `name`.

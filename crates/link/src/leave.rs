@@ -3,7 +3,7 @@
 use crate::channels::{released, return_port};
 use crate::drop::{drop_link, drop_unless_awaited, sweep};
 use crate::list::{header, links, page, Link};
-use crate::{companion_cache, narrow, window};
+use crate::{companion_cache, kept, narrow, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_sys::{calls, clock, libc, process};
@@ -41,6 +41,7 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
             // Only we can lend the channel again, and not before this.
             trim(link.base, channel);
             window::trim(index, channel);
+            kept::trim(link, channel);
         }
         let (word, bit) = (channel / 64, 1u64 << (channel % 64));
         if over && !kept {
@@ -101,6 +102,9 @@ pub fn about_to_release(index: usize, base: *mut u8, channel: usize, side: usize
         if let Some(_setup) = global::SETUP.try_lock() {
             trim(base, channel);
             window::trim(index, channel);
+            if let Some(link) = links().all().get(index) {
+                kept::trim(link, channel);
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Channels of our links, lent to one connection after another.
 
 use crate::channels::{released, return_port, reusable};
-use crate::companion_cache;
 use crate::list::{at, header, links, page, Link, WORDS};
 use crate::make::make;
 use crate::retired;
+use crate::{companion_cache, kept};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bid, claim};
 use shunt_segment::channel::release;
@@ -163,6 +163,7 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     link.used[word] |= bit;
     companion_cache::forget(index, channel);
     return_port(link, channel);
+    kept::trim(link, channel); // of a connection whose last owner was killed, or was another process
     let page = page(link.base, channel);
     page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
     for (side, carriage) in page.sides.iter().zip(&page.carriages) {

@@ -29,6 +29,7 @@ mod dedicated;
 mod drop;
 pub mod fd_reserve;
 mod forking;
+mod kept;
 mod leave;
 mod lend;
 mod life;

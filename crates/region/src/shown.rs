@@ -83,6 +83,12 @@ impl Shown {
         (offset <= self.bytes && length <= self.bytes - offset).then_some(offset)
     }
 
+    /// Where `length` bytes from `offset` of the units on are, if they are in them.
+    pub fn address(&self, offset: u64, length: usize) -> Option<usize> {
+        let offset = usize::try_from(offset).ok()?;
+        (offset <= self.bytes && length <= self.bytes - offset).then(|| self.base + self.front + offset)
+    }
+
     /// Whether the pool is still there, and process `owner`'s: it may have been given up, and other memory be at its addresses.
     pub fn is_there(&self, owner: u32) -> bool {
         header(self.base, owner).is_some_and(|(secret, shape)| secret == self.secret && shape.bytes() == self.bytes)
@@ -136,9 +142,10 @@ impl View {
     /// # Errors
     /// Those of openat(2) and mmap(2). EPROTO: another file, or one that its reader cannot rely on.
     pub fn open(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<View, Errno> {
-        // Of a file of another kind even opening it can be noticed, so its kind is asked first.
+        // Of a file of another kind even opening it can be noticed, and a file system that is a process need never answer: so its kind is asked
+        // first, by what the kernel knows itself.
         let named = opened(Some(owner), descriptor, libc::O_PATH)?;
-        memory_file::size(named.0)?;
+        memory_file::is_anonymous(named.0)?;
         let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
         let size = seals::size(file.0, false).map_err(|_| Errno(libc::EPROTO))?;
         // Reading a hole would make it memory.
@@ -226,6 +233,49 @@ mod tests {
         assert!(!open(me(), u32::MAX, shown.secret) && !open(u32::MAX, 0, shown.secret));
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(!open(me(), std::os::fd::AsRawFd::as_raw_fd(&null) as u32, shown.secret));
+    }
+
+    /// What a peer could offer that looks like a pool: a file of these seals, size and first words, written up to `written`.
+    fn offered(seals: i32, size: usize, words: Copied, written: usize) -> Result<View, Errno> {
+        let fd = calls::memfd_create(b"any\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
+        calls::ftruncate(fd, size as i64)?;
+        let mut bytes = vec![0; written.max(size_of::<Copied>())];
+        // SAFETY: room for the words.
+        unsafe { bytes.as_mut_ptr().cast::<Copied>().write_unaligned(words) };
+        assert_eq!(calls::pwrite(fd, bytes.as_ptr().cast(), written, 0), Ok(written));
+        calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize)?;
+        let view = View::open(words.owner, fd as u32, words.secret);
+        let _ = calls::close(fd);
+        view
+    }
+
+    #[test]
+    fn what_only_looks_like_a_pool_is_not_mapped() {
+        const SEALED: i32 = memory_file::SIZE_SEALS | libc::F_SEAL_FUTURE_WRITE;
+        let shape = Shape { unit: 4096, units: 8 };
+        let (size, all) = (shape.file(), shape.front() + shape.bytes());
+        let good = Copied { magic: MAGIC, version: VERSION, unit: 4096, units: 8, owner: me(), secret: [3, 4] };
+        offered(SEALED, size, good, all).expect("a pool").close();
+        offered(memory_file::SIZE_SEALS | libc::F_SEAL_WRITE, size, good, all).expect("nobody writes it any more").close();
+        let refused = |what: &str, seals, size, words, written| {
+            assert_eq!(offered(seals, size, words, written), Err(Errno(libc::EPROTO)), "{what}");
+        };
+        refused("no seals", 0, size, good, all);
+        refused("it can shrink", SEALED & !libc::F_SEAL_SHRINK, size, good, all);
+        refused("it can grow", SEALED & !libc::F_SEAL_GROW, size, good, all);
+        refused("it can be sealed further", SEALED & !libc::F_SEAL_SEAL, size, good, all);
+        refused("pages can be taken out of it", memory_file::SIZE_SEALS, size, good, all);
+        refused("truncated", SEALED, size - 4096, good, all);
+        refused("longer", SEALED, size + 4096, good, all);
+        refused("a hole at its end", SEALED, size, good, all - 4096);
+        refused("all holes but the header", SEALED, size, good, 4096);
+        refused("no page", SEALED, 0, good, 0);
+        refused("another magic", SEALED, size, Copied { magic: 1, ..good }, all);
+        refused("another version", SEALED, size, Copied { version: VERSION + 1, ..good }, all);
+        refused("no secret", SEALED, size, Copied { secret: [0; 2], ..good }, all);
+        for (unit, units) in [(0, 8), (4096, 0), (4095, 8), (1 << 31, 1 << 31), (u32::MAX, u32::MAX), (8192, 8), (4096, 9)] {
+            refused("another shape", SEALED, size, Copied { unit, units, ..good }, all);
+        }
     }
 
     #[test]

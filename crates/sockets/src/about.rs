@@ -5,8 +5,9 @@
 
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
+use shunt_stream::references::held::{self, Next};
 use shunt_stream::references::lend;
-use shunt_stream::socket::{flag, stream};
+use shunt_stream::socket::{flag, stream, Socket};
 use shunt_sys::libc::{self, c_int, socklen_t};
 use shunt_sys::{calls, user, Errno, Result};
 use shunt_table::process::status_page;
@@ -27,6 +28,21 @@ pub const POOL: c_int = 3;
 /// `SHUNT_SO_REFERRED`: how many bytes did, as 64 bits.
 pub const REFERRED: c_int = 4;
 
+/// `SHUNT_SO_VIEW`: asked with [`View`], which says how much is wanted, and answered with it: the next bytes to receive, where they lie.
+pub const VIEW: c_int = 5;
+
+/// `SHUNT_SO_GIVE_BACK`, which is set: the number of a view, 64 bits. The descriptor may be closed by now.
+pub const GIVE_BACK: c_int = 6;
+
+/// The value of [`VIEW`]: `struct shunt_so_view`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct View {
+    address: u64,
+    length: u64,
+    number: u64,
+}
+
 /// The value of [`POOL`]: `struct shunt_so_pool`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -46,7 +62,8 @@ pub mod carrier {
     pub const OTHER_HOST: i32 = 2;
 }
 
-/// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT.
+/// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT; those
+/// of [`held::next`].
 ///
 /// # Safety
 /// `data` and `length` may be any addresses that are not ours.
@@ -87,17 +104,55 @@ pub unsafe fn get(fd: c_int, name: c_int, data: *mut u8, length: *mut socklen_t)
             // SAFETY: passed on.
             unsafe { tell(&bytes.to_ne_bytes(), data, length) }
         }
+        // SAFETY: passed on.
+        VIEW => unsafe { view(accelerated.ok_or(Errno(libc::EOPNOTSUPP))?, fd, data.cast(), length) },
         _ => Err(Errno(libc::ENOPROTOOPT)),
     }
 }
 
+/// [`VIEW`]. What the program asks and is answered must both be memory before anything is received.
+unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut socklen_t) -> Result<isize> {
+    // SAFETY: any bytes are one; both addresses may fault.
+    let asked = unsafe {
+        if (user::read(length)? as usize) < size_of::<View>() {
+            return Err(Errno(libc::EINVAL));
+        }
+        let asked = user::read(data)?;
+        user::write(data, asked)?;
+        user::write(length, size_of::<View>() as socklen_t)?;
+        asked
+    };
+    if (asked.address, asked.number) != (0, 0) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let most = usize::try_from(asked.length).unwrap_or(usize::MAX);
+    let answer = match held::next(socket, fd, most)? {
+        Next::InPlace { address, length, number } => View { address: address as u64, length: length as u64, number },
+        Next::Copied(count) => View { address: 0, length: count as u64, number: 0 },
+    };
+    // SAFETY: as above; another thread may have unmapped it meanwhile.
+    if let Err(error) = unsafe { user::write(data, answer) } {
+        let _ = held::give_back(fd, answer.number);
+        return Err(error);
+    }
+    Ok(0)
+}
+
 /// setsockopt(2) at [`LEVEL`]. Of a connection that the kernel has, which copies, the value is looked at and nothing follows from it.
 ///
-/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::show`].
+/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::show`], of [`held::give_back`].
 ///
 /// # Safety
 /// `data` may be any address that is not ours.
 pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
+    if name == GIVE_BACK {
+        if (length as usize) < size_of::<u64>() {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: any bytes are a number; the address may fault.
+        let number = unsafe { user::read(data.cast::<u64>())? };
+        return held::give_back(fd, number).map(|()| 0);
+    }
     let accelerated = stream(fd);
     if table::get(fd).kind() == Kind::Private {
         return Err(Errno(libc::EBADF));
@@ -188,6 +243,8 @@ mod tests {
             ("SHUNT_SO_REASON", REASON),
             ("SHUNT_SO_POOL", POOL),
             ("SHUNT_SO_REFERRED", REFERRED),
+            ("SHUNT_SO_VIEW", VIEW),
+            ("SHUNT_SO_GIVE_BACK", GIVE_BACK),
             ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
             ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
             ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),

@@ -41,11 +41,11 @@ fn number(socket: &Socket, under_way: Option<bool>) {
     wake_pollers::all();
 }
 
-/// Whether the peer has taken what is before `end`, or takes nothing any more.
+/// Whether the peer has taken what is before `end` and uses it no more, or takes nothing any more.
 fn is_complete(socket: &Socket, end: u64) -> bool {
     const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE;
     let peer = socket.peer().post.word.load(Ordering::Acquire);
-    loans::is_behind(socket.outgoing().taken(), end)
+    loans::is_behind(socket.outgoing().released(), end)
         || peer & (word::CLOSED | word::RST) != 0
         || observe(socket, peer) & OVER != 0
 }

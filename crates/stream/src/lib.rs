@@ -13,7 +13,8 @@
 //! kept_pipes   pipes that nothing but splice has seen, in memory         mapped_files: those that sendfile sends again
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)
-//! references   bytes that stay in their sender's pool until they are received (loans: what a stream keeps of them, pools: where they lie)
+//! references   bytes that stay in their sender's pool until they are received (loans: what a stream keeps of them, pools: where they lie,
+//!              views: those that the program reads there)
 //! tap          what a tool captures
 //! deadlines    when streams are looked after (due) to which nothing happens: stalled (TCP_USER_TIMEOUT), corked
 //! ```
@@ -24,7 +25,7 @@
 //! let row = &TABLE[Event::PeerReset as usize];
 //! assert_eq!((row.event, row.because), (Event::PeerReset, "tcp_reset: ECONNRESET"));
 //! ```
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, feature = "pair")), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
@@ -45,6 +46,8 @@ pub mod locks;
 pub mod mapped_files;
 pub mod mark;
 pub mod options;
+#[cfg(any(test, feature = "pair"))]
+pub mod pair;
 pub mod pools;
 pub mod progress;
 pub mod references;
@@ -61,6 +64,7 @@ pub mod tap;
 mod tests;
 pub mod transfer;
 pub mod urgent;
+pub mod views;
 pub mod waiting;
 pub mod window;
 

@@ -1,6 +1,6 @@
 //! What a stream keeps of bytes that go by reference, on both ends; and which of its sends with MSG_ZEROCOPY are not complete.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_segment::channel::references::SHOWN;
 use shunt_segment::channel::word;
 use shunt_table::global::{LockedCell, Mutex};
@@ -11,8 +11,14 @@ pub struct Loans {
     pub(crate) shown: [AtomicU32; SHOWN],
     /// Where the peer's pools are mapped, by their places in this process's list, from 1 on; 0: nowhere yet.
     pub(crate) views: [AtomicU32; SHOWN],
+    /// How often a pool of the peer's was looked for.
+    pub(crate) looks: AtomicU32,
     /// Bytes were taken up to the end of a run of the peer's: its sender may sleep until then.
     pub(crate) ended: AtomicU32,
+    /// Where what the peer's direction keeps in the link is mapped, in a process that has the link's file no more; null: nowhere.
+    pub(crate) kept: AtomicPtr<u8>,
+    /// Pieces of the peer's pools that the program has been handed ([`crate::views`]).
+    pub(crate) handed: AtomicU32,
     /// Bytes that went by reference.
     pub bytes: AtomicU64,
     /// Sends that went by reference, in part or whole, or were copied where a reference would have paid.
@@ -118,7 +124,10 @@ impl Loans {
         Loans {
             shown: [const { AtomicU32::new(0) }; SHOWN],
             views: [const { AtomicU32::new(0) }; SHOWN],
+            looks: AtomicU32::new(0),
             ended: AtomicU32::new(0),
+            kept: AtomicPtr::new(core::ptr::null_mut()),
+            handed: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             referred: AtomicU32::new(0),
             copied: AtomicU32::new(0),
@@ -130,11 +139,12 @@ impl Loans {
         }
     }
 
-    /// For another connection. The views were given back.
+    /// For another connection. The views were given back, and what is kept was unmapped.
     pub(crate) fn reset(&self) {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
-        let narrow = [&self.ended, &self.referred, &self.copied, &self.waiting, &self.gone];
+        let narrow = [&self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.kept.store(core::ptr::null_mut(), Ordering::Relaxed);
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.lock.reset();
         // SAFETY: no thread has the object yet, or any more.

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_region::shown::{Shown, View};
 use shunt_segment::channel::references::{ShownPool, SHOWN};
-use shunt_sys::{thread, Errno};
+use shunt_sys::thread;
 use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::process::kernel_only;
 
@@ -80,18 +80,28 @@ pub(crate) fn pool(number: u32) -> Option<Shown> {
 }
 
 impl Memory {
-    /// The place of the pool of `secret`, mapped by `map` if it was not.
-    fn place_of(&mut self, secret: [u64; 2], map: impl FnOnce() -> Result<View, Errno>) -> Option<usize> {
-        let known = self.views.iter().position(|view| view.is_some_and(|mapped| mapped.secret == secret));
-        if known.is_some() {
-            return known;
+    /// The stream that keeps its view in `place` has one of this pool, or gets that of another stream.
+    fn known(&mut self, place: &AtomicU32, secret: [u64; 2]) -> Option<View> {
+        let is_it = |mapped: &Option<Mapped>| mapped.is_some_and(|mapped| mapped.secret == secret);
+        let before = place.load(Ordering::Relaxed) as usize;
+        if let Some(own) = before.checked_sub(1).map(|index| self.views[index]).filter(is_it) {
+            return own.map(|mapped| mapped.view);
         }
+        let found = self.views.iter().position(is_it)?;
+        self.leave(before as u32);
+        let mapped = self.views[found].as_mut()?;
+        mapped.users += 1;
+        place.store(found as u32 + 1, Ordering::Relaxed);
+        Some(mapped.view)
+    }
+
+    /// Enters a pool that was mapped just now, in the place of one that no stream reads.
+    fn enter(&mut self, secret: [u64; 2], view: View) -> bool {
         for idle in self.views.iter_mut().filter(|view| view.is_some_and(|mapped| mapped.users == 0)) {
             idle.take().into_iter().for_each(|mapped| mapped.view.close());
         }
-        let free = self.views.iter().position(Option::is_none)?;
-        self.views[free] = Some(Mapped { secret, view: map().ok()?, users: 0 });
-        Some(free)
+        let free = self.views.iter_mut().find(|place| place.is_none());
+        free.map(|place| *place = Some(Mapped { secret, view, users: 0 })).is_some()
     }
 
     fn leave(&mut self, view: u32) {
@@ -100,27 +110,48 @@ impl Memory {
     }
 }
 
-/// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it. Nothing of the offer is believed:
-/// it names a pool by its secret.
-pub(crate) fn view(place: &AtomicU32, offer: &ShownPool) -> Option<View> {
+/// Pools that a stream looks for, in its life. A peer that offers more, or changes what it has offered again and again, has them copied: each
+/// look costs this process a mapping.
+const LOOKS: u32 = 32;
+
+/// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it, `looks` how often it looked for one.
+/// Nothing of the offer is believed: it names a pool by its secret. The caller holds the stream's receiving lock.
+pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> Option<View> {
     let secret = offer.secret.each_ref().map(|half| half.load(Ordering::Relaxed));
     let (owner, descriptor) = (offer.pid.load(Ordering::Relaxed), offer.descriptor.load(Ordering::Relaxed));
+    if let Some(known) = with(|memory| memory.known(place, secret))? {
+        return Some(known);
+    }
+    // Where the process is confined no call is made that the program does not make.
+    if kernel_only::confined() || looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
+        return None;
+    }
+    // Without the lock: what a peer names may take its time, and is nothing to other streams.
+    let view = View::open(owner, descriptor, secret).ok()?;
+    let entered = with(|memory| match memory.known(place, secret) {
+        // Another thread was faster.
+        Some(known) => (Some(known), true),
+        None if memory.enter(secret, view) => (memory.known(place, secret), false),
+        None => (None, true),
+    });
+    let (found, is_for_nothing) = entered.unwrap_or((None, true));
+    if is_for_nothing {
+        view.close();
+    }
+    found
+}
+
+/// One reader more, besides the streams, of the pool that has this place in the list.
+pub(crate) fn retain(view: u32) {
     with(|memory| {
-        let before = place.load(Ordering::Relaxed);
-        let known = (before as usize).checked_sub(1).and_then(|index| memory.views[index]);
-        if let Some(mapped) = known.filter(|mapped| mapped.secret == secret) {
-            return Some(mapped.view);
-        }
-        if kernel_only::confined() {
-            return None; // no call is made that the program does not make
-        }
-        let next = memory.place_of(secret, || View::open(owner, descriptor, secret))?;
-        memory.leave(before);
-        let mapped = memory.views[next].as_mut()?;
-        mapped.users += 1;
-        place.store(next as u32 + 1, Ordering::Relaxed);
-        Some(mapped.view)
-    })?
+        let mapped = (view as usize).checked_sub(1).and_then(|index| memory.views[index].as_mut());
+        mapped.into_iter().for_each(|mapped| mapped.users += 1);
+    });
+}
+
+/// One less.
+pub(crate) fn leave(view: u32) {
+    with(|memory| memory.leave(view));
 }
 
 /// A stream that has ended reads none any more.

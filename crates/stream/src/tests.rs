@@ -5,11 +5,11 @@ mod control;
 mod corks;
 mod ends;
 mod flags;
+mod held;
 mod life;
 mod mapped;
 mod moving;
 mod options;
-mod pair;
 mod readiness;
 mod referring;
 mod splices;
@@ -17,7 +17,7 @@ mod times;
 mod urgent;
 mod waits;
 
-use pair::{End, Pair};
+use crate::pair::{self, End, Pair};
 use shunt_sys::{libc, Errno};
 
 /// The error of a call that failed.

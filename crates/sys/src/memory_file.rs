@@ -4,7 +4,7 @@
 //! take the same seals, and their maker can punch a hole all the same, whose page is missing where the system has no other. So it is asked
 //! for the file system, too.
 
-use crate::{calls, Errno, Result};
+use crate::{calls, check, syscall, Errno, Result};
 use libc::c_int;
 
 /// What memory that is handed to others cannot do any more: change its size, or its seals.
@@ -24,6 +24,31 @@ pub fn size(fd: c_int) -> Result<usize> {
         true => usize::try_from(status.st_size).map_err(|_| Errno(libc::EPROTO)),
         false => Err(Errno(libc::EPROTO)),
     }
+}
+
+/// Whether `fd`, which may have been opened by its path alone (O_PATH), is memory that memfd_create(2) made, of ordinary pages. Nothing is asked
+/// of its file system: one that a process serves (FUSE) could let the question wait for ever.
+///
+/// Errors: EPROTO where it is another file; those of statx(2) and memfd_create(2).
+pub fn is_anonymous(fd: c_int) -> Result<()> {
+    let own = calls::memfd_create(b"shunt-kind\0", libc::MFD_CLOEXEC)?;
+    let kinds = (kind_of(own), kind_of(fd));
+    let _ = calls::close(own);
+    match (kinds.0?, kinds.1?) {
+        (own, asked) if own == asked => Ok(()),
+        _ => Err(Errno(libc::EPROTO)),
+    }
+}
+
+/// Type and device of a file, as the kernel has them.
+fn kind_of(fd: c_int) -> Result<(u32, u32, u32)> {
+    // SAFETY: plain integers.
+    let mut found: libc::statx = unsafe { core::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an empty path, and room for the answer.
+    let asked = unsafe { syscall!(libc::SYS_statx, fd, c"".as_ptr(), flags, libc::STATX_TYPE, &raw mut found) };
+    check(asked)?;
+    Ok((u32::from(found.stx_mode) & libc::S_IFMT, found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// Bytes of such a file that has all of the seals `all`, and its seals.
@@ -65,6 +90,24 @@ mod tests {
         let null = calls::openat(libc::AT_FDCWD, c"/dev/null".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0).unwrap();
         assert_eq!(size(null), Err(Errno(libc::EPROTO)));
         let _ = calls::close(null);
+    }
+
+    #[test]
+    fn a_memfd_is_known_by_its_path_alone_and_nothing_else_is_one() {
+        let open = |path: &[u8], flags| calls::openat(libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0);
+        let own = made(0, 0).unwrap();
+        let path = std::format!("/proc/self/fd/{own}\0");
+        let named = open(path.as_bytes(), libc::O_PATH).unwrap();
+        assert_eq!((is_anonymous(own), is_anonymous(named)), (Ok(()), Ok(())));
+        for other in [&b"/dev/null\0"[..], b"/dev/shm\0", b"/proc/self/exe\0", b"/\0"] {
+            let fd = open(other, libc::O_PATH).unwrap();
+            assert_eq!(is_anonymous(fd), Err(Errno(libc::EPROTO)), "{other:?}");
+            let _ = calls::close(fd);
+        }
+        assert_eq!(is_anonymous(-1), Err(Errno(libc::EBADF)));
+        for fd in [own, named] {
+            let _ = calls::close(fd);
+        }
     }
 
     /// It needs no free huge page before it is touched. A kernel without them makes no such file.

@@ -1,9 +1,12 @@
 //! Bytes that go by reference over a plain connection arrive as others do, whatever becomes of the two programs: received in pieces, looked
 //! at, spliced; their sender killed, the receiver forked, replaced by exec, or another process that is passed the connection.
 //!
+//! A receiver that takes them where they lie holds them: no send of them is complete, and nothing is written over them, until it gives them
+//! back, or has ended.
+//!
 //! The programs are in Python (`by_reference/`), and the sender makes its pool by hand. What the kernel does with them is the measure.
 
-use shunt_testkit::{in_every_mode, Host, Mode};
+use shunt_testkit::{in_every_mode, Host, Mode, Output};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,13 +15,21 @@ const DEADLINE: Duration = Duration::from_secs(60);
 fn pass(host: &Host, what: &str) {
     let python = || PathBuf::from("/usr/bin/python3");
     let script = |name: &str| format!("{}/tests/by_reference/{name}.py", env!("CARGO_MANIFEST_DIR"));
-    let server = host.server(python()).args(["-B", &script("receiver"), what, "7000"]).start();
+    let receiver = if what.starts_with("held") { "holder" } else { "receiver" };
+    let server = host.server(python()).args(["-B", &script(receiver), what, "7000"]).start();
     host.wait_for_listener(&server, 7000);
     let client = host.client(python()).args(["-B", &script("sender"), what, "7000"]).start().wait(DEADLINE);
-    let said = if what == "killed" { client.expect_signal(libc::SIGKILL) } else { client.expect_success() }.text();
-    server.wait(DEADLINE).expect_success();
+    let ends = |process: Output, is_killed: bool| match is_killed {
+        true => process.expect_signal(libc::SIGKILL).text(),
+        false => process.expect_success().text(),
+    };
+    let said = ends(client, ["killed", "held_of_a_killed_sender"].contains(&what));
+    let received = ends(server.wait(DEADLINE), ["held_and_killed", "held_by_a_killed_parent"].contains(&what));
     let expected = if host.mode() == Mode::Both { "by reference" } else { "copied" };
     assert!(said.starts_with(expected), "{what}: {said}");
+    if what == "held_stream" {
+        assert_eq!(received == "0 in place\n", host.mode() != Mode::Both, "{received}");
+    }
 }
 
 fn in_pieces(host: &Host) {
@@ -36,6 +47,23 @@ fn by_a_child(host: &Host) {
 }
 in_every_mode!(by_a_child);
 
+fn by_a_child_that_may_write_no_file(host: &Host) {
+    pass(host, "forked_within_limits");
+}
+in_every_mode!(by_a_child_that_may_write_no_file);
+
+/// Needs root.
+fn by_a_child_that_becomes_another_user(host: &Host) {
+    pass(host, "forked_as_another_user");
+}
+in_every_mode!(by_a_child_that_becomes_another_user);
+
+/// Needs root.
+fn by_a_process_that_becomes_another_user(host: &Host) {
+    pass(host, "another_user");
+}
+in_every_mode!(by_a_process_that_becomes_another_user);
+
 fn by_another_image(host: &Host) {
     pass(host, "replaced");
 }
@@ -45,3 +73,43 @@ fn by_another_process(host: &Host) {
     pass(host, "passed");
 }
 in_every_mode!(by_another_process);
+
+fn held_in_any_order(host: &Host) {
+    pass(host, "held_stream");
+}
+in_every_mode!(held_in_any_order);
+
+fn held_and_given_back(host: &Host) {
+    pass(host, "held");
+}
+in_every_mode!(held_and_given_back);
+
+fn held_of_a_killed_sender(host: &Host) {
+    pass(host, "held_of_a_killed_sender");
+}
+in_every_mode!(held_of_a_killed_sender);
+
+fn held_and_closed(host: &Host) {
+    pass(host, "held_and_closed");
+}
+in_every_mode!(held_and_closed);
+
+fn held_and_killed(host: &Host) {
+    pass(host, "held_and_killed");
+}
+in_every_mode!(held_and_killed);
+
+fn held_and_forked(host: &Host) {
+    pass(host, "held_and_forked");
+}
+in_every_mode!(held_and_forked);
+
+fn held_by_a_killed_parent(host: &Host) {
+    pass(host, "held_by_a_killed_parent");
+}
+in_every_mode!(held_by_a_killed_parent);
+
+fn held_over_an_exec(host: &Host) {
+    pass(host, "held_over_an_exec");
+}
+in_every_mode!(held_over_an_exec);

@@ -1,7 +1,9 @@
 """Large messages between two processes of one host, by reference. README.md beside this package has an example."""
 import ctypes
 import enum
+import os
 import pickle
+import socket
 import struct
 import threading
 import time
@@ -12,7 +14,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from . import _library as _c
 from ._library import Error, Full, Gone
 
-__all__ = ["Error", "Full", "Gone", "Message", "Pages", "Pool", "Port", "Region", "Semantics", "dump", "load", "reasons"]
+__all__ = ["Error", "Full", "Gone", "Message", "Pages", "Pool", "Port", "Region", "Semantics", "View", "dump", "load", "reasons", "receive"]
 
 
 class Semantics(enum.IntEnum):
@@ -116,6 +118,21 @@ class Pool:
         return Region(self, _c.made(_c.region_allocate(self._handle, min(size, _MOST), byref(error)), error))
 
 
+    def show(self, sock):
+        """Lets the peer of a connected stream socket see the pool, for as long as the connection lasts: `sock.send` and `sendmsg` with
+        MSG_ZEROCOPY (after SO_ZEROCOPY) leave 32 KiB and more that lie in its regions where they are. False: this program does not run under
+        shunt, and the kernel copies."""
+        result = _c.pool_show(self._handle, _descriptor(sock))
+        if result == _c.codes()["region-apart"]:
+            return False
+        _c.check(result)
+        return True
+
+
+def _descriptor(sock):
+    return sock if isinstance(sock, int) else sock.fileno()
+
+
 class _Handle:
     """A region's handle in the library: given up once, by a move or when nothing refers to the region."""
 
@@ -158,6 +175,40 @@ class Message(_Memory):
         self._array = _array_at(_c.message_data(handle), _c.message_length(handle))
         # The finalizer holds the port: its mappings stay as long as a view of them.
         weakref.finalize(self._array, core.return_later, handle).atexit = False
+
+
+class View(_Memory):
+    """The next bytes of a plain socket (`receive`), to be read. Where they were sent by reference (`in_place`) they go back to their sender, who
+    may then write there, when nothing refers to this, its view or an array of it."""
+
+    _readonly = True
+
+    def __init__(self, pool, handle):
+        self.in_place = bool(_c.view_is_in_place(handle))
+        self._array = _array_at(_c.view_data(handle), _c.view_length(handle))
+        # What was copied lies in a region of the pool's.
+        weakref.finalize(self._array, _give_view_back, pool, handle).atexit = False
+
+
+def _give_view_back(pool, handle):
+    _c.view_give_back(handle)
+
+
+def receive(sock, pool, most, *, wait=True):
+    """The next bytes of a connected stream socket, `most` or fewer, where they lie if the peer sent them by reference (`Pool.show` there), else
+    copied into a region of `pool`. None at the end of the stream. Without `wait`, BlockingIOError if there are none."""
+    if most <= 0:
+        raise ValueError(f"{most} bytes are asked for")
+    handle = c_void_p()
+    flags = 0 if wait else socket.MSG_DONTWAIT
+    result = _c.receive_view(_descriptor(sock), pool._handle, min(most, _MOST), flags, byref(handle))
+    if result <= _SYSTEM:
+        raise OSError(_SYSTEM - result, os.strerror(_SYSTEM - result))
+    _c.check(result)
+    return View(pool, handle.value) if handle.value else None
+
+
+_SYSTEM = -1000
 
 
 class _Core:

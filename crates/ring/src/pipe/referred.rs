@@ -8,11 +8,11 @@
 //! apart, which are numbered modulo 8, there are at most [`UNNOTICED`] that the receiver has not noticed when one begins.
 
 use super::room::ahead;
-use super::{class_of, switch_of, Pipe, Trouble, POSITION};
+use super::{class_of, distance, switch_of, Pipe, Trouble, POSITION};
 use shunt_segment::area::{FIRST_IN_WINDOW, REFERRED};
-use shunt_segment::channel::references::place;
+use shunt_segment::channel::references::{place, HELD};
 use shunt_segment::channel::word;
-use shunt_segment::sync::Ordering::Relaxed;
+use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 
 /// Changes of class that a receiver need not have noticed when bytes are referred to. With the one that enters the class, the one that
 /// leaves it for [`LEAST`] or more, and those by which a ring grows from there to the largest class, they are seven.
@@ -93,6 +93,53 @@ impl Pipe<'_> {
             self.own.receive.class.store(0, Relaxed);
         }
         Ok(None)
+    }
+
+    /// How many bytes wait that lie in rings, before the next one that is referred to.
+    pub fn before_referred(&self) -> Result<usize, Trouble> {
+        let (word, waiting) = self.look();
+        if waiting == 0 || self.beside(word, waiting).is_some() {
+            return Ok(waiting);
+        }
+        let mut position = self.own.receive.position.load(Relaxed) & POSITION;
+        let mut before = 0;
+        // Eight borders at most, whatever the peer makes of them meanwhile.
+        for _ in 0..9 {
+            match self.readable(position, word, waiting - before)? {
+                (REFERRED, _) => break,
+                (_, available) => {
+                    before += available;
+                    position = position.wrapping_add(available as u64) & POSITION;
+                }
+            }
+            if before == waiting {
+                break;
+            }
+        }
+        Ok(before)
+    }
+
+    /// Bytes from position `oldest` on are in use where they lie, by process `holder`, though they are or will be passed; `None`: none are any
+    /// more. The caller holds the receiving lock, and says so before it passes the first of them. The Release pairs with the Acquire in
+    /// [`Pipe::released`]: what was read of them was read before.
+    pub fn hold_from(&self, oldest: Option<u64>, holder: u32) {
+        let receive = &self.own.receive;
+        receive.holder.store(if oldest.is_some() { holder } else { 0 }, Relaxed);
+        receive.held.store(oldest.map_or(0, |oldest| oldest & POSITION | HELD), Release);
+    }
+
+    /// The position up to which the peer has taken what was sent and uses it no more. It only grows with an honest peer; another can only say
+    /// more than is so, or less, of what it alone reads.
+    pub fn released(&self) -> u64 {
+        // In this order: what was passed before it was held would be missed in the other.
+        let taken = self.taken();
+        let held = self.peer.receive.held.load(Acquire);
+        let behind = distance(held & POSITION, taken);
+        if held & HELD != 0 && behind < 1 << 47 {
+            held & POSITION
+        } else {
+            taken
+        }
     }
 
     /// Whether a receiver that was given less than it asked for came to bytes that are referred to.

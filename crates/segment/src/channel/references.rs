@@ -11,6 +11,9 @@ pub const RECORDS: usize = 8;
 /// Pools that a side can have shown at a time.
 pub const SHOWN: usize = 2;
 
+/// In [`super::Receive::held`]: the word is one.
+pub const HELD: u64 = 1 << 63;
+
 /// The coding of [`Record::at`]: the position of the first byte, and above it the low half of the connection's generation.
 pub mod at {
     /// Shift of the generation.

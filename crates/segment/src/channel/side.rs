@@ -135,7 +135,9 @@ impl Side {
                 class: narrow(),
                 switch: narrow(),
                 state: narrow(),
+                holder: narrow(),
                 noted_from: wide(),
+                held: wide(),
             },
             wait: Wait {
                 armed: narrow(),
@@ -181,10 +183,10 @@ impl Side {
         wide(self.borders.each_ref());
         narrow([&transmit.lock, &transmit.small, &transmit.class_limit, &transmit.blocked]);
         narrow([&transmit.send_buffer, &transmit.broken]);
-        narrow([&receive.lock, &receive.class, &receive.switch, &receive.state]);
+        narrow([&receive.lock, &receive.class, &receive.switch, &receive.state, &receive.holder]);
         narrow([&wait.armed, &wait.sleepers, &wait.style]);
         narrow(self.family.each_ref());
-        wide([&wait.held, &receive.noted_from]);
+        wide([&wait.held, &receive.noted_from, &receive.held]);
         wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp, &transmit.later_stamp]);
         narrow([&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family]);
         if slept {

@@ -86,9 +86,14 @@ pub struct Receive {
     pub switch: AtomicU32,
     /// State of the socket that all its owners on this side share ([`state`]).
     pub state: AtomicU32,
+    /// The process that has bytes in use which it has received ([`Receive::held`]); 0: none.
+    pub holder: AtomicU32,
     /// The position of the first byte that this side sent and noted for a tool, plus one; 0: none. What comes behind it its peer need not note
     /// ([`crate::tap`]).
     pub noted_from: AtomicU64,
+    /// The first byte of those that were received where they lie and are still in use, and [`super::references::HELD`]; 0: none are. Their sender
+    /// may not change what is behind it.
+    pub held: AtomicU64,
 }
 
 /// Bits of [`Receive::state`].

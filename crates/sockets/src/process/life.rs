@@ -9,8 +9,8 @@ use shunt_rendezvous::listen::sharing;
 use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_rendezvous::{accept, accept_fd, exchange, socket_cache};
 use shunt_stream::kept_pipes;
-use shunt_stream::pools;
 use shunt_stream::waiting::{holding, signals, wake_pollers};
+use shunt_stream::{pools, views};
 use shunt_sys::{section, thread};
 use shunt_table::process::{split_fd_tables, status_page};
 use shunt_table::{diag, route};
@@ -60,7 +60,7 @@ pub(super) const FAILED: [Step; 6] = [
 ];
 
 /// After fork, in the child: one thread, its own identity, nothing lent by it.
-pub(super) const CHILD: [Step; 34] = [
+pub(super) const CHILD: [Step; 35] = [
     fork::free_setup,                // all that follow may take it
     kept_pipes::forked,              // before any step looks at the table: what lies in memory is the parent's to give
     || sharing::after_fork(Some(1)), // the child's end, before anything else could close it
@@ -76,6 +76,7 @@ pub(super) const CHILD: [Step; 34] = [
     accept_fd::forked,               // nor sleeps in accept
     wake_pollers::forked,            // nor in poll
     pools::forked,                   // nor looks for pools of peers'
+    views::forked,                   // nor gives bytes of them back
     exchange::forked,                // nor gives a stream away
     epoll::forked,                   // sets are the parent's as well: behind what lingers in them
     fork::register_barriers,         // before a peer could rely on them

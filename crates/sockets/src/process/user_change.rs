@@ -10,7 +10,8 @@ use shunt_handover::waiting::leave_to_kernel;
 use shunt_link as link;
 use shunt_rendezvous::accept::owner::{claim, whose};
 use shunt_rendezvous::carriers;
-use shunt_stream::socket::Socket;
+use shunt_stream::references::keep::before_narrowing;
+use shunt_stream::socket::{stream, Socket};
 use shunt_sys::calls;
 use shunt_table::global::{self, SETUP};
 use shunt_table::process::user::{own, set_effective, set_own};
@@ -85,6 +86,7 @@ pub fn changed() {
     });
     shunt_inbox::datagram::user_changed(before);
     carriers::all().for_each(|carrier| (carrier.user_changed)());
+    table::programs().filter_map(stream).for_each(before_narrowing);
     if let Some(_setup) = SETUP.lock() {
         link::narrow();
     }

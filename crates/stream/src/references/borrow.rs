@@ -52,8 +52,28 @@ pub unsafe fn copy(
     }
 }
 
-/// Copies up to `length` bytes from `position` on, of one record; 0: the target faults.
-unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+/// Where bytes are that are referred to.
+pub(super) enum Where {
+    /// In a pool of the peer's, of which `view` is the place in this process's list.
+    Pool { address: usize, view: u32 },
+    /// In the link, at their position.
+    Link,
+    /// In the offer of a pool: these, from so many on.
+    Offer { bytes: [u8; place::CARRIED], from: usize, slot: usize },
+}
+
+/// Bytes that are referred to, in one piece.
+pub(super) struct Piece {
+    /// The first of them.
+    pub place: Where,
+    /// How many.
+    pub length: usize,
+    /// They are the last of their record.
+    pub ends: bool,
+}
+
+/// Up to `most` bytes from `position` on, of one record. The caller holds the receiving lock.
+pub(super) fn find(socket: &Socket, position: u64, most: usize) -> core::result::Result<Piece, Trouble> {
     let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
     // Each word of the peer's is loaded once.
     let here = references.records.iter().filter_map(|record| read(record, generation)).find_map(|(word, start)| {
@@ -61,28 +81,40 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
         (from < place::length(word) as u64).then_some((word, from as usize))
     });
     let (word, from) = here.ok_or(Trouble::Violation)?;
-    let part = length.min(place::length(word) - from);
-    let slot = place::pool(word);
-    if from + part == place::length(word) {
-        socket.connected.loans.ended.store(1, Ordering::Relaxed);
-    }
-    if word & place::KEPT != 0 {
-        // SAFETY: passed on.
-        return unsafe { from_link(socket, position, target, part) };
-    }
-    let copied = if word & place::OFFER != 0 {
+    let (length, slot) = (place::length(word), place::pool(word));
+    let place = if word & place::KEPT != 0 && reads_link(socket) {
+        Where::Link
+    } else if word & place::OFFER != 0 {
         let bytes = (place::offset(word) as u32).to_le_bytes();
-        if place::length(word) > bytes.len() {
+        if length > bytes.len() {
             return Err(Trouble::Violation);
         }
-        answer(socket, slot, &references.shown[slot]);
-        // SAFETY: passed on; `from + part` is no more than there are.
-        unsafe { user::copy(bytes[from..].as_ptr(), target, part) }
+        Where::Offer { bytes, from, slot }
     } else {
         let view = view_of(socket, slot, &references.shown[slot]).ok_or(Trouble::Violation)?;
-        let whole = view.place(place::offset(word), place::length(word)).ok_or(Trouble::Violation)?;
+        let whole = view.place(place::offset(word), length).ok_or(Trouble::Violation)?;
+        Where::Pool { address: whole as usize + from, view: socket.connected.loans.views[slot].load(Ordering::Relaxed) }
+    };
+    let part = most.min(length - from);
+    Ok(Piece { place, length: part, ends: from + part == length })
+}
+
+/// Copies up to `length` bytes from `position` on, of one record; 0: the target faults.
+unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let Piece { place, length: part, ends } = find(socket, position, length)?;
+    if ends {
+        socket.connected.loans.ended.store(1, Ordering::Relaxed);
+    }
+    let copied = match place {
+        // SAFETY: passed on.
+        Where::Link => return unsafe { from_link(socket, position, target, part) },
+        Where::Offer { bytes, from, slot } => {
+            answer(socket, slot, &of_side(socket, socket.side() ^ 1).shown[slot]);
+            // SAFETY: passed on; `from + part` is no more than there are.
+            unsafe { user::copy(bytes[from..].as_ptr(), target, part) }
+        }
         // SAFETY: passed on; inside the view, and a fault is an answer.
-        unsafe { user::copy(whole.wrapping_add(from), target, part) }
+        Where::Pool { address, .. } => unsafe { user::copy(address as *const u8, target, part) },
     };
     Ok(if copied { part } else { 0 })
 }
@@ -91,13 +123,26 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
 unsafe fn from_link(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
     let at = position as usize & (KEPT_SIZE - 1);
     let part = length.min(KEPT_SIZE - at);
-    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    let mapped = socket.connected.loans.kept.load(Ordering::Acquire);
+    if !mapped.is_null() {
+        // SAFETY: passed on; `at + part` is inside what is mapped.
+        return Ok(if unsafe { user::copy(mapped.wrapping_add(at), target, part) } { part } else { 0 });
+    }
     let offset = kept_offset(socket.channel(), socket.side() ^ 1) + at;
-    match calls::pread(file, target.cast(), part, offset as i64) {
+    match calls::pread(link_file(socket), target.cast(), part, offset as i64) {
         Err(Errno(libc::EFAULT)) => Ok(0),
         Ok(got @ 1..) => Ok(got),
         _ => Err(Trouble::Violation),
     }
+}
+
+fn link_file(socket: &Socket) -> i32 {
+    link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize)
+}
+
+/// Whether this process can read what is kept in the link. One that has become another user has no file of it: then bytes are where they were.
+fn reads_link(socket: &Socket) -> bool {
+    link_file(socket) >= 0 || !socket.connected.loans.kept.load(Ordering::Acquire).is_null()
 }
 
 /// The peer offers a pool: it is told whether this process reads it.
@@ -111,7 +156,8 @@ fn answer(socket: &Socket, slot: usize, offer: &ShownPool) {
 }
 
 fn view_of(socket: &Socket, slot: usize, offer: &ShownPool) -> Option<View> {
-    pools::view(&socket.connected.loans.views[slot], offer)
+    let loans = &socket.connected.loans;
+    pools::view(&loans.views[slot], &loans.looks, offer)
 }
 
 /// Where the bytes of the peer's record are in this process, if they are.

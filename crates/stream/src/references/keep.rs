@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_segment::area::{kept_offset, KEPT_SIZE};
 use shunt_segment::channel::references::place;
-use shunt_sys::calls;
+use shunt_sys::{calls, mapping, user};
 
 /// Keeps what `sender`, a side of the stream's, refers to and its peer has not taken. `memory` tells where a record's bytes are in this
 /// process, if they are. The caller holds the sender's sending lock or the peer's receiving lock: so no record becomes another's.
@@ -34,20 +34,20 @@ pub(super) fn keep(socket: &Socket, sender: usize, memory: impl Fn(&Socket, u64)
     }
 }
 
-/// Whether `length` bytes at `from`, which have `position` in the stream, were put into the link.
+/// Whether `length` bytes at `from`, which have `position` in the stream, were put into the link. By a mapping: a write of a process that may
+/// write short files only (RLIMIT_FSIZE) would end it.
 fn put(socket: &Socket, sender: usize, position: u64, from: usize, length: usize) -> bool {
     let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
-    let base = kept_offset(socket.channel(), sender);
-    let mut done = 0;
-    while done < length {
-        let at = (position as usize + done) & (KEPT_SIZE - 1);
-        let part = (length - done).min(KEPT_SIZE - at);
-        match calls::pwrite(file, (from + done) as *const core::ffi::c_void, part, (base + at) as i64) {
-            Ok(put @ 1..) => done += put,
-            _ => return false,
-        }
-    }
-    true
+    let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), sender), KEPT_SIZE) else { return false };
+    let at = position as usize & (KEPT_SIZE - 1);
+    let first = length.min(KEPT_SIZE - at);
+    // SAFETY: `at + first` and the rest are inside what is mapped; the source may fault.
+    let whole = unsafe {
+        user::copy(from as *const u8, base.wrapping_add(at), first)
+            && user::copy((from + first) as *const u8, base, length - first)
+    };
+    let _ = calls::munmap(base, KEPT_SIZE);
+    whole
 }
 
 /// The stream has become shared ([`Socket::share`]), and its other owners have not been told: what its peer refers to is kept. The peer, which
@@ -59,5 +59,33 @@ pub fn on_sharing(socket: &Socket) {
         let held = socket.lock_receive_settled();
         keep(socket, socket.side() ^ 1, borrow::known);
         drop(held);
+    }
+}
+
+/// The process becomes another user, which is to have of the link no more than its own channels ([`shunt_link::narrow`]): the file goes. What is
+/// under way is kept, and mapped; what comes later is copied.
+pub fn before_narrowing(socket: &Socket) {
+    let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
+    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    if file < 0 || !references.records.iter().any(|record| read(record, generation).is_some()) {
+        return;
+    }
+    socket.share();
+    on_sharing(socket);
+    if let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), socket.side() ^ 1), KEPT_SIZE) {
+        let before = socket.connected.loans.kept.swap(base, Ordering::AcqRel);
+        unmap(before);
+    }
+}
+
+/// The socket has ended.
+pub(crate) fn forget(socket: &Socket) {
+    unmap(socket.connected.loans.kept.swap(core::ptr::null_mut(), Ordering::AcqRel));
+}
+
+/// A thread that still copies from there gets a fault, which its copy answers.
+fn unmap(base: *mut u8) {
+    if !base.is_null() {
+        let _ = calls::munmap(base, KEPT_SIZE);
     }
 }

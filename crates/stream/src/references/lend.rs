@@ -126,6 +126,8 @@ fn is_for_copies(socket: &Socket, flags: i32) -> bool {
     const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::FAR | flag::UNACCEPTED;
     socket.has(UNUSUAL)
         || corked::concerns(socket, flags)
+        // One that has become another user has no file of the link, and could keep nothing there.
+        || shunt_link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize) < 0
         || socket.peer().receive.state.load(Ordering::Acquire) & state::SHARED != 0
         || socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0
 }
@@ -138,7 +140,7 @@ fn is_for_copies(socket: &Socket, flags: i32) -> bool {
 unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -> core::result::Result<usize, Reason> {
     let pipe = socket.outgoing();
     let position = pipe.may_refer().ok_or(Reason::CopiedBusy)?;
-    let (taken, generation) = (pipe.taken(), generation(socket));
+    let (taken, generation) = (pipe.released(), generation(socket));
     let references = of_side(socket, socket.side());
     let is_free = |record: &Record| read(record, generation).is_none_or(|(word, start)| is_taken(word, start, taken));
     let record = references.records.iter().find(|record| is_free(record)).ok_or(Reason::CopiedBusy)?;
@@ -158,6 +160,7 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
         show_to_peer(offer, &found.shown, number);
         write(place::of(u64::from(u32::from_le_bytes(first)), place::CARRIED, place::OFFER | which));
         pipe.refer(place::CARRIED);
+        socket.connected.loans.copied.fetch_add(1, Ordering::Relaxed); // these few
         return Ok(place::CARRIED);
     }
     let answer = offer.answer.load(Ordering::Acquire);
@@ -179,12 +182,18 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
     // The peer's side may have become shared in this moment, and its process keeps what was referred to before: one of both does.
     fence(Ordering::SeqCst);
     if socket.peer().receive.state.load(Ordering::Relaxed) & state::SHARED != 0 {
-        let units = found.shown.base + found.shown.front;
-        keep::keep(socket, socket.side(), |_, word| {
-            (place::pool(word) == found.slot).then(|| units + place::offset(word) as usize)
-        });
+        keep_own(socket, found.slot, &found.shown);
     }
     Ok(part)
+}
+
+/// Puts what lies in this pool and is under way into the link; the caller holds the sending lock. The peer can write the records: one that does
+/// not lie in the pool is not this sender's, and other memory of the process is nothing for the peer.
+pub fn keep_own(socket: &Socket, slot: usize, shown: &Shown) {
+    keep::keep(socket, socket.side(), |_, word| match place::pool(word) == slot {
+        true => shown.address(place::offset(word), place::length(word)),
+        false => None,
+    });
 }
 
 /// Names an offer in this connection: odd.

@@ -7,17 +7,18 @@ use crate::references::{keep, lend};
 use proptest::prelude::*;
 use shunt_region::{Audience, Pages, Pool, Region, Shape};
 use shunt_segment::channel::references::{at, place};
+use shunt_segment::channel::word;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-const ZERO_COPY: i32 = libc::MSG_ZEROCOPY | NOW;
-const LONG: usize = 100_000;
+pub(super) const ZERO_COPY: i32 = libc::MSG_ZEROCOPY | NOW;
+pub(super) const LONG: usize = 100_000;
 
 /// A pair whose near end has shown a pool, and a region of that.
-struct Lent {
-    pair: Pair,
-    pool: Pool,
-    region: Region,
+pub(super) struct Lent {
+    pub pair: Pair,
+    pub pool: Pool,
+    pub region: Region,
 }
 
 fn pool(units: usize) -> Pool {
@@ -45,7 +46,7 @@ fn catch_faults() {
 }
 
 impl Lent {
-    fn fresh() -> Lent {
+    pub fn fresh() -> Lent {
         catch_faults();
         let (pair, pool) = (Pair::new(), pool(32));
         effects::apply(pair.near.socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &1i32.to_ne_bytes());
@@ -56,7 +57,7 @@ impl Lent {
     }
 
     /// The same, behind the first send, which offers the pool.
-    fn met() -> Lent {
+    pub fn met() -> Lent {
         let lent = Lent::fresh();
         let sent = lent.near().send(&lent.region.bytes()[..LONG], ZERO_COPY).expect("room");
         assert_eq!(receive_whole(&lent.pair.far, sent), lent.region.bytes()[..sent]);
@@ -65,15 +66,15 @@ impl Lent {
         lent
     }
 
-    fn near(&self) -> &End {
+    pub fn near(&self) -> &End {
         &self.pair.near
     }
 
-    fn far(&self) -> &End {
+    pub fn far(&self) -> &End {
         &self.pair.far
     }
 
-    fn referred(&self) -> u64 {
+    pub fn referred(&self) -> u64 {
         self.near().socket.connected.loans.bytes.load(Ordering::Relaxed)
     }
 }
@@ -264,6 +265,56 @@ fn a_record_that_no_honest_sender_writes_costs_its_connection() {
         record.place.store(0, Ordering::Relaxed);
     });
     assert_eq!(lent.far().receive(&mut [0; 10], NOW), Err(Errno(libc::ECONNRESET)));
+}
+
+/// The bytes that the near end's side has in the link for those that get other owners.
+fn kept(lent: &Lent, at: u64, length: usize) -> Vec<u8> {
+    let socket = lent.near().socket;
+    let file = shunt_link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
+    let base = shunt_segment::area::kept_offset(socket.channel(), socket.side());
+    let (mut bytes, at) = (vec![0; length], base + at as usize % shunt_segment::area::KEPT_SIZE);
+    assert_eq!(shunt_sys::calls::pread(file, bytes.as_mut_ptr().cast(), length, at as i64), Ok(length));
+    bytes
+}
+
+#[test]
+fn a_record_that_the_peer_has_changed_shows_it_no_other_memory_of_the_sender() {
+    let lent = Lent::met();
+    let shown = shunt_region::shown::Shown::at(lent.pool.address(), lent.pool.descriptor(), std::process::id()).expect("a pool");
+    assert_eq!(lent.near().send(&lent.region.bytes()[..LONG], ZERO_COPY), Ok(LONG));
+    let records = &lent.near().socket.page().head.references[lent.near().socket.side()].records;
+    let taken = lent.near().socket.outgoing().taken();
+    let record = records.iter().find(|record| record.at.load(Ordering::Relaxed) & word::POSITION == taken).expect("one");
+    let before = record.place.load(Ordering::Relaxed);
+    // Just behind the units, and far away: pages that are there, so that a copy of them would not fail.
+    for offset in [shown.bytes as u64 - 100, shown.bytes as u64, (1 << 36) - 4096] {
+        record.place.store(place::of(offset, LONG, 0), Ordering::Relaxed);
+        lend::keep_own(lent.near().socket, 0, &shown);
+        assert_eq!(record.place.load(Ordering::Relaxed) & place::KEPT, 0, "{offset:#x}");
+    }
+    record.place.store(before, Ordering::Relaxed);
+    lend::keep_own(lent.near().socket, 0, &shown);
+    assert_eq!(record.place.load(Ordering::Relaxed), before | place::KEPT);
+    assert_eq!(kept(&lent, taken, LONG), lent.region.bytes()[..LONG]);
+}
+
+#[test]
+fn a_peer_that_offers_pool_after_pool_has_few_of_them_mapped() {
+    let pools: Vec<Pool> = (0..33).map(|_| pool(1)).collect();
+    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    // SAFETY: atomic words.
+    let offer: shunt_segment::channel::references::ShownPool = unsafe { core::mem::zeroed() };
+    let view = |pool: &Pool| {
+        let shown = shunt_region::shown::Shown::at(pool.address(), pool.descriptor(), std::process::id()).expect("a pool");
+        offer.secret.iter().zip(shown.secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
+        offer.pid.store(std::process::id(), Ordering::Relaxed);
+        offer.descriptor.store(pool.descriptor() as u32, Ordering::Relaxed);
+        crate::pools::view(&at, &looks, &offer)
+    };
+    assert!(pools[..32].iter().all(|pool| view(pool).is_some() && view(pool).is_some()));
+    assert_eq!(view(&pools[32]), None);
+    assert!(view(&pools[31]).is_some(), "it has that");
+    crate::pools::release(&[at, AtomicU32::new(0)]);
 }
 
 #[derive(Clone, Debug)]

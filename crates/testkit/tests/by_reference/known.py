@@ -1,5 +1,5 @@
 """What both programs know: runs of bytes that tell where they are."""
-import array, ctypes, errno, fcntl, mmap, os, random, select, signal, socket, struct, sys, termios, time
+import array, ctypes, errno, fcntl, mmap, os, random, resource, select, signal, socket, struct, sys, termios, time
 what, port, seed = sys.argv[1], int(sys.argv[2]), 7
 def pattern(length, salt):
     return bytes((at * 7 + at // 251 + salt) & 255 for at in range(length))
@@ -10,3 +10,5 @@ def sizes():
     return [(drawn.choice([0, 0, 0, 1]), drawn.choice([1, 50, 5000, 32768, 65536, 99_990])) for _ in range(150)]
 def stream():
     return b"".join(PARTS[at % 8][at % 3:at % 3 + size] for at, (_, size) in enumerate(sizes()))
+def frames():
+    return b"".join(bytes([at % 251]) * size for at, (_, size) in enumerate(sizes()))

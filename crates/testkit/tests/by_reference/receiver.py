@@ -63,10 +63,16 @@ def main():
         return rest_of(connection, b"")
     settled(connection)
     first = whole(connection, 1234)
-    if what == "forked":
+    if what == "forked_within_limits":
+        # Of what it may write to files nothing is left, and what is beyond ends it.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, -1))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    if what.startswith("forked"):
         reads, writes = os.pipe()
         child = os.fork()
         if child == 0:
+            if what == "forked_as_another_user" and os.getuid() == 0:
+                os.setresuid(65534, 65534, 65534)
             os.write(writes, whole(connection, 50_000))
             os._exit(0)
         half = b""
@@ -74,6 +80,10 @@ def main():
             half += os.read(reads, 50_000)
         os.waitpid(child, 0)
         return rest_of(connection, first + half)
+    if what == "another_user":
+        if os.getuid() == 0:
+            os.setresuid(65534, 65534, 65534)
+        return rest_of(connection, first)
     if what == "replaced":
         os.set_inheritable(connection.fileno(), True)
         again(str(connection.fileno()), first)

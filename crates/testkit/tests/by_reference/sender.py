@@ -60,8 +60,62 @@ def meet():
         put(0, 0, PART, MSG_ZEROCOPY)
         assert client.recv(1) == b"k"
         await_completions()
+def memory_of_links():
+    """Bytes that this process's links have in memory."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if "shunt-link" in os.readlink("/proc/self/fd/" + name):
+                total += os.stat("/proc/self/fd/" + name).st_blocks * 512
+        except OSError:
+            pass
+    return total
+def held():
+    """Sends; the receiver says what it holds, and no completion tells of that before it is given back, or nobody has it."""
+    for salt in range(5):
+        put(salt, 0, PART, MSG_ZEROCOPY)
+    in_place = referred() > 4 * PART
+    print("by reference" if in_place else "copied", flush=True)
+    for _ in range(2 if what == "held_and_forked" else 1):
+        assert client.recv(1) == b"h"
+        time.sleep(0.1)
+        completions()
+        assert (complete < sends) == in_place, (complete, sends)
+        if what == "held_of_a_killed_sender":
+            os.kill(os.getpid(), signal.SIGKILL)
+        client.send(b"go")
+    await_completions()
+    memory[places[0]:places[0] + PART] = PARTS[1]
+    if what in ("held_and_closed", "held_and_killed"):
+        if what == "held_and_closed":
+            socket.create_connection(("127.0.0.1", port), 50).send(b"x")
+        return
+    put(0, 0, PART, MSG_ZEROCOPY)
+    client.shutdown(socket.SHUT_WR)
+    assert client.recv(1) == b"k"
+    await_completions()
+def rewritten():
+    """Each part of the pool is written anew as soon as what was sent from there is complete."""
+    last = [0] * 8
+    for at, (plain, size) in enumerate(sizes()):
+        while complete < last[at % 8]:
+            poll.poll(20_000)
+            completions()
+        memory[places[at % 8]:places[at % 8] + size] = bytes([at % 251]) * size
+        put(at % 8, 0, size, 0 if plain else MSG_ZEROCOPY)
+        last[at % 8] = sends
+    client.shutdown(socket.SHUT_WR)
+    assert client.recv(1) == b"k"
+    await_completions()
+    print("by reference" if referred() > 0 else "copied", flush=True)
+poll = select.poll()
+poll.register(client, 0)
 meet()
-if what == "stream":
+if what == "held_stream":
+    rewritten()
+elif what.startswith("held"):
+    held()
+elif what == "stream":
     for at, (plain, size) in enumerate(sizes()):
         put(at % 8, at % 3, size, 0 if plain else MSG_ZEROCOPY)
         completions()
@@ -75,9 +129,20 @@ else:
     print("by reference" if referred() > 4 * PART else "copied", flush=True)
     if what == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    spare = socket.create_connection(("127.0.0.1", port), 50)
     client.shutdown(socket.SHUT_WR)
     assert client.recv(1) == b"k"
     await_completions()
     memory[places[0]:places[0] + PART] = bytes(PART)
+    if what == "forked":
+        # What was kept for the receiver's child is in memory as long as the connection.
+        before = memory_of_links()
+        try:
+            assert client.recv(1) == b""
+        except ConnectionResetError:
+            pass
+        client.close()
+        after = memory_of_links()
+        assert before == 0 or 0 < after < before - 3 * PART, (before, after)
 if what == "stream":
     print("by reference" if referred() > 0 else "copied", copied == sends)
