@@ -85,6 +85,7 @@ pub fn reproduce(plan: &Plan<'_>, output: Option<&Path>) -> io::Result<()> {
     std::fs::write(directory.join("rpc.txt"), &text)?;
     std::fs::write(directory.join("rpc.json"), serde_json::to_string_pretty(&document)? + "\n")?;
     for (stem, svg) in pictures::all(&document).map_err(io::Error::other)? {
+        std::fs::write(directory.join(format!("{stem}.png")), crate::drawing::png(&svg).map_err(io::Error::other)?)?;
         std::fs::write(directory.join(format!("{stem}.svg")), svg)?;
     }
     Ok(())

@@ -45,8 +45,8 @@ pub fn claims(run: &Document) -> Vec<Claim> {
             then: SHRIMP_RPC / SHRIMP_HARDWARE,
             now: over(Series::Own, Echo),
             holds: AT_MOST,
-            reason: "one microsecond of the hardware's 8.5 was a hundred instructions of 1997. A call here has some 550 above the endpoint's (decision 77), \
-                     60 ns, which is much of a trip of 150 ns between near cores and little of one of 500.",
+            reason: "a call has some 550 instructions above the endpoint's (decision 77), 60 to 100 ns: more than an eighth of a trip of 150 to 500 ns, as \
+                     one microsecond was of 8.5.",
         },
         Claim {
             words: "SHRIMP 4.2: compatible null call / the layer beneath",

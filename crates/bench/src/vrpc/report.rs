@@ -159,7 +159,8 @@ fn references(text: &mut String, run: &Document) -> fmt::Result {
         }
         writeln!(text)?;
     }
-    writeln!(text, "us. By reference, the caller fills the memory before each call; what the server leaves as it is it does not touch, so nothing moves.")
+    writeln!(text, "us. By value, results have a bound of 256 KiB, so each call sets room for them aside. By reference, the caller fills the memory before each call;\n\
+         a server that leaves it as it is touches nothing of it, so nothing moves.")
 }
 
 fn sovia(text: &mut String, run: &Document) -> fmt::Result {

@@ -14,17 +14,22 @@ use shunt_rpc::{serve, Answer, Client, Context, How, Interface, Options, Referen
 use super::model::{Question, Series, Value};
 use crate::cells::rpc::{ends, pull, push, Loose};
 use crate::hosts::contender::{first_of_all, pin};
+use crate::statistics::median;
 
 const PROGRAM: u32 = 0x2000_0002;
 /// Round trips of a floor, and calls; those before are not counted: a side that slept wakes meanwhile.
-const TRIPS: usize = 2000;
-const WARM: usize = 300;
+const TRIPS: usize = 1000;
+const WARM: usize = 200;
+/// Turns of the floors and of null calls in a round.
+const TURNS: usize = 9;
+/// Seconds of a round at most; it takes one.
+const PATIENCE: u32 = 30;
 /// Bytes of an argument at most.
 const LONGEST: u32 = 256 << 10;
 /// SHRIMP's argument and result sizes, and longer ones.
-const ECHOES: [usize; 10] = [0, 8, 64, 256, 1440, 3072, 4096, 16 << 10, 64 << 10, LONGEST as usize];
+static ECHOES: [usize; 10] = [0, 8, 64, 256, 1440, 3072, 4096, 16 << 10, 64 << 10, LONGEST as usize];
 /// SOVIA's arguments.
-const TEXTS: [usize; 6] = [0, 64, 256, 1024, 2048, 4096];
+static TEXTS: [usize; 6] = [0, 64, 256, 1024, 2048, 4096];
 
 type Block = Bytes<LONGEST>;
 
@@ -82,7 +87,8 @@ impl Lines {
     }
 
     fn answer(&self) {
-        for number in 1..=(WARM + TRIPS) as u64 {
+        let before = self.pong.load(Ordering::Relaxed);
+        for number in before + 1..=before + (WARM + TRIPS) as u64 {
             while self.ping.load(Ordering::Acquire) != number {
                 std::hint::spin_loop();
             }
@@ -124,6 +130,7 @@ impl Bare {
 /// The other process: ends of floors that answer turns they are told of, and a server, all on one processor.
 fn other(core: usize, bare: Loose, lines: &Lines, mut told: UnixStream, address: &str) -> io::Result<()> {
     pin(core);
+    end_in_any_case(PATIENCE);
     let address = address.parse().map_err(io::Error::other)?;
     let server = Server::bind(&address, ServerOptions::default())?.spawn(|| {
         first_of_all();
@@ -145,6 +152,12 @@ fn other(core: usize, bare: Loose, lines: &Lines, mut told: UnixStream, address:
     Ok(())
 }
 
+/// Ends this process after so many seconds, or does not (0): ends that spin at real-time priority for one that is gone would keep both processors.
+fn end_in_any_case(seconds: u32) {
+    // SAFETY: passes a number.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// Nanoseconds of each of so many acts, after some to get warm.
 fn timed(count: usize, mut act: impl FnMut()) -> f64 {
     (0..WARM.min(count)).for_each(|_| act());
@@ -155,7 +168,7 @@ fn timed(count: usize, mut act: impl FnMut()) -> f64 {
 
 /// Long calls are fewer, for each takes longer.
 fn count(length: usize) -> usize {
-    TRIPS * 8192 / (8192 + length) + 8
+    2 * TRIPS * 8192 / (8192 + length) + 8
 }
 
 /// One round; `cores` are of the caller and of the server. Must be called while the process has one thread.
@@ -177,6 +190,7 @@ pub fn round(cores: (usize, usize), number: usize) -> io::Result<Vec<Value>> {
         }
     };
     drop((their_bare, told));
+    end_in_any_case(PATIENCE);
     let thread = std::thread::spawn(move || {
         pin(cores.0);
         let address = address.parse().map_err(io::Error::other)?;
@@ -186,46 +200,51 @@ pub fn round(cores: (usize, usize), number: usize) -> io::Result<Vec<Value>> {
         measure(&client, Bare::new(bare)?, lines, tell)
     });
     let result = thread.join().map_err(|_| io::Error::other("the calling thread panicked"))?;
+    end_in_any_case(0);
     let _ = nix::sys::wait::waitpid(child, None);
     result
 }
 
 fn measure(client: &Client, mut bare: Bare, lines: &Lines, mut tell: UnixStream) -> io::Result<Vec<Value>> {
-    let mut values = vec![];
-    tell.write_all(b"l")?;
-    values.push((Series::Line, Question::Trip, 0, timed_trips(|| lines.trip())));
-    tell.write_all(b"b")?;
-    values.push((
-        Series::Endpoint,
-        Question::Trip,
-        0,
-        timed_trips(|| {
+    // Null calls stand closest to their floors: they take turns, for the distance of two processors is another one from moment to moment.
+    let null: [(Series, Question, usize); 5] = [
+        (Series::Line, Question::Trip, 0),
+        (Series::Endpoint, Question::Trip, 0),
+        (Series::Own, Question::Echo, 0),
+        (Series::Own, Question::Text, 0),
+        (Series::Own, Question::Word, 8),
+    ];
+    let mut times: [Vec<f64>; 5] = Default::default();
+    for _ in 0..TURNS {
+        tell.write_all(b"l")?;
+        times[0].push(timed(TRIPS, || lines.trip()));
+        tell.write_all(b"b")?;
+        times[1].push(timed(TRIPS, || {
             bare.send();
             bare.take();
-        }),
-    ));
+        }));
+        times[2].push(timed(TRIPS, || client.call::<(), ()>(0, &()).expect("a call")));
+        times[3].push(timed(TRIPS, || assert_eq!(client.call::<(), i32>(4, &()).expect("a call"), 7)));
+        times[4].push(timed(TRIPS, || assert_eq!(client.call::<u64, u64>(1, &7).expect("a call"), 7)));
+    }
+    let middle = |times: &Vec<f64>| median(times).unwrap_or(f64::NAN);
+    let mut values: Vec<Value> =
+        null.iter().zip(&times).map(|((series, question, length), times)| (*series, *question, *length, middle(times))).collect();
     let mut own = |question, length, time| values.push((Series::Own, question, length, time));
-    own(Question::Word, 8, timed(TRIPS, || assert_eq!(client.call::<u64, u64>(1, &7).expect("a call"), 7)));
-    for length in ECHOES {
+    let of_some = |lengths: &'static [usize]| lengths.iter().copied().filter(|length| *length > 0);
+    for length in of_some(&ECHOES) {
         let block: Block = Bytes(vec![7; length]);
-        let time = match length {
-            0 => timed(TRIPS, || client.call::<(), ()>(0, &()).expect("a call")),
-            _ => timed(count(length), || {
-                let answer: Block = client.call(2, &block).expect("a call");
-                assert_eq!(answer.0.len(), length);
-            }),
+        let echo = || {
+            let answer: Block = client.call(2, &block).expect("a call");
+            assert_eq!(answer.0.len(), length);
         };
-        own(Question::Echo, length, time);
+        own(Question::Echo, length, timed(count(length), echo));
     }
-    for length in TEXTS {
+    for length in of_some(&TEXTS) {
         let text: Block = Bytes(vec![b'a'; length]);
-        let time = match length {
-            0 => timed(TRIPS, || assert_eq!(client.call::<(), i32>(4, &()).expect("a call"), 7)),
-            _ => timed(count(length), || assert_eq!(client.call::<_, i32>(3, &text).expect("a call"), 7)),
-        };
-        own(Question::Text, length, time);
+        own(Question::Text, length, timed(count(length), || assert_eq!(client.call::<_, i32>(3, &text).expect("a call"), 7)));
     }
-    for length in ECHOES.into_iter().filter(|length| *length > 0) {
+    for length in of_some(&ECHOES) {
         let mut buffer = client.buffer::<u64>(length / 8).map_err(io::Error::other)?;
         let words = vec![7u64; length / 8];
         for (question, procedure) in [(Question::Reference, 5), (Question::Changed, 6)] {
@@ -241,7 +260,18 @@ fn measure(client: &Client, mut bare: Bare, lines: &Lines, mut tell: UnixStream)
     Ok(values)
 }
 
-/// As [`timed`], of as many as the other side answers.
-fn timed_trips(mut act: impl FnMut()) -> f64 {
-    timed(TRIPS, &mut act)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_and_comes_turn_after_turn() {
+        let lines = Lines::shared().unwrap();
+        let answers = std::thread::spawn(move || (0..3).for_each(|_| lines.answer()));
+        for _ in 0..3 * (WARM + TRIPS) {
+            lines.trip();
+        }
+        answers.join().unwrap();
+        assert_eq!(lines.pong.load(Ordering::Relaxed), 3 * (WARM + TRIPS) as u64);
+    }
 }
