@@ -9,7 +9,7 @@ use super::processes::{self, Descriptor, Target};
 use super::words::Words;
 use crate::run::library::RPC_FILE;
 
-/// libtirpc, as programs have it.
+/// libtirpc, as programs have it, but for what stands behind it in the file's name.
 const TIRPC: &str = "libtirpc.so.3";
 
 /// SunRPC in a process.
@@ -57,7 +57,7 @@ impl SunRpc {
         if let Some(found) = words.find_map(|words| SunRpc::read(&words, own_number, is_socket)) {
             return Some(found);
         }
-        if !processes::has_mapped(pid, TIRPC) {
+        if !processes::has_mapped_library(pid, TIRPC) {
             return None;
         }
         let off = Given { reason: OFF.0, explanation: OFF.1, count: None, last_descriptor: None };
