@@ -575,6 +575,19 @@ mod tests {
     }
 
     #[test]
+    fn a_paper_is_chosen_by_one_option() {
+        let is_taken = |words: &[&str]| Bench::try_parse_from(["shunt bench", "papers"].iter().chain(words)).is_ok();
+        assert!(
+            is_taken(&[])
+                && is_taken(&["--rpc", "--quick", "--repeat", "3"])
+                && is_taken(&["--genie", "--quick", "--over", "shm"])
+        );
+        for wrong in [&["--rpc", "--genie"][..], &["--quick"], &["--rpc", "--over", "shm"], &["--over", "shm"]] {
+            assert!(!is_taken(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn the_command_of_a_report_can_be_given_to_a_shell() {
         let words = ["matrix", "--only", "8 B, 1 thread", "it's", ""];
         assert_eq!(words.map(quoted).join(" "), r"matrix --only '8 B, 1 thread' 'it'\''s' ''");
