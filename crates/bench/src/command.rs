@@ -27,6 +27,7 @@ use crate::programs;
 use crate::progress::Progress;
 use crate::report::{Document, SCHEMA};
 use crate::supervisor::supervise;
+use crate::vrpc;
 
 /// Measure this machine: kernel TCP and shunt side by side, with the floor in the same run.
 #[derive(Clone, Debug, Parser)]
@@ -67,16 +68,19 @@ pub enum Action {
     /// The tables of the papers that shunt comes from, with this machine's figures beside the published ones
     Papers {
         /// "Effects of Buffering Semantics on I/O Performance" instead: its tables 6 to 8 and figures 3 to 7
-        #[arg(long)]
+        #[arg(long, group = "paper")]
         genie: bool,
+        /// RPC of SHRIMP and SOVIA instead: null calls and their sections, latency and bandwidth by length, in-out arguments
+        #[arg(long, group = "paper")]
+        rpc: bool,
         /// With --genie: over what [default: shm, udp and, for root, xdp]
         #[arg(long, value_name = "CARRIER", value_delimiter = ',', requires = "genie", value_parser = ["shm", "udp", "xdp"])]
         over: Vec<String>,
         /// With --genie: genie.json of other machines, for table 8
         #[arg(long, value_name = "FILE", requires = "genie")]
         against: Vec<PathBuf>,
-        /// With --genie: a quarter of the messages
-        #[arg(long, requires = "genie")]
+        /// With --genie: a quarter of the messages. With --rpc: three rounds in place of seven
+        #[arg(long, requires = "paper")]
         quick: bool,
         /// How to measure
         #[command(flatten)]
@@ -299,7 +303,32 @@ impl Bench {
                 let cells = cells::applications();
                 Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "applications" }.run()
             }
-            Action::Papers { genie: true, over, against, quick, options, output } => {
+            Action::Papers { rpc: true, quick, options, output, .. } => {
+                if options.urgent {
+                    let _ = crate::machine::go_first();
+                }
+                // Programs are started in another directory.
+                let found = options.shunt.as_deref().map(fs::canonicalize).transpose();
+                let shunt = match found {
+                    Ok(shunt) => shunt,
+                    Err(error) => {
+                        eprintln!("shunt bench papers: --shunt {}: {error}", options.shunt.as_ref().unwrap().display());
+                        return ExitCode::from(2);
+                    }
+                };
+                // Before half a minute of measuring, not after it.
+                if let Some(Err(error)) = output.as_deref().map(|directory| can_write(directory, "rpc")) {
+                    eprintln!("shunt bench papers: --output: {error}");
+                    return ExitCode::FAILURE;
+                }
+                let rounds = options.repeat.map(|repeat| repeat as usize);
+                supervise(|scratch| {
+                    let plan = vrpc::Plan { quick: *quick, rounds, shunt: shunt.as_deref(), scratch };
+                    let done = vrpc::reproduce(&plan, output.as_deref());
+                    done.inspect_err(|error| eprintln!("shunt bench papers: {error}")).is_err().into()
+                })
+            }
+            Action::Papers { genie: true, over, against, quick, options, output, .. } => {
                 if options.urgent {
                     let _ = crate::machine::go_first();
                 }
@@ -543,6 +572,19 @@ mod tests {
         );
         assert_eq!(options.without_effect(&["idle", "stream"]), [""; 0]);
         assert_eq!(Options::default().without_effect(&["redis"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_paper_is_chosen_by_one_option() {
+        let is_taken = |words: &[&str]| Bench::try_parse_from(["shunt bench", "papers"].iter().chain(words)).is_ok();
+        assert!(
+            is_taken(&[])
+                && is_taken(&["--rpc", "--quick", "--repeat", "3"])
+                && is_taken(&["--genie", "--quick", "--over", "shm"])
+        );
+        for wrong in [&["--rpc", "--genie"][..], &["--quick"], &["--rpc", "--over", "shm"], &["--over", "shm"]] {
+            assert!(!is_taken(wrong), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -43,5 +43,6 @@ pub mod progress;
 pub mod report;
 pub mod statistics;
 mod supervisor;
+mod vrpc;
 
 pub use command::{run_from, Action, Bench, Options};

@@ -93,6 +93,38 @@ fn a_run_measures_every_contender_and_the_floor_and_writes_four_files() {
 }
 
 #[test]
+fn the_papers_calls_are_put_to_every_contender_and_drawn() {
+    let place = Place::new("papers");
+    let stand_in = place.stand_in("case \"$*\" in *\" -- \"*) while [ \"$1\" != -- ]; do shift; done; shift;; esac; exec \"$@\"");
+    let output = place.run(&["papers", "--rpc", "--repeat", "1", "--output", "out", "--shunt", &stand_in]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&fs::read(place.0.join("out/rpc.json")).unwrap()).unwrap();
+    assert_eq!((&document["schema"], &document["missing"]), (&"shunt.bench.rpc/1".into(), &Value::Array(vec![])));
+    let points = document["points"].as_array().unwrap();
+    let values = |series: &str, question: &str, length: u64| {
+        let found = points.iter().find(|p| p["series"] == series && p["question"] == question && p["length"] == length);
+        found.unwrap_or_else(|| panic!("{series}, {question}, {length}"))["values"].as_array().unwrap().len()
+    };
+    for series in ["kernel", "stream", "collapsed", "own"] {
+        for (question, length) in [("echo", 0), ("echo", 3072), ("echo", 65_536), ("text", 0), ("text", 4096)] {
+            assert_eq!(values(series, question, length), 1);
+        }
+    }
+    for (series, question, length) in
+        [("line", "trip", 0), ("endpoint", "trip", 0), ("own", "changed", 65_536), ("kernel", "sections", 0)]
+    {
+        assert_eq!(values(series, question, length), 1);
+    }
+    let text = fs::read_to_string(place.0.join("out/rpc.txt")).unwrap();
+    assert!(text.contains("What reproduces") && String::from_utf8_lossy(&output.stdout).contains(&text), "{text}");
+    for stem in ["rpc-shrimp-figure-4", "rpc-shrimp-figure-5", "rpc-shrimp-figure-6", "rpc-bandwidth", "rpc-sovia-figure-10"] {
+        assert!(fs::read(place.0.join(format!("out/{stem}.png"))).unwrap().starts_with(b"\x89PNG"), "{stem}");
+        assert!(fs::read_to_string(place.0.join(format!("out/{stem}.svg"))).unwrap().contains("<svg"), "{stem}");
+    }
+    assert_eq!(place.left_behind(), (vec![], vec![]));
+}
+
+#[test]
 fn a_contender_that_breaks_down_is_named_and_the_others_go_on() {
     let place = Place::new("broken");
     let stand_in = place.stand_in("test \"$1\" = true && exit 0; echo out of order >&2; exit 3");

@@ -12,4 +12,5 @@ pub mod process_state;
 pub mod processes;
 pub mod regions;
 pub mod stations;
+pub mod sunrpc;
 pub mod words;

@@ -16,6 +16,7 @@ use crate::inspect::process_state::{Row, State};
 use crate::inspect::processes::{self, Descriptor, Target};
 use crate::inspect::regions;
 use crate::inspect::stations::{self, Stream};
+use crate::inspect::sunrpc::SunRpc;
 use crate::output::{print, print_json};
 use crate::run::{library, obstacle::Obstacle};
 use crate::text_table::text_table;
@@ -41,6 +42,8 @@ struct Report {
     counters: serde_json::Map<String, serde_json::Value>,
     /// How often each limit made a message of its regions a copy (`shunt-region`); of a program that uses them.
     regions: serde_json::Map<String, serde_json::Value>,
+    /// Whose layers of SunRPC are collapsed, and why others' are not; of a program with libtirpc.
+    sunrpc: Option<SunRpc>,
 }
 
 /// An object that could make calls past the C library.
@@ -237,6 +240,7 @@ fn report(pid: u32, filter: &Filter) -> Result<Report, Failure> {
         sockets,
         counters: own.into_iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
         regions: regions::counters(pid, &descriptors).into_iter().map(|(word, count)| (word.to_owned(), count.into())).collect(),
+        sunrpc: SunRpc::of(pid, &descriptors),
     })
 }
 
@@ -405,6 +409,7 @@ fn text(report: &Report) -> String {
         let numbers: Vec<String> = own.iter().map(|socket| socket.descriptor.to_string()).collect();
         text.push_str(&format!("shunt keeps for itself: {}\n", numbers.join(", ")));
     }
+    text.push_str(&report.sunrpc.as_ref().map(SunRpc::text).unwrap_or_default());
     report.instructions.iter().for_each(|found| text.push_str(&found.sentence()));
     if !report.counters.is_empty() {
         let counts: Vec<String> = report.counters.iter().map(|(word, count)| format!("{word} {count}")).collect();

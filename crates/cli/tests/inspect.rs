@@ -427,3 +427,62 @@ fn a_closed_pipe_is_no_error() {
     std::io::stdout().flush().unwrap();
     assert_eq!(output.stderr, b"");
 }
+
+#[test]
+fn why_tells_which_layers_of_sunrpc_are_collapsed_and_why_others_are_not() {
+    use shunt_tirpc::reason::Reason as Case;
+    use shunt_tirpc::told::{role, Told, MAGIC as TOLD_MAGIC};
+    let told = Memory::new(c"shunt-sunrpc", size_of::<Told>());
+    told.put(offset_of!(Told, magic), &TOLD_MAGIC.to_ne_bytes());
+    told.put(offset_of!(Told, reasons), &(Case::ALL.len() as u32).to_ne_bytes());
+    told.put(offset_of!(Told, counts) + Case::Limited as usize * 8, &3u64.to_ne_bytes());
+    told.put(offset_of!(Told, last) + Case::Limited as usize * 4, &8u32.to_ne_bytes());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    told.put(offset_of!(Told, rows) + client.as_raw_fd() as usize, &[role::CLIENT]);
+    // A descriptor that is no socket any more.
+    told.put(offset_of!(Told, rows) + told.file.as_raw_fd() as usize, &[role::SERVER]);
+    let holder = Holder::of(&[&told.file, &client]);
+    told.put(offset_of!(Told, pid), &holder.child.id().to_ne_bytes());
+    let pid = holder.child.id().to_string();
+
+    let report = json(&["why", &pid]);
+    assert_eq!(report["schema"], "shunt.why/1");
+    let collapsed = serde_json::json!([{ "descriptor": client.as_raw_fd(), "role": "client" }]);
+    assert_eq!(report["sunrpc"]["collapsed"], collapsed, "{report}");
+    let [given] = &report["sunrpc"]["reasons"].as_array().unwrap()[..] else { panic!("{report}") };
+    let expected = (&"rpc-limited".into(), &Case::Limited.text().into(), &3.into(), &7.into());
+    assert_eq!((&given["reason"], &given["explanation"], &given["count"], &given["last_descriptor"]), expected);
+    let text = quiet_output(plain(SHUNT).args(["why", &pid]));
+    assert!(text.contains(&format!("sunrpc: layers are collapsed of {} (client)\n", client.as_raw_fd())), "{text}");
+    assert!(text.contains(&format!("  rpc-limited (3, last of descriptor 7): {}\n", Case::Limited.text())), "{text}");
+
+    // What it tells is of another process: a parent's.
+    told.put(offset_of!(Told, pid), &1u32.to_ne_bytes());
+    assert_eq!(json(&["why", &pid])["sunrpc"], Value::Null);
+}
+
+#[test]
+fn why_tells_that_a_program_of_libtirpc_was_started_without_the_option() {
+    let mut command = Command::new("sleep");
+    command.arg("1000").env("LD_PRELOAD", "libtirpc.so.3").stdin(Stdio::null());
+    let holder = Holder { child: command.spawn().unwrap() };
+    let pid = holder.child.id().to_string();
+    // Once the loader is through.
+    let ends = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let report = loop {
+        let report = json(&["why", &pid]);
+        if report["sunrpc"] != Value::Null || std::time::Instant::now() > ends {
+            break report;
+        }
+    };
+    assert_eq!(report["sunrpc"]["loaded"], false, "{report}");
+    assert_eq!(report["sunrpc"]["reasons"][0]["reason"], "rpc-off");
+    let text = quiet_output(plain(SHUNT).args(["why", &pid]));
+    assert!(
+        text.contains(
+            "sunrpc: layers are not collapsed\n  rpc-off: The program has libtirpc, and was started without --rpc on.\n"
+        ),
+        "{text}"
+    );
+}

@@ -420,6 +420,17 @@ mod tests {
         Calls::new(Window::create(1 << 16).unwrap(), true)
     }
 
+    #[test]
+    fn a_server_is_busy_for_as_long_as_it_says_so() {
+        let mut calls = calls();
+        assert!(!calls.vouches(0), "it never said so");
+        calls.busy_at = Some(now());
+        assert!(calls.vouches(0));
+        // Three of its words are missing.
+        calls.busy_at = Some(now().saturating_sub(3_500_000_000));
+        assert!(!calls.vouches(0));
+    }
+
     fn answer(calls: &mut Calls, name: Name) {
         calls.answer(&[Head { name, code: 0, flags: 0 }.word()], &[]);
     }

@@ -421,6 +421,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A thread that runs calls for long without a look at those that watch.
+    #[test]
+    fn a_thread_keeps_so_many_calls_for_those_that_watch() {
+        let watchers = Watchers::default();
+        let mut journal = Journal::new(&watchers, 0);
+        journal.wants = CALLS;
+        let subject = Subject { program: 1, version: 1, procedure: 1, outcome: Outcome(0) };
+        let many = BEHIND / RECORD_BYTES + 100;
+        (0..many).for_each(|_| journal.note(subject, 1, 1, 1, 0, 0));
+        assert_eq!((journal.calls.len(), journal.missing), (BEHIND, 100));
+    }
+
     #[test]
     fn quantiles_are_right_to_an_eighth() {
         let mut all = Histogram::default();

@@ -210,6 +210,89 @@ fn long_call_goes(stream: &mut TcpStream, call: &[u8]) -> bool {
     done.is_ok() && answer[4..] == words(&[7, 1, 0, 0, 0, 0])
 }
 
+/// A server that says that it will tell more than any has: nothing is set aside for it.
+#[test]
+fn a_server_that_has_too_much_to_tell_is_given_up() {
+    let address = name("long-teller");
+    let Address::Memory(text) = &address else { panic!() };
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(format!("shunt-rpc/{text}")).unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.read_exact(&mut [0; RECORD_BYTES]).unwrap();
+            socket.write_all(&Welcome::List { bytes: (1 << 20) + 1 }.emit()).unwrap();
+        });
+        let error = look(&address, &Options::default()).unwrap_err();
+        assert!(error.kind() == Kind::Protocol && error.to_string().contains("is too long"), "{error}");
+    });
+}
+
+/// A server by SunRPC that reads no calls: those that are not sent yet are bounded, and the next one waits until its deadline.
+#[test]
+fn calls_by_sunrpc_that_are_not_taken_are_so_many_bytes() {
+    const PART: usize = 64 << 10;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = format!("sunrpc+tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut call = [0; 44];
+        stream.read_exact(&mut call).unwrap();
+        stream.write_all(&words(&[1 << 31 | 24])).unwrap();
+        stream.write_all(&reply(u32::from_be_bytes(call[4..8].try_into().unwrap()))).unwrap();
+        stream
+    });
+    let client = Client::connect(&address, PROGRAM, 1..=1, Options::default()).unwrap();
+    let _silent = server.join().unwrap();
+    let how = How { deadline: Some(Duration::from_millis(500)), ..How::default() };
+    let data = Data::from(vec![7; PART]);
+    let mut calls = vec![];
+    let error = loop {
+        match client.begin_with::<_, Data>(ECHO, &data, &how) {
+            Ok(call) => calls.push(call),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.kind(), error.ran()), (Kind::TimedOut, Ran::No), "{error} behind {}", calls.len());
+}
+
+/// Windows of callers on other hosts are memory of the server's: so many bytes together, and each so many at most.
+#[test]
+fn windows_of_other_hosts_have_so_many_bytes_together() {
+    let at: Address = "udp:127.0.0.1:0".parse().unwrap();
+    let options = ServerOptions { memory: 6 << 20, window: 5 << 20, ..ServerOptions::default() };
+    let server = Server::bind(&at, options).unwrap().spawn(Test::default).unwrap();
+    let connect = |window: usize| {
+        let options = Options { window, ..Options::default() };
+        Client::connect(server.address(), PROGRAM, 1..=1, options).map_err(|error| error.kind())
+    };
+    let first = connect(4 << 20).unwrap();
+    assert_eq!(connect(4 << 20).err(), Some(Kind::Busy));
+    assert_eq!(connect(6 << 20).err(), Some(Kind::Denied), "more than the server's options let one have");
+    let second = connect(1 << 20).unwrap();
+    assert_eq!(second.call::<_, i32>(ADD, &(1, 2)).unwrap(), 3);
+    // What the first had is free once the server has seen its end.
+    drop(first);
+    let begun = std::time::Instant::now();
+    while connect(4 << 20).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing became free");
+    }
+}
+
+#[test]
+fn a_call_has_so_many_parameters_by_reference() {
+    let server = server("references", ServerOptions::default());
+    let client = client(server.address());
+    let buffers: Vec<_> = (0..12).map(|_| client.buffer::<u32>(4).unwrap()).collect();
+    let lent: Vec<Lent> = buffers.iter().map(|buffer| buffer.lend(true, true).unwrap()).collect();
+    let call = |lent: &[Lent]| client.call_with::<_, ()>(NULL, &(), &How { lent, ..How::default() });
+    let error = call(&lent).unwrap_err();
+    assert!(error.kind() == Kind::TooLong && error.to_string().contains("too many parameters by reference"), "{error}");
+    // None of them is lent any more.
+    call(&lent[..8]).unwrap();
+    call(&lent[4..]).unwrap();
+    assert_eq!(client.outstanding(), 0);
+}
+
 /// The same of one host: a name whose queue of callers is full.
 #[test]
 fn a_server_that_takes_nobody_in_has_as_long_as_the_caller_has_patience() {

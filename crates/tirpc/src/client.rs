@@ -11,9 +11,11 @@ use crate::layout::{
     XDR_ENCODE, XDR_FREE,
 };
 use crate::real::is_connected_stream;
+use crate::reason::Reason;
 use crate::reply::{Reply, Verdict};
 use crate::socket::Failure;
 use crate::stream::{apply, xdr, Owned, Stream};
+use crate::told::{self, role};
 
 /// `enum clnt_stat`, as far as it is said here.
 pub(crate) mod status {
@@ -135,8 +137,11 @@ pub unsafe fn adopt(client: *mut Client, fd: c_int) {
     // SAFETY: the caller's handle.
     unsafe {
         let mut xid = 0u32;
-        if !is_connected_stream(fd) || ((*(*client).ops).control)(client, control::GET_XID, (&raw mut xid).cast()) == 0 {
-            return;
+        if !is_connected_stream(fd) {
+            return told::note(Reason::NotStream, fd);
+        }
+        if ((*(*client).ops).control)(client, control::GET_XID, (&raw mut xid).cast()) == 0 {
+            return told::note(Reason::Untold, fd);
         }
         let mut handle = Box::new(Handle {
             ops: ClientOps { call, geterr, freeres, destroy, control: control_handle, ..*(*client).ops },
@@ -152,6 +157,7 @@ pub unsafe fn adopt(client: *mut Client, fd: c_int) {
         });
         read_back(&mut handle, client);
         (*client).ops = Box::into_raw(handle).cast();
+        told::collapsed(fd, role::CLIENT);
     }
 }
 
@@ -358,6 +364,7 @@ unsafe extern "C-unwind" fn destroy(client: *mut Client) {
         let mut signals = Signals::wait();
         signals.before_sleep();
         let handle = Box::from_raw(of(client));
+        told::ended(handle.stream.socket.fd);
         (*client).ops = handle.real;
         ((*handle.real).destroy)(client);
     }

@@ -5,7 +5,7 @@
 //! clnt_vc_create(3), clnt_dg_create(3) and xprt_register(3), and replaces in their handles the functions that move calls and answers: one send and one
 //! receive for each, headers in one piece, long arguments from and to the program's own memory. It speaks ordinary ONC RPC, so the other
 //! end may be anything. What it owns: records, buffers, whose turn it is. What it refuses to know: names, rpcbind, authentication,
-//! listening; those stay libtirpc's, and what it cannot serve it leaves as it was.
+//! listening; those stay libtirpc's, and what it cannot serve it leaves as it was, and tells why ([`reason`], [`told`]).
 //!
 //! ```
 //! use shunt_tirpc::record::{Ended, Output, Sink};
@@ -27,10 +27,12 @@ mod client;
 mod datagram;
 pub mod layout;
 mod real;
+pub mod reason;
 pub mod record;
 pub mod reply;
 mod server;
 mod socket;
 mod stream;
 mod symbols;
+pub mod told;
 mod turn;

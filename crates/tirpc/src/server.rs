@@ -8,7 +8,9 @@ use crate::layout::{
     XPRT_IDLE, XPRT_MOREREQS,
 };
 use crate::real::{find, is_connected_stream, together, XdrMessage};
+use crate::reason::Reason;
 use crate::stream::{apply, xdr, Owned, Stream};
+use crate::told::{self, role};
 use crate::turn::Turn;
 
 /// The last of the flavours whose verifiers and arguments are plain bytes.
@@ -46,15 +48,16 @@ pub unsafe fn adopt(transport: *mut Transport, register: *const c_void) {
     // SAFETY: the caller's transport; the functions have these prototypes.
     unsafe {
         let t = &mut *transport;
-        let is_connection = !t.ops.is_null()
-            && t.port == 0
-            && !t.p1.is_null()
-            && !t.p3.is_null()
-            && together((*t.ops).recv as *const c_void, register)
-            && is_connected_stream(t.fd);
-        let (callmsg, replymsg) = (find(c"xdr_callmsg"), find(c"xdr_replymsg"));
-        if !is_connection || callmsg.is_null() || replymsg.is_null() {
+        // Listening transports, and one that is registered once more.
+        if t.ops.is_null() || t.port != 0 || !is_connected_stream(t.fd) || is_ours(t) {
             return;
+        }
+        if t.p1.is_null() || t.p3.is_null() || !together((*t.ops).recv as *const c_void, register) {
+            return told::note(Reason::Foreign, t.fd);
+        }
+        let (callmsg, replymsg) = (find(c"xdr_callmsg"), find(c"xdr_replymsg"));
+        if callmsg.is_null() || replymsg.is_null() {
+            return told::note(Reason::Missing, t.fd);
         }
         let connection = Box::new(Connection {
             ops: TransportOps { recv, stat, getargs, reply, freeargs, destroy },
@@ -68,7 +71,15 @@ pub unsafe fn adopt(transport: *mut Transport, register: *const c_void) {
             replymsg: core::mem::transmute::<*mut c_void, XdrMessage>(replymsg),
         });
         t.ops = Box::into_raw(connection).cast();
+        told::collapsed(t.fd, role::SERVER);
     }
+}
+
+/// Whether a transport's functions are this library's.
+pub(crate) fn is_ours(transport: &Transport) -> bool {
+    // SAFETY: the operations of a transport that is there.
+    let recv = unsafe { (*transport.ops).recv };
+    together(recv as *const c_void, adopt as *const c_void)
 }
 
 /// # Safety
@@ -83,6 +94,7 @@ unsafe fn give_back(transport: *mut Transport) {
     // SAFETY: a transport of ours, whose connection is used no more.
     unsafe {
         let connection = Box::from_raw(of(transport));
+        told::ended((*transport).fd);
         (*transport).ops = connection.real;
     }
 }
@@ -96,6 +108,7 @@ unsafe extern "C-unwind" fn recv(transport: *mut Transport, message: *mut Messag
             // With a limit of records (SVCSET_CONNMAXREC) connections do not block, and other rules hold.
             if libc::fcntl((*transport).fd, libc::F_GETFL) & libc::O_NONBLOCK != 0 {
                 give_back(transport);
+                told::note(Reason::Limited, (*transport).fd);
                 return ((*(*transport).ops).recv)(transport, message);
             }
         }

@@ -39,6 +39,7 @@ fn documents() -> Vec<Document> {
         Document::whole("crates/shmem/include/shmem.h", shmem::header()),
         Document::part("docs/reference/REASONS.md", "reasons", reasons::render()),
         Document::part("docs/reference/REASONS.md", "limits", reasons::limits()),
+        Document::part("docs/reference/REASONS.md", "sunrpc", reasons::sunrpc()),
     ];
     documents.extend(manual::PAGES.iter().map(manual));
     documents

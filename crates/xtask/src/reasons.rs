@@ -2,6 +2,7 @@
 
 use shunt_region::Limit;
 use shunt_segment::reason::Reason;
+use shunt_tirpc::reason::{Reason as SunRpc, OFF};
 use std::fmt::Write;
 
 /// States of a socket that is not, or not yet, carried by the kernel instead of by shunt.
@@ -21,6 +22,16 @@ pub fn limits() -> String {
     let mut text = String::from("| limit | meaning |\n|---|---|\n");
     for limit in Limit::ALL {
         let _ = writeln!(text, "| `{}` | {} |", limit.word(), limit.text());
+    }
+    text
+}
+
+/// One row for each reason why a handle, transport or call of SunRPC goes by libtirpc's own functions.
+pub fn sunrpc() -> String {
+    let mut text = String::from("| reason | meaning |\n|---|---|\n");
+    let fallen = SunRpc::ALL.iter().filter(|reason| **reason != SunRpc::Collapsed);
+    for (word, sentence) in [OFF].into_iter().chain(fallen.map(|reason| (reason.word(), reason.text()))) {
+        let _ = writeln!(text, "| `{word}` | {sentence} |");
     }
     text
 }

@@ -20,7 +20,7 @@ mod postgres;
 pub mod redis;
 mod relay;
 mod request;
-mod rpc;
+pub mod rpc;
 mod sendfile;
 mod stream;
 mod ttcp;

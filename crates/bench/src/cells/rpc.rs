@@ -133,9 +133,9 @@ fn between_hosts(collector: &mut Collector) {
 }
 
 /// An end that has not been opened yet.
-type Loose = (Shm, Tags, Address);
+pub(crate) type Loose = (Shm, Tags, Address);
 
-fn ends() -> io::Result<[Loose; 2]> {
+pub(crate) fn ends() -> io::Result<[Loose; 2]> {
     let failed = |errno: shunt_endpoint::OpenError| io::Error::other(format!("an endpoint: {errno:?}"));
     let make = || Shm::new(Default::default()).map_err(|errno| failed(errno.into()));
     let (mut a, mut b) = (make()?, make()?);
@@ -144,13 +144,13 @@ fn ends() -> io::Result<[Loose; 2]> {
     Ok([(a, Tags { receive: for_a, send: for_b }, at_b), (b, Tags { receive: for_b, send: for_a }, at_a)])
 }
 
-fn push(end: &mut Shm, message: &Message<'_>) {
+pub(crate) fn push(end: &mut Shm, message: &Message<'_>) {
     while let Err(error) = end.send(message) {
         assert_eq!(error, SendError::NoResource);
     }
 }
 
-fn pull(end: &mut Shm, arrival: &mut Arrival) {
+pub(crate) fn pull(end: &mut Shm, arrival: &mut Arrival) {
     while !end.receive(arrival) {}
     end.release(arrival);
 }

@@ -146,6 +146,15 @@ pub fn has_mapped(pid: u32, file_name: &str) -> bool {
     maps.split(|byte| *byte == b'\n').any(|line| line.ends_with(ending.as_bytes()))
 }
 
+/// Whether the process has mapped a library whose file's name begins so: behind it stands the file's own version.
+pub fn has_mapped_library(pid: u32, name: &str) -> bool {
+    let maps = std::fs::read(path(pid, "maps")).unwrap_or_default();
+    maps.split(|byte| *byte == b'\n').any(|line| {
+        let file = line.rsplit(|byte| *byte == b'/').next().filter(|file| file.len() < line.len());
+        file.is_some_and(|file| file.starts_with(name.as_bytes()))
+    })
+}
+
 /// The environment with which the process was started.
 pub fn environment(pid: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
     let bytes = std::fs::read(path(pid, "environ")).unwrap_or_default();

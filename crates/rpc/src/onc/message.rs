@@ -305,6 +305,25 @@ mod tests {
             .prop_map(|(machine, uid, gid, groups)| Claim { machine, uid, gid, groups })
     }
 
+    /// RFC 5531, section 8.2: 400 bytes at most.
+    #[test]
+    fn credentials_and_verifiers_are_bounded() {
+        let call = |credential: usize, verifier: usize| {
+            let auth = |to: &mut Encoder<'_>, length: usize| {
+                to.unsigned(AUTH_NONE);
+                to.variable(&vec![7; length]);
+            };
+            let bytes = encoded(&|to| {
+                [1, CALL, RPC_VERSION, 2, 3, 4].into_iter().for_each(|word| to.unsigned(word));
+                auth(to, credential);
+                auth(to, verifier);
+            });
+            Call::parse(&bytes).is_ok()
+        };
+        assert!(call(400, 400));
+        assert!(!call(401, 0) && !call(0, 401));
+    }
+
     fn units() -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(any::<[u8; 4]>(), 0..9).prop_map(|units| units.concat())
     }

@@ -260,6 +260,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_rpcbind_that_goes_on_for_ever_is_given_up() {
+        // More, and five words of each: the program, the version and three empty strings.
+        let list =
+            |count: usize| [[[0, 0, 0, 1], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4]].concat().repeat(count), vec![0; 4]].concat();
+        assert_eq!(xdr::from_bytes::<Entries>(&list(MOST)).unwrap().0.len(), 65_536);
+        assert!(xdr::from_bytes::<Entries>(&list(MOST + 1)).is_err());
+    }
+
+    #[test]
     fn universal_addresses_have_a_port_at_their_end() {
         assert_eq!(universal("10.0.0.1:2049".parse().unwrap()), "10.0.0.1.8.1");
         assert_eq!(

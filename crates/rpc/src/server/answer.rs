@@ -108,3 +108,14 @@ pub(super) fn answer_in_general(replier: Replier<'_>, call: &Call<'_>, result: O
         (Err(_), _) => answer_status(replier, call, status::PANICKED, PANIC),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_people_are_bounded() {
+        assert_eq!(cut("short"), b"short");
+        assert_eq!(cut(&"long".repeat(10_000)).len(), 1024);
+    }
+}

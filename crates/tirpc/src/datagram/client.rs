@@ -11,8 +11,10 @@ use crate::accelerated::Signals;
 use crate::client::{control, is_time, message, status, take, turn_of, Turn, AUTH_SHORT, INVALID_RESPONSE};
 use crate::layout::{Bool, Client, ClientOps, Netbuf, OpaqueAuth, RpcErr, Xdr, XdrProc, XDR_DECODE, XDR_ENCODE};
 use crate::real::{find, is_datagrams, XdrMemory};
+use crate::reason::Reason;
 use crate::record::{Ended, Input, Source, LAST};
 use crate::reply::{Reply, Verdict};
+use crate::told::{self, role};
 
 /// Bytes of a call that is sent from here, and of an answer: as long as a datagram may be.
 const CALL: usize = 8192;
@@ -76,8 +78,11 @@ unsafe fn of(client: *mut Client) -> *mut Handle {
 /// A handle that clnt_dg_create(3) has just made, with this size of its calls.
 pub unsafe fn adopt(client: *mut Client, fd: c_int, send_size: c_uint) {
     let memory = find(c"xdrmem_create");
-    if memory.is_null() || !is_datagrams(fd) {
-        return;
+    if memory.is_null() {
+        return told::note(Reason::Missing, fd);
+    }
+    if !is_datagrams(fd) {
+        return told::note(Reason::NotDatagrams, fd);
     }
     let size = match send_size as usize {
         0 => CALL,
@@ -101,9 +106,11 @@ pub unsafe fn adopt(client: *mut Client, fd: c_int, send_size: c_uint) {
             each: zero,
             error: RpcErr::default(),
         });
-        if handle.read_back(client) {
-            (*client).ops = Box::into_raw(handle).cast();
+        if !handle.read_back(client) {
+            return told::note(Reason::Untold, fd);
         }
+        (*client).ops = Box::into_raw(handle).cast();
+        told::collapsed(fd, role::CLIENT);
     }
 }
 
@@ -116,6 +123,7 @@ unsafe fn give_back(client: *mut Client) {
     unsafe {
         let handle = Box::from_raw(of(client));
         handle.tell_number(client);
+        told::ended(handle.peer.fd);
         (*client).ops = handle.real;
     }
 }
@@ -256,6 +264,7 @@ unsafe extern "C-unwind" fn call(
         let known = xdr_arguments.is_some() && waits.all.as_millis() > 0 && waits.each.as_millis() > 0;
         if !plain || !known {
             taken.signals.before_sleep();
+            told::note(if plain { Reason::NoWaitCall } else { Reason::SignedCall }, handle.peer.fd);
             return by_libtirpc(client, real);
         }
         let mut refreshes = 2;
@@ -265,6 +274,7 @@ unsafe extern "C-unwind" fn call(
             let Some(length) = handle.encode(client, procedure, xdr_arguments, arguments) else {
                 handle.xid = handle.xid.wrapping_sub(1);
                 taken.signals.before_sleep();
+                told::note(Reason::LongCall, handle.peer.fd);
                 return by_libtirpc(client, real);
             };
             let Handle { peer, call, answer, .. } = &mut *handle;
@@ -332,8 +342,10 @@ unsafe extern "C-unwind" fn control_handle(client: *mut Client, request: c_uint,
         let real = (*handle).real;
         if matches!(request, control::SET_ASYNC | control::SET_CONNECT) {
             // Calls that do not wait, and sockets that are connected, are libtirpc's.
-            let turn = (*handle).turn.clone();
+            let (turn, fd) = ((*handle).turn.clone(), (*handle).peer.fd);
             give_back(client);
+            let asynchronous = request == control::SET_ASYNC;
+            told::note(if asynchronous { Reason::Asynchronous } else { Reason::Connected }, fd);
             let answer = ((*real).control)(client, request, info);
             drop(taken);
             drop(turn);

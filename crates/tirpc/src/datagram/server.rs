@@ -4,7 +4,10 @@ use libc::{c_int, c_void};
 
 use crate::layout::{Bool, Message, Transport, TransportOps, XPRT_IDLE, XPRT_MOREREQS};
 use crate::real::{is_datagrams, together};
+use crate::reason::Reason;
+use crate::server::is_ours;
 use crate::socket::Socket;
+use crate::told::{self, role};
 use crate::turn::Turn;
 
 /// A transport; its functions point to it.
@@ -24,8 +27,11 @@ pub unsafe fn adopt(transport: *mut Transport, register: *const c_void) {
     // SAFETY: the caller's transport.
     unsafe {
         let t = &mut *transport;
-        if t.ops.is_null() || !together((*t.ops).recv as *const c_void, register) || !is_datagrams(t.fd) {
+        if t.ops.is_null() || !is_datagrams(t.fd) || is_ours(t) {
             return;
+        }
+        if !together((*t.ops).recv as *const c_void, register) {
+            return told::note(Reason::Foreign, t.fd);
         }
         let datagrams = Box::new(Datagrams {
             ops: TransportOps { recv, stat, destroy, ..*t.ops },
@@ -34,6 +40,7 @@ pub unsafe fn adopt(transport: *mut Transport, register: *const c_void) {
             turn: Turn::default(),
         });
         t.ops = Box::into_raw(datagrams).cast();
+        told::collapsed(t.fd, role::SERVER);
     }
 }
 
@@ -68,6 +75,7 @@ unsafe extern "C-unwind" fn destroy(transport: *mut Transport) {
     // SAFETY: a transport of ours, whose functions are used no more.
     unsafe {
         let datagrams = Box::from_raw(core::ptr::from_mut(of(transport)));
+        told::ended((*transport).fd);
         (*transport).ops = datagrams.real;
         ((*(*transport).ops).destroy)(transport);
     }

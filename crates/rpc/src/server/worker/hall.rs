@@ -263,6 +263,36 @@ mod tests {
         }
     }
 
+    /// Those that connect and say nothing: so many may, and the next ones are told.
+    #[test]
+    fn so_many_callers_may_take_their_time_at_once() {
+        with_worker("slow", vec![], |worker, _, hall, at| {
+            let mut callers: Vec<_> = (0..GREETINGS + 3).map(|_| UnixStream::connect_addr(at).unwrap()).collect();
+            let mut hall = Some(hall);
+            worker.accept(&mut hall);
+            worker.accept(&mut hall);
+            assert_eq!(hall.unwrap().greetings.len(), GREETINGS);
+            for caller in callers.drain(GREETINGS..) {
+                let mut told = [0; RECORD_BYTES];
+                std::io::Read::read_exact(&mut &caller, &mut told).unwrap();
+                assert_eq!(Welcome::parse(&told), Some(Welcome::Full));
+            }
+        });
+    }
+
+    /// Tools that ask and do not read.
+    #[test]
+    fn so_many_tools_are_told_at_once() {
+        with_worker("told", vec![], |worker, listener, hall, at| {
+            let _tools: Vec<_> = (0..GREETINGS + 3).map(|_| UnixStream::connect_addr(at).unwrap()).collect();
+            let mut hall = hall;
+            for _ in 0..GREETINGS + 3 {
+                worker.tell(&mut hall, listener.accept().unwrap(), vec![7; 100]);
+            }
+            assert_eq!(hall.tellings.len(), GREETINGS);
+        });
+    }
+
     /// Whether the set tells of something at once.
     fn tells(worker: &Worker<'_, Nothing>) -> bool {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
