@@ -9,8 +9,8 @@ use shunt_segment::channel::references::{at, place, HELD};
 use shunt_segment::channel::{state, word};
 use shunt_segment::sync::Ordering::Relaxed;
 use shunt_stream::pair::{End, Pair};
-use shunt_stream::references::held::{self, Next};
 use shunt_stream::references::{keep, lend};
+use shunt_stream::views::{self, Next};
 use shunt_sys::{calls, libc};
 use std::sync::OnceLock;
 
@@ -114,7 +114,7 @@ fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
             }
             8 | 9 => {
                 let most = input.length(ROOM)?;
-                if let Ok(Next::InPlace { address, length, number }) = held::next(far.socket, far.fd, most) {
+                if let Ok(Next::InPlace { address, length, number }) = views::next(far.socket, far.fd, most) {
                     assert!(0 < length && length <= most);
                     // SAFETY: mapped until it is given back; the pool holds nothing else.
                     let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
@@ -124,14 +124,14 @@ fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
             }
             10 => {
                 let number = if views.is_empty() { 0 } else { views.swap_remove(input.byte()? as usize % views.len()) };
-                assert_eq!(held::give_back(far.fd, number).is_ok(), number != 0);
+                assert_eq!(views::give_back(far.fd, number).is_ok(), number != 0);
             }
             _ => {
                 let own = own();
                 let shown = Shown::at(own.pool.address(), own.pool.descriptor(), std::process::id()).expect("a pool");
                 lend::keep_own(pair.near.socket, 0, &shown);
                 keep::on_sharing(far.socket);
-                held::stand_in(far.socket);
+                views::stand_in(far.socket);
                 while shunt_stream::error_queue::take(pair.near.socket).is_some() {}
             }
         }
@@ -143,9 +143,9 @@ pub fn run(data: &[u8]) {
     let _ = act(&mut Input(data), &pair, &mut views);
     // Half of them outlive the connection.
     let late = views.split_off(views.len() / 2);
-    views.into_iter().for_each(|number| assert_eq!(held::give_back(pair.far.fd, number), Ok(())));
+    views.into_iter().for_each(|number| assert_eq!(views::give_back(pair.far.fd, number), Ok(())));
     close(pair);
-    late.into_iter().for_each(|number| assert_eq!(held::give_back(-1, number), Ok(())));
+    late.into_iter().for_each(|number| assert_eq!(views::give_back(-1, number), Ok(())));
     // Nothing of that is to be seen by others.
     let other = met();
     let part = &own().region.bytes()[..50_000];

@@ -247,7 +247,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     }
     judge_names(fd, socket);
     shunt_rendezvous::options::catch_up(socket);
-    shunt_stream::references::held::taken_up(socket, fd);
+    shunt_stream::views::taken_up(socket, fd);
     Some(socket)
 }
 

@@ -108,7 +108,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
 /// This process owns the side no longer. True: none does.
 fn leaves(socket: &Socket) -> bool {
     let own = socket.own();
-    shunt_stream::references::held::part(socket);
+    shunt_stream::views::part(socket);
     let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
     let me = thread::process();
     own.part(me);

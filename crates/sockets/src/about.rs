@@ -5,9 +5,9 @@
 
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
-use shunt_stream::references::held::{self, Next};
 use shunt_stream::references::lend;
 use shunt_stream::socket::{flag, stream, Socket};
+use shunt_stream::views::{self, Next};
 use shunt_sys::libc::{self, c_int, socklen_t};
 use shunt_sys::{calls, user, Errno, Result};
 use shunt_table::process::status_page;
@@ -63,7 +63,7 @@ pub mod carrier {
 }
 
 /// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT; those
-/// of [`held::next`].
+/// of [`views::next`].
 ///
 /// # Safety
 /// `data` and `length` may be any addresses that are not ours.
@@ -126,13 +126,13 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
         return Err(Errno(libc::EINVAL));
     }
     let most = usize::try_from(asked.length).unwrap_or(usize::MAX);
-    let answer = match held::next(socket, fd, most)? {
+    let answer = match views::next(socket, fd, most)? {
         Next::InPlace { address, length, number } => View { address: address as u64, length: length as u64, number },
         Next::Copied(count) => View { address: 0, length: count as u64, number: 0 },
     };
     // SAFETY: as above; another thread may have unmapped it meanwhile.
     if let Err(error) = unsafe { user::write(data, answer) } {
-        let _ = held::give_back(fd, answer.number);
+        let _ = views::give_back(fd, answer.number);
         return Err(error);
     }
     Ok(0)
@@ -140,7 +140,7 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 
 /// setsockopt(2) at [`LEVEL`]. Of a connection that the kernel has, which copies, the value is looked at and nothing follows from it.
 ///
-/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::show`], of [`held::give_back`].
+/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::show`], of [`views::give_back`].
 ///
 /// # Safety
 /// `data` may be any address that is not ours.
@@ -151,7 +151,7 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
         }
         // SAFETY: any bytes are a number; the address may fault.
         let number = unsafe { user::read(data.cast::<u64>())? };
-        return held::give_back(fd, number).map(|()| 0);
+        return views::give_back(fd, number).map(|()| 0);
     }
     let accelerated = stream(fd);
     if table::get(fd).kind() == Kind::Private {

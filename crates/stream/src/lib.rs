@@ -47,6 +47,7 @@ pub mod mapped_files;
 pub mod mark;
 pub mod options;
 #[cfg(any(test, feature = "pair"))]
+#[path = "tests/pair.rs"]
 pub mod pair;
 pub mod pools;
 pub mod progress;

@@ -1,8 +1,10 @@
 //! What a stream keeps of bytes that go by reference, on both ends; and which of its sends with MSG_ZEROCOPY are not complete.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use shunt_segment::area::KEPT_SIZE;
 use shunt_segment::channel::references::SHOWN;
 use shunt_segment::channel::word;
+use shunt_sys::calls;
 use shunt_table::global::{LockedCell, Mutex};
 
 /// Of one stream, in this process.
@@ -149,6 +151,15 @@ impl Loans {
         self.lock.reset();
         // SAFETY: no thread has the object yet, or any more.
         unsafe { ((*self.runs.get()).count, (*self.runs.get()).gone) = (0, 0) };
+    }
+
+    /// What the peer's direction keeps in the link is mapped at `base`, [`KEPT_SIZE`] bytes, or nowhere. A thread that still copies from where it was
+    /// gets a fault, which its copy answers.
+    pub(crate) fn map_kept(&self, base: *mut u8) {
+        let before = self.kept.swap(base, Ordering::AcqRel);
+        if !before.is_null() {
+            let _ = calls::munmap(before, KEPT_SIZE);
+        }
     }
 
     /// In a child of fork: no other thread exists here.

@@ -14,10 +14,9 @@
 //! ```
 //!
 //! Whatever is in the way, bytes are copied into the ring as others are, and the completion says so. `lend` is the sender's half, `borrow`
-//! the receiver's; `keep` is for sides that get other owners, `held` for programs that read in place.
+//! the receiver's; `keep` is for sides that get other owners. Programs that read in place: [`crate::views`].
 
 pub mod borrow;
-pub mod held;
 pub mod keep;
 pub mod lend;
 

@@ -242,7 +242,7 @@ fn sleep(
 /// Another process that shared the side may have been killed between what it did and the bell for it.
 #[cold]
 fn stand_in(socket: &Socket, fd: i32) {
-    crate::references::held::stand_in(socket);
+    crate::views::stand_in(socket);
     crate::space_came_free(socket, fd);
     if socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0 {
         notify(socket, fd, arm::IN);

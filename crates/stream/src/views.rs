@@ -1,124 +1,156 @@
-//! Bytes that the program has been handed where they lie, in pools of its peers, and has not given back.
+//! Bytes that the receiver's program takes where they lie, and gives back when it has done with them (`SHUNT_SO_VIEW`, `SHUNT_SO_GIVE_BACK`).
 //!
-//! One list for the process, by numbers that never come again: what is given back is found when its stream, or that descriptor, is another's
-//! by now. A pool stays mapped as long as bytes of it are handed out, whatever becomes of the stream.
+//! For the stream they are received at once: positions, looks and ends know nothing of it. But as long as the program has them they are not
+//! released: their sender's completions wait ([`shunt_ring::Pipe::released`]), and so does the record that tells of them. One word says
+//! so, the position of the oldest byte in use; what is given back before that waits with it, as completions are told in order.
+//!
+//! ```text
+//! receiver                                              sender
+//!   held = position of the oldest byte; then position     position, then held: not complete
+//!   ... reads in place ...
+//!   held = the next oldest, or none; rings if asked       complete
+//! ```
+//!
+//! The word is of one process. One that ends, or gives the side up, takes it back; of one that was killed while others go on with the side they do.
+//! Where a side has several owners all is copied ([`crate::references::keep`]), so no second one ever wants the word.
 
-use crate::pools;
-use crate::socket::Socket;
-use core::ptr;
+mod list;
+
+pub use list::forked;
+
+use crate::references::borrow::{self, Where};
+use crate::socket::{flag, numbers_of, Socket};
+use crate::{tap, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::word;
-use shunt_sys::thread;
-use shunt_table::global::{LockedCell, Mutex};
+use shunt_sys::{libc, thread, Errno, Result};
+use shunt_table::process::identity;
 
-/// At a time, of all streams and of each. Where there are as many, bytes are copied.
-const MOST: usize = 512;
-/// See [`MOST`].
-const OF_EACH: u32 = 64;
-
-/// Bytes of one stream, from a position on.
-#[derive(Clone, Copy)]
-struct Handed {
-    number: u64,
-    /// The stream; null: it has ended.
-    socket: *const Socket,
-    start: u64,
-    /// The pool's place in this process's list ([`pools`]).
-    view: u32,
-    /// A child of fork has its parent's list, and gives nothing of its parent's back.
-    process: u32,
+/// What the next bytes of a stream are for a receiver that wants them where they lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// They are the program's until it gives them back by their number.
+    InPlace {
+        /// The first of them, in a mapping that can be read and not written.
+        address: usize,
+        /// How many.
+        length: usize,
+        /// Never another's in this process.
+        number: u64,
+    },
+    /// So many are to be received by a copy before it is worth asking again; 0: none wait.
+    Copied(usize),
 }
 
-struct Memory {
-    list: [Option<Handed>; MOST],
-    numbers: u64,
-}
-
-struct Views {
-    lock: Mutex,
-    memory: LockedCell<Memory>,
-}
-
-// SAFETY: sockets live in slabs that are never unmapped, and are compared here, not used.
-unsafe impl Sync for Views {}
-
-static VIEWS: Views = Views { lock: Mutex::new(), memory: LockedCell::new(Memory { list: [None; MOST], numbers: 0 }) };
-
-/// One thread at a time. `None`: this one was interrupted in there.
-fn with<R>(part: impl FnOnce(&mut Memory) -> R) -> Option<R> {
-    let held = VIEWS.lock.lock()?;
-    // SAFETY: the lock is held.
-    let result = part(unsafe { &mut *VIEWS.memory.get() });
+/// Takes up to `most` of the next bytes, if they lie in a pool of the peer's. Never waits.
+///
+/// Errors: EOPNOTSUPP: none ever does, of a stream from another host or one that goes on elsewhere; EINTR: a handler interrupted this thread
+/// in the stream; ECONNRESET: the peer wrote nonsense.
+pub fn next(socket: &Socket, fd: i32, most: usize) -> Result<Next> {
+    if socket.has(flag::REMOTE | flag::FAR) || socket.hold.is_carried() {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    let held = socket.lock_receive()?;
+    let before_mark = urgent::before_mark(socket, true);
+    let most = most.min(before_mark);
+    let pipe = socket.incoming();
+    let found = match pipe.referred(0) {
+        Ok(None) => pipe.before_referred().map(|count| Err(count.min(before_mark))),
+        Ok(Some(_)) if most == 0 => Ok(Err(0)),
+        Ok(Some((position, available))) => borrow::find(socket, position, available).map(|piece| match piece.place {
+            Where::Pool { address, view } if !socket.has(flag::SHARED) => Ok((position, address, piece.length.min(most), view)),
+            _ => Err(piece.length.min(before_mark)),
+        }),
+        Err(trouble) => Err(trouble),
+    };
+    let (position, address, length, view) = match found {
+        Ok(Ok(found)) => found,
+        Ok(Err(count)) => return Ok(Next::Copied(count)),
+        Err(_) => {
+            drop(held);
+            return Err(crate::distrust(socket));
+        }
+    };
+    let Some(number) = list::enter(socket, position, view) else { return Ok(Next::Copied(length)) };
+    say_oldest(socket);
+    pipe.pass(length);
+    if socket.has(flag::TAPPED) {
+        // SAFETY: a fault of the source is an answer.
+        unsafe { tap::received(socket, 0, address as *const u8, length) };
+    }
+    let offset = socket.peek_offset.load(Ordering::Relaxed);
+    if offset >= 0 {
+        socket.peek_offset.store(offset.saturating_sub(length as i32).max(0), Ordering::Relaxed);
+    }
     drop(held);
-    Some(result)
+    crate::taken(socket, fd);
+    Ok(Next::InPlace { address, length, number })
 }
 
-/// In a child of fork: no other thread exists here.
-pub fn forked() {
-    VIEWS.lock.reset();
+/// Writes what this process's list says; the caller holds the receiving lock.
+fn say_oldest(socket: &Socket) {
+    let position = socket.own().receive.position.load(Ordering::Relaxed) & word::POSITION;
+    socket.incoming().hold_from(list::oldest(socket, position), thread::process());
 }
 
-/// Enters bytes of the stream from `start` on, which lie in its view of number `view`; gives their number. `None`: there are as many as can be.
-/// The caller holds the receiving lock.
-pub(crate) fn enter(socket: &Socket, start: u64, view: u32) -> Option<u64> {
-    if socket.connected.loans.handed.load(Ordering::Relaxed) >= OF_EACH {
-        return None;
+/// The program has done with bytes that [`next`] gave it. `fd` is one by which it knows the stream, or any number where that has been closed.
+///
+/// Errors: EINVAL: it has none of this number, or has given them back; EINTR as [`next`], and it still has them.
+pub fn give_back(fd: i32, number: u64) -> Result<()> {
+    let none = Errno(libc::EINVAL);
+    let Some(socket) = list::stream_of(number).map_err(|()| none)? else {
+        return if list::leave(number) { Ok(()) } else { Err(none) };
+    };
+    let held = socket.lock_receive_settled()?;
+    // Ended meanwhile, under this lock, the object may be another stream's: whose it is says the list.
+    let goes_on = list::stream_of(number).map_err(|()| none)?.is_some();
+    if !list::leave(number) {
+        return Err(none);
     }
-    let number = with(|memory| {
-        let free = memory.list.iter_mut().find(|place| place.is_none())?;
-        memory.numbers += 1;
-        let number = memory.numbers;
-        *free = Some(Handed { number, socket, start, view, process: thread::process() });
-        Some(number)
-    })??;
-    pools::retain(view);
-    socket.connected.loans.handed.fetch_add(1, Ordering::Relaxed);
-    Some(number)
-}
-
-/// The stream whose bytes these are; `None`: it has ended, or they are a parent process's. `Err`: there are none of the number.
-#[allow(clippy::result_unit_err)]
-pub(crate) fn stream_of(number: u64) -> Result<Option<&'static Socket>, ()> {
-    let found = with(|memory| memory.list.iter().flatten().find(|handed| handed.number == number).copied());
-    let handed = found.flatten().ok_or(())?;
-    let own = handed.process == thread::process() && !handed.socket.is_null();
-    // SAFETY: sockets live in slabs that are never unmapped.
-    Ok(own.then(|| unsafe { &*handed.socket }))
-}
-
-/// The bytes are the program's no more; false: they were not. Where they are a stream's that goes on the caller holds its receiving lock.
-pub(crate) fn leave(number: u64) -> bool {
-    let taken = with(|memory| {
-        let place = memory.list.iter_mut().find(|place| place.is_some_and(|handed| handed.number == number))?;
-        place.take()
-    });
-    let Some(handed) = taken.flatten() else { return false };
-    // SAFETY: sockets live in slabs that are never unmapped.
-    if let Some(socket) = unsafe { handed.socket.as_ref() } {
-        socket.connected.loans.handed.fetch_sub(1, Ordering::Relaxed);
+    if goes_on {
+        say_oldest(socket);
+        socket.connected.loans.ended.store(1, Ordering::Relaxed);
     }
-    pools::leave(handed.view);
-    true
-}
-
-/// The first of the stream's bytes that this process has, as the reader at `position` sees it.
-pub(crate) fn oldest(socket: &Socket, position: u64) -> Option<u64> {
-    let own = thread::process();
-    with(|memory| {
-        let of_stream = memory.list.iter().flatten().filter(|handed| ptr::eq(handed.socket, socket) && handed.process == own);
-        of_stream.map(|handed| handed.start).max_by_key(|start| position.wrapping_sub(*start) & word::POSITION)
-    })?
-}
-
-/// The stream has ended for this process; what was handed out stays mapped. False: nothing was.
-pub(crate) fn part(socket: &Socket) -> bool {
-    // Not what shared memory says: the peer could change that.
-    if socket.connected.loans.handed.swap(0, Ordering::Relaxed) == 0 {
-        return false;
+    drop(held);
+    if goes_on {
+        let known = if crate::socket::is_of(fd, socket) { Some(fd) } else { numbers_of(socket).next() };
+        known.into_iter().for_each(|fd| crate::space_came_free(socket, fd));
     }
-    with(|memory| {
-        let of_stream = memory.list.iter_mut().flatten().filter(|handed| ptr::eq(handed.socket, socket));
-        of_stream.for_each(|handed| handed.socket = ptr::null());
-    });
-    true
+    Ok(())
+}
+
+/// This process gives the side up: what it has of it is given back, as far as the peer sees. The caller holds both locks, or is the only thread.
+pub fn part(socket: &Socket) {
+    if list::part(socket) && is_holder(socket, thread::process()) {
+        socket.incoming().hold_from(None, 0);
+    }
+}
+
+fn is_holder(socket: &Socket, process: u32) -> bool {
+    let receive = &socket.own().receive;
+    receive.held.load(Ordering::Relaxed) != 0 && receive.holder.load(Ordering::Relaxed) == process
+}
+
+/// A process that has taken the side up is no more what this process was before an exec, which has given nothing back.
+pub fn taken_up(socket: &Socket, fd: i32) {
+    if is_holder(socket, thread::process()) {
+        socket.incoming().hold_from(None, 0);
+        socket.connected.loans.ended.store(1, Ordering::Relaxed);
+        crate::space_came_free(socket, fd);
+    }
+}
+
+/// An owner of a side that others own looks whether the one that has bytes in use was killed.
+#[cold]
+pub fn stand_in(socket: &Socket) {
+    let receive = &socket.own().receive;
+    let holder = receive.holder.load(Ordering::Relaxed);
+    if receive.held.load(Ordering::Relaxed) == 0 || holder == thread::process() || identity::may_live(holder) {
+        return;
+    }
+    let Ok(_held) = socket.lock_receive_settled() else { return };
+    if is_holder(socket, holder) {
+        socket.incoming().hold_from(None, 0);
+        socket.connected.loans.ended.store(1, Ordering::Relaxed);
+    }
 }

@@ -53,7 +53,7 @@ pub unsafe fn copy(
 }
 
 /// Where bytes are that are referred to.
-pub(super) enum Where {
+pub(crate) enum Where {
     /// In a pool of the peer's, of which `view` is the place in this process's list.
     Pool { address: usize, view: u32 },
     /// In the link, at their position.
@@ -63,7 +63,7 @@ pub(super) enum Where {
 }
 
 /// Bytes that are referred to, in one piece.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// The first of them.
     pub place: Where,
     /// How many.
@@ -73,7 +73,7 @@ pub(super) struct Piece {
 }
 
 /// Up to `most` bytes from `position` on, of one record. The caller holds the receiving lock.
-pub(super) fn find(socket: &Socket, position: u64, most: usize) -> core::result::Result<Piece, Trouble> {
+pub(crate) fn find(socket: &Socket, position: u64, most: usize) -> core::result::Result<Piece, Trouble> {
     let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
     // Each word of the peer's is loaded once.
     let here = references.records.iter().filter_map(|record| read(record, generation)).find_map(|(word, start)| {

@@ -73,19 +73,6 @@ pub fn before_narrowing(socket: &Socket) {
     socket.share();
     on_sharing(socket);
     if let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), socket.side() ^ 1), KEPT_SIZE) {
-        let before = socket.connected.loans.kept.swap(base, Ordering::AcqRel);
-        unmap(before);
-    }
-}
-
-/// The socket has ended.
-pub(crate) fn forget(socket: &Socket) {
-    unmap(socket.connected.loans.kept.swap(core::ptr::null_mut(), Ordering::AcqRel));
-}
-
-/// A thread that still copies from there gets a fault, which its copy answers.
-fn unmap(base: *mut u8) {
-    if !base.is_null() {
-        let _ = calls::munmap(base, KEPT_SIZE);
+        socket.connected.loans.map_kept(base);
     }
 }

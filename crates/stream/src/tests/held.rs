@@ -4,8 +4,8 @@
 use super::referring::{Lent, LONG, ZERO_COPY};
 use super::*;
 use crate::error_queue;
-use crate::references::held::{self, Next};
 use crate::references::keep;
+use crate::views::{self, Next};
 use proptest::prelude::*;
 use shunt_segment::channel::references::HELD;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ impl Piece {
 }
 
 fn next(end: &End, most: usize) -> Next {
-    held::next(end.socket, end.fd, most).expect("an honest peer")
+    views::next(end.socket, end.fd, most).expect("an honest peer")
 }
 
 fn piece(end: &End, most: usize) -> Piece {
@@ -43,7 +43,7 @@ impl Lent {
     }
 
     fn give_back(&self, piece: Piece) {
-        held::give_back(self.far().fd, piece.number).expect("held");
+        views::give_back(self.far().fd, piece.number).expect("held");
     }
 
     /// The numbers of the sends that the error queue tells of.
@@ -66,7 +66,7 @@ fn a_send_is_complete_when_its_bytes_are_given_back() {
     lent.give_back(piece);
     assert_eq!(lent.near().events(0), libc::POLLERR);
     assert_eq!((lent.told(), lent.told()), (Some((1, 1)), None));
-    assert_eq!(held::give_back(lent.far().fd, piece.number), Err(Errno(libc::EINVAL)), "a second time");
+    assert_eq!(views::give_back(lent.far().fd, piece.number), Err(Errno(libc::EINVAL)), "a second time");
 }
 
 #[test]
@@ -153,16 +153,16 @@ fn the_end_of_either_side_leaves_what_is_held_readable() {
     (0..2).for_each(|part| lent.refer(part * LONG));
     let expected = lent.region.bytes()[..2 * LONG].to_vec();
     let pieces = [0, 1].map(|_| piece(lent.far(), usize::MAX));
-    held::part(lent.far().socket);
+    views::part(lent.far().socket);
     lent.far().close(false);
     assert_eq!(lent.told(), Some((1, 2)), "no more than for bytes that were never taken");
     let other = Lent::met();
-    assert_eq!(held::give_back(other.far().fd, pieces[0].number), Ok(()), "by whatever descriptor");
+    assert_eq!(views::give_back(other.far().fd, pieces[0].number), Ok(()), "by whatever descriptor");
     let Lent { pair, pool, region } = lent;
     drop((pair, pool, region));
     assert_eq!(pieces[1].bytes(), &expected[LONG..]);
-    assert_eq!(held::give_back(-1, pieces[1].number), Ok(()));
-    assert_eq!(held::give_back(-1, pieces[1].number), Err(Errno(libc::EINVAL)));
+    assert_eq!(views::give_back(-1, pieces[1].number), Ok(()));
+    assert_eq!(views::give_back(-1, pieces[1].number), Err(Errno(libc::EINVAL)));
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn of_a_killed_holder_another_owner_takes_it_back() {
     let receive = &lent.far().socket.own().receive;
     receive.holder.store(child.id(), Ordering::Relaxed);
     lent.far().socket.share();
-    held::stand_in(lent.far().socket);
+    views::stand_in(lent.far().socket);
     assert_ne!(receive.held.load(Ordering::Relaxed), 0, "it lives");
     child.kill().expect("a process");
     child.wait().expect("an end");
-    held::stand_in(lent.far().socket);
+    views::stand_in(lent.far().socket);
     assert_eq!((receive.held.load(Ordering::Relaxed), lent.told()), (0, Some((1, 1))));
     lent.give_back(piece);
 }
@@ -203,9 +203,9 @@ fn an_image_after_an_exec_has_nothing_in_use() {
     let lent = Lent::met();
     lent.refer(0);
     let piece = piece(lent.far(), usize::MAX);
-    held::taken_up(lent.near().socket, lent.near().fd);
+    views::taken_up(lent.near().socket, lent.near().fd);
     assert_eq!(lent.told(), None, "that side holds nothing");
-    held::taken_up(lent.far().socket, lent.far().fd);
+    views::taken_up(lent.far().socket, lent.far().fd);
     assert_eq!(lent.told(), Some((1, 1)));
     lent.give_back(piece);
 }
