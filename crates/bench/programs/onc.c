@@ -117,7 +117,7 @@ static int at(const char *kind, int port, int type, int listens) {
 
 static int serve(const char *kind, int port) {
     int udp = !strcmp(kind, "udp"), one = 1;
-    int bare = at(udp ? "tcp" : kind, port + 1, SOCK_STREAM, 1);
+    int bare = at(kind, port + 1, udp ? SOCK_DGRAM : SOCK_STREAM, 1);
     /* As rpcgen's main: connections, and datagrams. */
     listeners[0] = svc_vc_create(at(udp ? "tcp" : kind, port, SOCK_STREAM, 1), 0, 0);
     listeners[1] = svc_dg_create(at("udp", port, SOCK_DGRAM, 1), 0, 0);
@@ -126,9 +126,17 @@ static int serve(const char *kind, int port) {
     }
     puts("ready");
     fflush(stdout);
-    if ((raw = accept(bare, NULL, NULL)) < 0) fail("accept");
-    setsockopt(raw, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    close(bare);
+    if (udp) {
+        /* A datagram tells where the others come from. */
+        struct sockaddr_in from;
+        socklen_t size = sizeof from;
+        if (recvfrom(bare, &one, sizeof one, 0, (void *)&from, &size) < 0 || connect(bare, (void *)&from, size)) fail("connect");
+        raw = bare;
+    } else {
+        if ((raw = accept(bare, NULL, NULL)) < 0) fail("accept");
+        setsockopt(raw, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        close(bare);
+    }
     svc_run();
     return 1;
 }
@@ -160,9 +168,11 @@ static void call(CLIENT *client, int procedure) {
 
 static int drive(const char *kind, int port, int turns) {
     int udp = !strcmp(kind, "udp");
-    raw = at(udp ? "tcp" : kind, port + 1, SOCK_STREAM, 0);
     struct sockaddr_storage address;
-    socklen_t size = place(&address, kind, port);
+    socklen_t size = place(&address, kind, port + 1);
+    raw = at(kind, port + 1, udp ? SOCK_DGRAM : SOCK_STREAM, 0);
+    if (udp && (connect(raw, (void *)&address, size) || send(raw, "", 1, 0) != 1)) fail("connect");
+    size = place(&address, kind, port);
     struct netbuf to = {size, size, &address};
     int fd = udp ? socket(AF_INET, SOCK_DGRAM, 0) : at(kind, port, SOCK_STREAM, 0);
     CLIENT *client = (udp ? clnt_dg_create : clnt_vc_create)(fd, &to, PROGRAM, 1, 0, 0);

@@ -74,10 +74,10 @@ pub enum Action {
         #[arg(long, group = "paper")]
         rpc: bool,
         /// With --genie: over what [default: shm, udp and, for root, xdp]
-        #[arg(long, value_name = "CARRIER", value_delimiter = ',', requires = "genie", value_parser = ["shm", "udp", "xdp"])]
+        #[arg(long, value_name = "CARRIER", value_delimiter = ',', requires = "genie", conflicts_with = "rpc", value_parser = ["shm", "udp", "xdp"])]
         over: Vec<String>,
         /// With --genie: genie.json of other machines, for table 8
-        #[arg(long, value_name = "FILE", requires = "genie")]
+        #[arg(long, value_name = "FILE", requires = "genie", conflicts_with = "rpc")]
         against: Vec<PathBuf>,
         /// With --genie: a quarter of the messages. With --rpc: three rounds in place of seven
         #[arg(long, requires = "paper")]

@@ -10,7 +10,8 @@
 //!
 //! Either the sleeper's check sees what the waker published, or the waker sees the flag (Dekker). The full fence that
 //! this asks of the waker, on each send, is moved to the sleeper, which has time: membarrier(2) makes every processor that
-//! runs a registered process execute one. Where that is not available, [`LinkHeader`] says so and the waker fences.
+//! runs a registered process execute one, but for some, for which the sleeper waits (`shunt_sys::barrier`). Where that is not
+//! available, [`LinkHeader`] says so and the waker fences.
 //!
 //! A side that sleeps often would pay for many barriers. It sets [`arm::FENCE`] beside its conditions, once with a barrier;
 //! from then on its peer fences after each send, and the sleeper needs none. A side that stays awake takes it back.

@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod action;
+pub mod barrier;
 pub mod calls;
 pub mod cancel;
 pub mod clock;

@@ -11,8 +11,6 @@ use shunt_sys::libc::{self, timespec, MSG_DONTWAIT};
 use shunt_sys::{calls, clock, processor, sleeping, Result};
 use shunt_table::global;
 
-const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
-
 /// Ticks between questions to the kernel whether a silent peer still lives (about 20 us while spinning).
 const CHECK_EVERY: u64 = 50_000;
 /// The same, where bytes came since the last question (less than a millisecond).
@@ -201,7 +199,7 @@ pub fn stayed_awake(socket: &Socket) {
 pub fn barrier() {
     fence(Ordering::SeqCst);
     if global::barriers() {
-        let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
+        shunt_sys::barrier::everywhere();
     }
 }
 

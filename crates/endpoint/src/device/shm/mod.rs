@@ -36,9 +36,6 @@ const BODIES: u32 = RING / GRAIN;
 const MOST_CHANNELS: u32 = 1024;
 const _: () = assert!(MOST_CHANNELS as usize * lane::SIZE + (1 << 30) < 1 << 32);
 
-const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
-const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
-
 /// Empty looks between two looks at the socket, while a channel is being set up and otherwise.
 const LOOKS_OPENING: u32 = 16;
 const LOOKS: u32 = 1 << 14;
@@ -159,7 +156,7 @@ impl Shm {
                 return Err(error);
             }
         };
-        let fences = calls::membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0).is_err();
+        let fences = shunt_sys::barrier::register().is_err();
         let (open, current, changes, empty_looks, opening, probed) = (0, 0, u64::MAX, 0, true, 0);
         let offers = [direct::Offer::NONE; direct::IMPORTS];
         let only = Only::NONE;

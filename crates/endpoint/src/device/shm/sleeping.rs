@@ -2,22 +2,22 @@
 
 use super::channel::*;
 use super::lane::Lane;
-use super::{Shm, LARGEST_BODY, MEMBARRIER_GLOBAL_EXPEDITED};
+use super::{Shm, LARGEST_BODY};
 use crate::shared::ChannelEntry;
 use crate::Channel;
 use core::sync::atomic::{fence, Ordering::Relaxed, Ordering::SeqCst};
 use shunt_ring::bell;
 use shunt_segment::channel::arm::IN;
-use shunt_sys::calls;
+use shunt_sys::barrier;
 
 impl Shm {
     /// Arms every lane, and looks at each once more.
     pub(super) fn arm_all(&mut self) -> bool {
         self.listen();
-        let mut barrier = false;
+        let mut due = false;
         for (channel, entry) in self.each() {
             let lane = self.lane_in(channel.index());
-            barrier |= bell::arm(&lane.header().wait.0, IN) && lane.header().barrier.0.load(Relaxed) != 0;
+            due |= bell::arm(&lane.header().wait.0, IN) && lane.header().barrier.0.load(Relaxed) != 0;
             if has(entry, BLOCKED) {
                 if let Some(out) = self.mapped(channel.index()).map(|mapped| mapped.out).filter(|out| !out.is_null()) {
                     // SAFETY: mapped until the channel is closed.
@@ -26,8 +26,8 @@ impl Shm {
             }
         }
         fence(SeqCst);
-        if barrier {
-            let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
+        if due {
+            barrier::everywhere();
         }
         let mut quiet = true;
         for (channel, entry) in self.each() {
