@@ -6,8 +6,9 @@
 //! ```text
 //! table         half-open claims: what matches, what is refused, what is too old
 //! reading       a TCP socket's sequence numbers      batch         calls that a kill does not part
-//! requests      the connections of ends              confinement   what the process can do from then on
-//! daemon        the name, and the loop               client        what it has counted
+//! requests      the connections of ends              packets       descriptors over them
+//! confinement   what the process can do              client        what it has counted
+//! daemon        the name, and the loop
 //! ```
 //!
 //! ```
@@ -26,6 +27,7 @@ mod batch;
 pub mod client;
 mod confinement;
 pub mod daemon;
+mod packets;
 pub mod reading;
 mod requests;
 pub mod table;

@@ -34,14 +34,14 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// None yet.
+    /// None yet. All memory that they will need is taken here.
     pub fn new(limits: Limits) -> Requests {
         Requests {
             limits,
             places: Vec::with_capacity(limits.all),
             free: Vec::with_capacity(limits.all),
-            of_user: HashMap::new(),
-            of_network: HashMap::new(),
+            of_user: HashMap::with_capacity(2 * limits.all),
+            of_network: HashMap::with_capacity(2 * limits.all),
             by_age: VecDeque::with_capacity(2 * limits.all),
             next_generation: 0,
         }
