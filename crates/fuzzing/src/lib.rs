@@ -23,6 +23,7 @@ mod inet;
 mod input;
 mod instructions;
 mod list;
+mod meetings;
 mod messages;
 mod pipe;
 mod regions;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     ("rpc_onc", rpc::onc),
     ("tirpc", tirpc::run),
     ("regions", regions::run),
+    ("meetings", meetings::run),
 ];
 
 /// Runs the target `name`.
