@@ -10,7 +10,7 @@ const NET_ADMIN: u32 = 12;
 const VERSION: u32 = 0x2008_0522;
 
 /// What is called from then on. Pages for small blocks (brk) and what the runtime says before it ends (write) are rare.
-const ALLOWED: [i64; 16] = [
+const ALLOWED: [i64; 17] = [
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_ctl,
     libc::SYS_accept4,
@@ -23,6 +23,7 @@ const ALLOWED: [i64; 16] = [
     libc::SYS_fstat,
     libc::SYS_io_uring_enter,
     libc::SYS_clock_gettime,
+    libc::SYS_setitimer,
     libc::SYS_restart_syscall,
     libc::SYS_brk,
     libc::SYS_write,

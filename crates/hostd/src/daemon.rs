@@ -20,8 +20,10 @@ const ACCEPTED: usize = 64;
 const BACKLOG: i32 = 4096;
 /// The listener among what epoll tells of; requests have numbers below.
 const LISTENER: u64 = u64::MAX;
-/// Descriptors besides those of requests.
-const BESIDES: u64 = 64;
+/// Descriptors besides those of requests: what one packet may bring, and a few.
+const BESIDES: u64 = 512;
+/// How long a turn may take (s). What others pass may hold it up, a close(2) for one; this ends the process then, and with it all that it was given.
+const TURN: libc::time_t = 2;
 
 /// A daemon that has begun.
 pub struct Daemon {
@@ -64,11 +66,12 @@ impl Daemon {
         let (requests, table) = (Requests::new(limits), Table::new(limits));
         let daemon = Daemon { path, listener, epoll, requests, table, reader, counts };
         daemon.watch(daemon.listener.as_fd(), LISTENER).map_err(of)?;
-        // Signals come while it waits, and at no other moment.
+        // Signals come while it waits; but for the one that ends a turn.
         // SAFETY: plain calls on a set of this frame.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
+            libc::sigdelset(&mut all, libc::SIGALRM);
             libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         }
         confinement::become_nobody().map_err(|error| format!("privileges cannot be given up: {error}"))?;
@@ -97,6 +100,7 @@ impl Daemon {
             let time = self.requests.next(now).map_or(-1, |left| (left / 1_000_000 + 1) as i32);
             let (room, fd) = (events.len() as i32, self.epoll.as_raw_fd());
             let told = calls::epoll_pwait(fd, events.as_mut_ptr(), room, time, &raw const none, calls::KERNEL_SIGSET).unwrap_or(0);
+            is_to_end_within(TURN);
             for event in &events[..told] {
                 match event.u64 {
                     LISTENER => self.accept(),
@@ -104,6 +108,7 @@ impl Daemon {
                 }
             }
             self.end_old();
+            is_to_end_within(0);
         }
     }
 
@@ -234,6 +239,14 @@ impl Daemon {
             self.end(number, None);
         }
     }
+}
+
+/// SIGALRM, which nobody handles, comes within so many seconds; 0: no more.
+fn is_to_end_within(seconds: libc::time_t) {
+    let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let time = libc::itimerval { it_interval: none, it_value: libc::timeval { tv_sec: seconds, tv_usec: 0 } };
+    // SAFETY: the kernel reads the structure.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const time, std::ptr::null_mut()) };
 }
 
 /// The user at the other end (SO_PEERCRED).

@@ -1,13 +1,13 @@
 //! Packets with descriptors over AF_UNIX (unix(7)).
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use shunt_sys::{calls, Errno};
 
 /// Bytes of a control message's head; descriptors follow.
 const HEAD: usize = size_of::<libc::cmsghdr>();
-/// Descriptors that are looked for in one packet: as many as the room takes, so that none stays open that is not known.
-const MOST: usize = 12;
+/// Descriptors that one packet may have (SCM_MAX_FD, unix(7)): one without room for all would have the kernel close some of a stranger's.
+const MOST: usize = 254;
 
 /// Sends a packet, with a descriptor or without. False: the other end is gone, or takes nothing.
 pub fn send(over: BorrowedFd, bytes: &[u8], descriptor: Option<BorrowedFd>) -> bool {
@@ -45,16 +45,27 @@ pub fn receive(from: BorrowedFd, room: &mut [u8]) -> Result<(usize, Option<Owned
     let count = if control[1] == kind() { length.min(MOST) } else { 0 };
     let number = |i: usize| (control[HEAD / 8 + i / 2] >> (32 * (i % 2))) as u32 as i32;
     // SAFETY: the kernel has made these numbers for this process, and nobody else knows them.
-    let mut all = (0..count).map(|i| unsafe { OwnedFd::from_raw_fd(number(i)) });
+    let mut all = (0..count).map(|i| unsafe { OwnedFd::from_raw_fd(number(i)) }).inspect(|fd| will_not_linger(fd.as_fd()));
     let first = all.next();
     let is_one = all.count() == 0 && message.msg_flags & libc::MSG_CTRUNC == 0;
     Ok((got, first.filter(|_| is_one)))
 }
 
+/// SO_LINGER with a time would hold the last close(2) of a socket up for as long: whoever passes one that has it loses it. Ends that are honest do not.
+fn will_not_linger(socket: BorrowedFd) {
+    let fd = socket.as_raw_fd();
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut length = size_of_val(&linger) as u32;
+    let told = calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw mut linger).cast(), &mut length);
+    if told.is_ok() && linger.l_onoff != 0 && linger.l_linger != 0 {
+        linger = libc::linger { l_onoff: 0, l_linger: 0 };
+        let _ = calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     fn pair() -> [OwnedFd; 2] {
         let mut pair = [-1; 2];
@@ -106,5 +117,24 @@ mod tests {
             assert!(matches!(receive(other.as_fd(), &mut room), Ok((1, None))), "{count}");
         }
         assert!(open() <= before + 2, "another test's pair");
+    }
+    /// Sockets with bytes that nobody takes and a time to linger, of which no other descriptor is left.
+    #[test]
+    fn no_close_takes_long() {
+        use std::io::Write;
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let [one, other] = pair();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        client.set_nonblocking(true).expect("it");
+        while client.write(&[0; 65_536]).is_ok() {}
+        let linger = libc::linger { l_onoff: 1, l_linger: 20 };
+        let (length, level) = (size_of_val(&linger) as u32, libc::SOL_SOCKET);
+        calls::setsockopt(client.as_raw_fd(), level, libc::SO_LINGER, (&raw const linger).cast(), length).expect("an option");
+        assert!(send(one.as_fd(), b"x", Some(client.as_fd())));
+        // With this one in its queue the last close is the receiver's.
+        let began = std::time::Instant::now();
+        let got = receive(other.as_fd(), &mut [0; 4]).expect("it");
+        drop((client, got));
+        assert!(began.elapsed() < std::time::Duration::from_secs(10));
     }
 }

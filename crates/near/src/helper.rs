@@ -60,6 +60,9 @@ pub struct Met {
 /// Errors: NearUnknown: the other end did not come, hostd does not answer, or is not one to be trusted with the connection; NearQuota; NearRefused; NoDescriptors,
 /// NoUnix.
 pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<Met, Reason> {
+    if lingers(fd) {
+        return Err(Reason::NearUnknown);
+    }
     let socket = || calls::socket(AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0);
     let over = Held::new(socket).map_err(|error| shunt_rendezvous::attach::forbidden(error).unwrap_or(Reason::NoDescriptors))?;
     let (name, length) = Path::new(&[directory, b"/", NAME]).socket_address();
@@ -90,6 +93,14 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
         return Err(Reason::NearUnknown);
     }
     answer(&over, deadline)
+}
+
+/// SO_LINGER with a time: hostd takes that away, lest its close be the last one and take as long.
+fn lingers(fd: i32) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
+    let told = calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw mut linger).cast(), &mut length);
+    told.is_err() || (linger.l_onoff != 0 && linger.l_linger != 0)
 }
 
 fn answer(over: &Held, deadline: u64) -> Result<Met, Reason> {
