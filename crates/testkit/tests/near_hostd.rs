@@ -60,7 +60,7 @@ impl Scene {
         };
         let rules = format!(
             "table ip n {{ chain pre {{ type nat hook prerouting priority -100; ip daddr {SERVICE} tcp dport {PUBLISHED} dnat to {}:9100; }}\n\
-             chain post {{ type nat hook postrouting priority 100; ip daddr {} {back}; }} }}\n",
+             chain post {{ type nat hook postrouting priority 100; ip daddr {} {back}; }}\n}}\n",
             site.address(),
             site.address()
         );
