@@ -142,7 +142,7 @@ impl Arriving<'_> {
             Err(Reason::NearUnknown) => clients(|clients| clients.failed(&place, now)),
             Err(_) => {}
         }
-        met.map(Some)
+        met.map(Some).map_err(|reason| if reason == Reason::NotLocal { Reason::NearUnknown } else { reason })
     }
 
     /// `peer`: the inode of the other end of the AF_UNIX connection, if that is known already.

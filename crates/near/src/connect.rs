@@ -87,6 +87,8 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     let now = clock::monotonic_ns();
     servers(|servers| match &outcome {
         Outcome::Connected => servers.claims(server, now),
+        // That hostd is not there says nothing of the server.
+        Outcome::Done(Ok(_), Reason::NotLocal) => {}
         Outcome::Done(Ok(_), _) => servers.failed(server, now),
         _ => {}
     });

@@ -30,7 +30,7 @@ pub fn is_there(directory: &[u8], now: u64) -> bool {
     is_there
 }
 
-/// It did not answer: it is left alone for a while.
+/// It does not answer, and costs a wait: it is left alone for a while.
 fn is_away() {
     THERE.store((clock::monotonic_ns() + BELIEVED) & !1, Ordering::Relaxed);
 }
@@ -57,11 +57,11 @@ pub struct Met {
 
 /// Shows it the TCP connection `fd`, as this side of it, and waits for the other one.
 ///
-/// Errors: NearUnknown: the other end did not come, hostd does not answer, or is not one to be trusted with the connection; NearQuota; NearRefused; NoDescriptors,
-/// NoUnix.
+/// Errors: NotLocal: hostd has ended, does not answer, is not one to be trusted with the connection, or that is not one to be passed; NearUnknown: the other end did not
+/// come; NearQuota; NearRefused; NoDescriptors, NoUnix.
 pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<Met, Reason> {
     if lingers(fd) {
-        return Err(Reason::NearUnknown);
+        return Err(Reason::NotLocal);
     }
     let socket = || calls::socket(AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0);
     let over = Held::new(socket).map_err(|error| shunt_rendezvous::attach::forbidden(error).unwrap_or(Reason::NoDescriptors))?;
@@ -73,8 +73,7 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
         fd_passing::creator(over.fd()).is_ok_and(|listener| is_one(listener.uid))
     };
     if connected.is_err() || !is_trusted() {
-        is_away();
-        return Err(Reason::NearUnknown);
+        return Err(Reason::NotLocal);
     }
     // One that is stopped says nothing, and is given nothing.
     let mut room = [0u8; ANSWER + 1];
@@ -84,13 +83,14 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
             let _ = calls::close(fd);
             return Err(Reason::NearRefused);
         }
-        _ => {
+        Heard::Nothing => {
             is_away();
-            return Err(Reason::NearUnknown);
+            return Err(Reason::NotLocal);
         }
+        _ => return Err(Reason::NotLocal),
     }
     if fd_passing::send_with(over.fd(), &side.encode(), &[fd], MSG_DONTWAIT | MSG_NOSIGNAL).is_err() {
-        return Err(Reason::NearUnknown);
+        return Err(Reason::NotLocal);
     }
     answer(&over, deadline)
 }
