@@ -381,6 +381,7 @@ fn hostd() -> Command {
         .arg(number("claims", "Claims that wait for their other half, of all [default: 16384]"))
         .arg(number("per-user", "Of one user [default: half of them]"))
         .arg(number("per-network", "Of one network namespace [default: 2048]"))
+        .arg(number("patience", "How long a claim waits for its other half: milliseconds [default: 100]").value_name("MILLISECONDS"))
         .after_help(
             "It listens at DIRECTORY/hostd, which is to be mounted into the containers, read-only where they need not meet without it.\n\
              Programs under shunt whose connection was just made, and has translated addresses, pass it their TCP socket; it compares\n\

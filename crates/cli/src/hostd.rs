@@ -27,7 +27,9 @@ pub fn hostd(matches: &ArgMatches) -> Result<u8, Failure> {
     let usual = Limits::default();
     let all = number("claims").unwrap_or(usual.all);
     let of_user = number("per-user").unwrap_or(all.div_ceil(2));
-    let limits = Limits { all, of_user, of_network: number("per-network").unwrap_or(usual.of_network) };
+    let of_network = number("per-network").unwrap_or(usual.of_network);
+    let patience = number("patience").map_or(usual.patience, |milliseconds| milliseconds as u64 * 1_000_000);
+    let limits = Limits { all, of_user, of_network, patience };
     let daemon = Daemon::start(directory(matches), limits).map_err(Failure::of_environment)?;
     let kills = match daemon.is_in_one() {
         true => "",

@@ -6,9 +6,6 @@ use std::os::fd::OwnedFd;
 use crate::reading::Connection;
 use crate::table::{Limits, Side};
 
-/// How long an end may take to say something, and its claim waits for the other half (ns).
-pub const PATIENCE: u64 = 100_000_000;
-
 /// One of them.
 pub struct Request {
     /// The connection.
@@ -75,7 +72,7 @@ impl Requests {
             by_age.retain(|(_, number, generation)| is_it(places, *number, *generation));
         }
         if let Some(request) = self.get(number) {
-            self.by_age.push_back((now + PATIENCE, number, request.generation));
+            self.by_age.push_back((now + self.limits.patience, number, request.generation));
         }
     }
 
@@ -167,7 +164,8 @@ mod tests {
         Connection { numbers: Numbers { sends: 1, expects: 2 }, network }
     }
 
-    const LIMITS: Limits = Limits { all: 6, of_user: 4, of_network: 2 };
+    const PATIENCE: u64 = 100;
+    const LIMITS: Limits = Limits { all: 6, of_user: 4, of_network: 2, patience: PATIENCE };
 
     #[test]
     fn a_user_and_a_network_have_their_share() {

@@ -11,11 +11,13 @@ pub struct Limits {
     pub of_user: usize,
     /// Claims of one network namespace.
     pub of_network: usize,
+    /// How long an end may take to say something, and its claim waits for the other half (ns).
+    pub patience: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { all: 16_384, of_user: 8192, of_network: 2048 }
+        Limits { all: 16_384, of_user: 8192, of_network: 2048, patience: 100_000_000 }
     }
 }
 

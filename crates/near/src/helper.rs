@@ -124,7 +124,9 @@ fn answer(over: &Held, deadline: u64) -> Result<Met, Reason> {
             (Err(Errno(libc::EAGAIN)), _) if clock::monotonic_ns() < deadline => {
                 let _ = crate::waiting::await_any([over.fd()], deadline);
             }
-            (Err(Errno(libc::EAGAIN | libc::EPIPE)), _) => return Err(Reason::NearUnknown),
+            (Err(Errno(libc::EAGAIN)), _) => return Err(Reason::NearUnknown),
+            // It has ended: for want of time it would wait longer than this end does.
+            (Err(Errno(libc::EPIPE)), _) => return Err(Reason::NotLocal),
             (Err(Errno(libc::EMFILE)), _) => return Err(Reason::NoDescriptors),
             _ => return Err(Reason::NearRefused),
         }

@@ -354,7 +354,7 @@ fn killed_at_any_moment() {
 fn floods_of_claims() {
     let Some(scene) = Scene::new("floods", Translated::Both) else { return };
     let server = scene.serve();
-    let mut hostd = scene.hostd(&["--claims", "20000", "--per-user", "10000", "--per-network", "8000"]);
+    let mut hostd = scene.hostd(&["--claims", "18000", "--per-user", "16000", "--per-network", "8000", "--patience", "20000"]);
     scene.until_near(&server);
     let flood = "import os,random,resource,socket,struct,sys,time\n\
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n\
@@ -362,7 +362,7 @@ fn floods_of_claims() {
         path = sys.argv[1] + '/hostd'\n\
         def false(a, b):\n\
         \x20   s = socket.socket(); s.setsockopt(6, REPAIR, 1); s.bind(('127.0.0.1', 0))\n\
-        \x20   for queue, seq in ((2, a), (1, b)): s.setsockopt(6, QUEUE, queue); s.setsockopt(6, SEQ, seq)\n\
+        \x20   for queue, seq in ((2, a), (1, b)): s.setsockopt(6, QUEUE, queue); s.setsockopt(6, SEQ, struct.pack('I', seq))\n\
         \x20   s.connect(('127.0.0.1', random.randrange(1, 60000))); s.setsockopt(6, REPAIR, -1)\n\
         \x20   return s\n\
         def claim(s, side, message=None):\n\
@@ -370,7 +370,7 @@ fn floods_of_claims() {
         \x20   if s is not None: socket.send_fds(u, [message or b'shunt-h1' + side], s if isinstance(s, list) else [s.fileno()])\n\
         \x20   elif message: u.send(message)\n\
         \x20   return u\n\
-        sockets = [false(k, 2 ** 31 + k) for k in range(3000)]\n\
+        sockets = [false(k, 2 ** 31 + k) for k in range(6000)]\n\
         # A pair of one's own making is introduced to itself.\n\
         a, b = claim(false(5, 7), b'C'), claim(false(7, 5), b'S')\n\
         for u in (a, b):\n\
@@ -388,12 +388,14 @@ fn floods_of_claims() {
         \x20       for k, s in enumerate(sockets):\n\
         \x20           held.append(claim(s, b'CS'[k % 2:k % 2 + 1]))\n\
         \x20           if k % 7 == 0: held.append(claim(s, b'CS'[k % 2:k % 2 + 1]))\n\
-        \x20           if k % 5 == 0: held.append(claim(random.choice([[0], [1, 2], [s.fileno()] * 40, []]), b'C', random.choice([None, b'', b'x', b'shunt-h1', b'shunt-h1C' * 9])))\n\
-        \x20           if k % 3 == 0: held.append(claim(None, b'', random.choice([None, os.urandom(9), b'shunt-h1C', b'shunt-h1?'])))\n\
+        \x20           if k % 50 == 0: held.append(claim(random.choice([[0], [1, 2], [s.fileno()] * 40, []]), b'C', random.choice([None, b'', b'x', b'shunt-h1', b'shunt-h1C' * 9])))\n\
+        \x20           if k % 30 == 0: held.append(claim(None, b'', random.choice([None, os.urandom(9), b'shunt-h1C', b'shunt-h1?'])))\n\
         \x20           most = max(most, len(held))\n\
         \x20   except OSError: pass\n\
-        \x20   for u in held: u.close()\n\
-        \x20   print('held', most, flush=True)\n";
+        \x20   print('held', most, flush=True)\n\
+        \x20   until = time.time() + 4\n\
+        \x20   while time.time() < until and not os.path.exists(sys.argv[2]): time.sleep(0.05)\n\
+        \x20   for u in held: u.close()\n";
     let directory = text(&scene.directory());
     let over = scene.site.scratch.join("over");
     let mut strangers = Vec::new();
@@ -408,9 +410,12 @@ fn floods_of_claims() {
     until("the floods", || (0..2).all(|number| said(number).contains("held")));
     let before = scene.site.counted(server.id(), "near");
     let (began, mut most) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_secs(10) {
+    let mut waiting = 0;
+    while began.elapsed() < Duration::from_secs(10) || waiting < 10_000 {
+        assert!(began.elapsed() < two_hosts::PATIENCE, "{waiting} at a time");
         scene.client(10);
         most = most.max(hostd.memory());
+        waiting = waiting.max(scene.counted("waiting"));
     }
     assert!(hostd.is_there() && most < 16 * 1024, "{most} KiB");
     let near = scene.site.counted(server.id(), "near") - before;
@@ -420,7 +425,7 @@ fn floods_of_claims() {
     }
     let (refused, ambiguous) = (scene.counted("no_connection"), scene.counted("ambiguous"));
     assert!(refused > 100 && ambiguous > 100, "{}", scene.status().unwrap_or_default());
-    let _ = writeln!(std::io::stderr(), "{near} near, {most} KiB, {}\n{}", said(0).lines().last().unwrap_or(""), scene.status().unwrap_or_default());
+    let _ = writeln!(std::io::stderr(), "{near} near, {most} KiB, {waiting} at a time, {}\n{}", said(0).lines().last().unwrap_or(""), scene.status().unwrap_or_default());
     scene.until_near(&server);
     assert!(!server.text().contains("astray"));
     stop(server, libc::SIGKILL);
