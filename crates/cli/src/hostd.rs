@@ -33,8 +33,10 @@ pub fn hostd(matches: &ArgMatches) -> Result<u8, Failure> {
     let daemon = Daemon::start(directory(matches), limits).map_err(Failure::of_environment)?;
     let kills = match daemon.is_in_one() {
         true => "",
-        false => " This kernel lets nobody have an io_uring with commands to sockets: SIGKILL in the microsecond in which a socket is \
-                  read breaks its connection; stop it by SIGTERM.",
+        false => {
+            " This kernel lets nobody have an io_uring with commands to sockets: SIGKILL in the microsecond in which a socket is \
+                  read breaks its connection; stop it by SIGTERM."
+        }
     };
     let _ = print(&format!("{}: introduces the ends of connections.{kills}\n", daemon.path().display()));
     match daemon.run().map_err(Failure::of_environment)? {}
@@ -72,7 +74,17 @@ fn status(directory: &Path, json: bool) -> Result<u8, Failure> {
         let Counts { introduced, waiting, alone, no_connection, quota, ambiguous, forbidden, senseless, in_one } = counts;
         let refused = Refused { no_connection, quota, ambiguous, forbidden };
         let kill_safe = in_one != 0;
-        print_json(&Status { schema: "shunt.hostd/1", directory, user, introduced, waiting, alone, senseless, refused, kill_safe })?;
+        print_json(&Status {
+            schema: "shunt.hostd/1",
+            directory,
+            user,
+            introduced,
+            waiting,
+            alone,
+            senseless,
+            refused,
+            kill_safe,
+        })?;
     } else {
         print(&text(&counts))?;
     }

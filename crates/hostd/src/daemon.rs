@@ -99,7 +99,8 @@ impl Daemon {
             let now = clock::monotonic_ns();
             let time = self.requests.next(now).map_or(-1, |left| (left / 1_000_000 + 1) as i32);
             let (room, fd) = (events.len() as i32, self.epoll.as_raw_fd());
-            let told = calls::epoll_pwait(fd, events.as_mut_ptr(), room, time, &raw const none, calls::KERNEL_SIGSET).unwrap_or(0);
+            let told =
+                calls::epoll_pwait(fd, events.as_mut_ptr(), room, time, &raw const none, calls::KERNEL_SIGSET).unwrap_or(0);
             is_to_end_within(TURN);
             for event in &events[..told] {
                 match event.u64 {

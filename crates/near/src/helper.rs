@@ -10,8 +10,8 @@ use shunt_segment::meeting::{Answer, Refusal, Request, ANSWER, NAME};
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, Errno};
-use shunt_table::process::identity;
 use shunt_table::fd_passing;
+use shunt_table::process::identity;
 
 /// How long it is believed that one is there, or is not (ns).
 const BELIEVED: u64 = 1_000_000_000;
@@ -140,8 +140,12 @@ mod tests {
     #[test]
     fn addresses_that_may_lead_here() {
         let v4 = |ip: [u8; 4]| may_lead_here(&Address::v4(ip, 80));
-        assert!([[10, 1, 2, 3], [192, 168, 0, 1], [172, 16, 0, 1], [172, 31, 9, 9], [100, 64, 0, 1], [100, 127, 1, 1]].into_iter().all(v4));
-        assert!(![[11, 0, 0, 1], [192, 169, 0, 1], [172, 32, 0, 1], [172, 15, 0, 1], [100, 128, 0, 1], [8, 8, 8, 8]].into_iter().any(v4));
+        assert!([[10, 1, 2, 3], [192, 168, 0, 1], [172, 16, 0, 1], [172, 31, 9, 9], [100, 64, 0, 1], [100, 127, 1, 1]]
+            .into_iter()
+            .all(v4));
+        assert!(![[11, 0, 0, 1], [192, 169, 0, 1], [172, 32, 0, 1], [172, 15, 0, 1], [100, 128, 0, 1], [8, 8, 8, 8]]
+            .into_iter()
+            .any(v4));
         let v6 = |first: u8| may_lead_here(&Address::v6([first, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 80));
         assert!(v6(0xfd) && v6(0xfc) && !v6(0x20) && !v6(0xfe));
     }

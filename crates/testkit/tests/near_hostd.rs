@@ -91,7 +91,8 @@ impl Scene {
     fn status(&self) -> Option<String> {
         let mut command = Command::new(self.site.shunt_path());
         command.args(["hostd", "status", "--json", "--directory", &text(&self.directory())]);
-        let output = spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).and_then(Child::wait_with_output).expect("it runs");
+        let output =
+            spawn(command.stdout(Stdio::piped()).stderr(Stdio::null())).and_then(Child::wait_with_output).expect("it runs");
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -217,7 +218,8 @@ fn services_and_published_ports() {
 #[test]
 fn redis_behind_a_published_port() {
     let Some(scene) = Scene::new("redis", Translated::Both) else { return };
-    let arguments = ["--port", "9100", "--bind", &scene.site.address(), "--save", "", "--appendonly", "no", "--protected-mode", "no"];
+    let arguments =
+        ["--port", "9100", "--bind", &scene.site.address(), "--save", "", "--appendonly", "no", "--protected-mode", "no"];
     let server = scene.site.start(1, "redis", &program("redis-server", "redis-server"), &arguments);
     server.wait_for("Ready to accept connections");
     let hostd = scene.hostd(&[]);
@@ -246,6 +248,30 @@ fn redis_behind_a_published_port() {
     assert_eq!(ask(&["PING"]), b"PONG\n");
     assert_eq!(scene.site.counted(server.id(), "near"), before);
     stop(server, libc::SIGTERM);
+    scene.site.finish();
+}
+
+/// What a client is after an exec goes on, and is called by the addresses that the server sees.
+#[test]
+fn a_client_that_execs() {
+    let Some(scene) = Scene::new("exec", Translated::Both) else { return };
+    let server = scene.serve();
+    let _hostd = scene.hostd(&[]);
+    let first = "import os,socket,sys\n\
+        s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); os.dup2(s.fileno(), 0)\n\
+        os.execvp(sys.executable, ['python3', '-c', sys.argv[3]])\n";
+    let second = "import socket\n\
+        s = socket.socket(fileno=0)\n\
+        for k in range(100): s.sendall(b'hello'); assert s.recv(5, socket.MSG_WAITALL) == b'world'\n\
+        print(s.getpeername()[0])\n";
+    let mut seen = std::collections::HashSet::new();
+    until("one through shared memory", || {
+        let said = scene.site.run(0, &python_program(), &["-c", first, SERVICE, PUBLISHED, second]);
+        seen.insert(String::from_utf8_lossy(&said).trim().to_string());
+        seen.contains("10.77.0.2")
+    });
+    assert!(seen.iter().all(|address| address == "10.77.0.2" || address == SERVICE), "{seen:?}");
+    stop(server, libc::SIGKILL);
     scene.site.finish();
 }
 
@@ -348,7 +374,10 @@ fn killed_at_any_moment() {
     let said = server.text();
     assert!(!said.contains("astray"), "{said}");
     let (near, all) = (scene.site.counted(server.id(), "near"), said.matches("from").count());
-    let _ = writeln!(std::io::stderr(), "{kills} kills: {all} connections, {near} through shared memory; {introduced} seen introduced");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{kills} kills: {all} connections, {near} through shared memory; {introduced} seen introduced"
+    );
     scene.until_near(&server);
     drop(hostd);
     stop(server, libc::SIGKILL);
@@ -433,7 +462,12 @@ fn floods_of_claims() {
     }
     let (refused, ambiguous) = (scene.counted("no_connection"), scene.counted("ambiguous"));
     assert!(refused > 100 && ambiguous > 100, "{}", scene.status().unwrap_or_default());
-    let _ = writeln!(std::io::stderr(), "{near} near, {most} KiB, {waiting} at a time, {}\n{}", said(0).lines().last().unwrap_or(""), scene.status().unwrap_or_default());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{near} near, {most} KiB, {waiting} at a time, {}\n{}",
+        said(0).lines().last().unwrap_or(""),
+        scene.status().unwrap_or_default()
+    );
     scene.until_near(&server);
     assert!(!server.text().contains("astray"));
     stop(server, libc::SIGKILL);

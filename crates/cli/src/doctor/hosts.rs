@@ -24,7 +24,11 @@ fn near() -> Check {
     let name = "other containers";
     let value = std::env::var_os("SHUNT_NEAR").unwrap_or_else(|| "auto".into());
     let Ok(near) = Near::parse(value.as_encoded_bytes()) else {
-        return Check::limited(name, format_args!("SHUNT_NEAR={}", value.display()), "programs run without shunt until it can be read");
+        return Check::limited(
+            name,
+            format_args!("SHUNT_NEAR={}", value.display()),
+            "programs run without shunt until it can be read",
+        );
     };
     let Some(bytes) = near.directory() else {
         return Check::ok(name, "switched off (--near off)", "connections to other network namespaces are the kernel's");
