@@ -75,16 +75,16 @@ impl Scene {
         self.site.scratch.join("near")
     }
 
-    fn hostd(&self, arguments: &[&str]) -> Hostd {
+    fn hostd(&self, arguments: &[&str]) -> Killed {
         let hostd = self.hostd_at_once(arguments);
         until("hostd", || self.status().is_some());
         hostd
     }
 
-    fn hostd_at_once(&self, arguments: &[&str]) -> Hostd {
+    fn hostd_at_once(&self, arguments: &[&str]) -> Killed {
         let mut command = Command::new(self.site.shunt_path());
         command.args(["hostd", "--directory", &text(&self.directory())]).args(arguments).stdout(Stdio::null());
-        Hostd(spawn(&mut command).expect("it runs"))
+        Killed(spawn(&mut command).expect("it runs"))
     }
 
     /// What hostd has counted; `None`: it does not answer.
@@ -129,10 +129,10 @@ impl Scene {
     }
 }
 
-/// hostd, killed when dropped.
-struct Hostd(Child);
+/// hostd, or a stranger: killed when dropped.
+struct Killed(Child);
 
-impl Hostd {
+impl Killed {
     fn is_there(&mut self) -> bool {
         self.0.try_wait().expect("a child").is_none()
     }
@@ -145,7 +145,7 @@ impl Hostd {
     }
 }
 
-impl Drop for Hostd {
+impl Drop for Killed {
     fn drop(&mut self) {
         let _ = (self.0.kill(), self.0.wait());
     }
@@ -303,13 +303,16 @@ fn plain_programs_get_no_byte() {
     let python = python_program();
     let mut command = scene.site.hosts[1].command(&python);
     command.args(["-c", SERVER, &scene.site.address()]).stdout(Stdio::piped());
-    let mut plain = spawn(&mut command).expect("it runs");
+    let mut plain = Killed(spawn(&mut command).expect("it runs"));
+    let mut said = plain.0.stdout.take().expect("its output");
     scene.site.wait_for_listener(9100);
     for _ in 0..5 {
         scene.client(20);
     }
-    let _ = plain.kill();
-    let said = String::from_utf8_lossy(&plain.wait_with_output().expect("a child").stdout).into_owned();
+    drop(plain);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut said, &mut text).expect("text");
+    let said = text;
     assert!(said.contains("from") && !said.contains("astray"), "{said}");
     // Clients that show the very marks, and are not under shunt.
     let server = scene.serve();
@@ -408,7 +411,7 @@ fn floods_of_claims() {
         base = random.randrange(2 ** 30)\n\
         sockets = [false(base + k, 2 ** 31 + base + k) for k in range(6000)]\n\
         # A pair of one's own making is introduced to itself.\n\
-        a, b = claim(false(5, 7), b'C'), claim(false(7, 5), b'S')\n\
+        x, y = base + 2 ** 30, base + 2 ** 30 + 1; a, b = claim(false(x, y), b'C'), claim(false(y, x), b'S')\n\
         for u in (a, b):\n\
         \x20   m, fds, _, _ = socket.recv_fds(u, 100, 4); assert m[8:9] == b'H', m\n\
         \x20   m, fds, _, _ = socket.recv_fds(u, 100, 4); assert m[8:9] == b'M' and len(fds) == 1, (m, fds)\n\
@@ -440,7 +443,7 @@ fn floods_of_claims() {
         let mut command = Command::new("/usr/bin/unshare");
         command.args(["--net", "sh", "-c", "ip link set lo up; exec \"$@\"", "sh"]).arg(python_program());
         command.args(["-c", flood, &directory, &text(&over)]).stdout(output);
-        strangers.push(spawn(&mut command).expect("it runs"));
+        strangers.push(Killed(spawn(&mut command).expect("it runs")));
     }
     let said = |number: usize| std::fs::read_to_string(scene.site.scratch.join(format!("flood{number}"))).unwrap_or_default();
     until("the floods", || (0..2).all(|number| said(number).contains("held")));
@@ -458,7 +461,7 @@ fn floods_of_claims() {
     let near = scene.site.counted(server.id(), "near") - before;
     std::fs::write(&over, "").expect("a file");
     for mut stranger in strangers {
-        assert!(stranger.wait().expect("a child").success());
+        assert!(stranger.0.wait().expect("a child").success());
     }
     let (refused, ambiguous) = (scene.counted("no_connection"), scene.counted("ambiguous"));
     assert!(refused > 100 && ambiguous > 100, "{}", scene.status().unwrap_or_default());
@@ -493,7 +496,7 @@ fn a_stranger_in_its_place() {
     let output = scene.site.scratch.join("squatter");
     let mut command = scene.site.hosts[1].command(python_program());
     command.args(["-c", code, &text(&scene.directory())]).stdout(std::fs::File::create(&output).expect("a file"));
-    let mut squatter = spawn(&mut command).expect("it runs");
+    let squatter = Killed(spawn(&mut command).expect("it runs"));
     let said = || std::fs::read_to_string(&output).unwrap_or_default();
     until("the stranger", || said().contains("ready"));
     until("it to be asked", || {
@@ -506,7 +509,7 @@ fn a_stranger_in_its_place() {
     }
     assert!(!said().contains("given"), "{}", said());
     assert_eq!(scene.site.counted(server.id(), "near"), 0);
-    let _ = (squatter.kill(), squatter.wait());
+    drop(squatter);
     stop(server, libc::SIGKILL);
     scene.site.finish();
 }
