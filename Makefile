@@ -9,6 +9,7 @@
 # make test-onc-peers  ONC clients and servers of Python's packages and of crates beside programs of libtirpc, plain, under shunt and collapsed: two minutes
 # make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
 # make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC, and a store moved from gRPC: installs capnproto, protobuf-compiler, libgrpc++-dev; minutes to build
+# make soak-hostd  hostd killed under load as often as KILLS=1000 says: some minutes
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
@@ -30,7 +31,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak fuzz model lint clean install deb test-deb uninstall
+.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model lint clean install deb test-deb uninstall
 
 all: build
 
@@ -162,6 +163,11 @@ soak:
 	cargo run --release --target-dir target -p shunt-differential -- compare --trapped
 	cargo run --release --target-dir target -p shunt-differential -- soak $(MINUTES)
 
+soak-hostd:
+	scripts/prepare test
+	scripts/build
+	SHUNT_TEST_KILLS=$(KILLS) cargo test --release --target-dir target -p shunt-testkit --test near_hostd killed_at_any_moment -- --nocapture
+
 fuzz:
 	scripts/fuzz $(SECONDS)
 
@@ -220,6 +226,7 @@ install:
 	        printf '.so man3/%s\n' $${page##*/} > $(DESTDIR)$(PREFIX)/share/man/man3/$$name.3; done; done
 	$(foreach file,$(COMPLETIONS),$(BUILT)/shunt completions $(call SHELL_OF,$(file)) > $(DESTDIR)$(PREFIX)/$(file) &&) true
 	sed -e 's|@PREFIX@|$(PREFIX)|' packaging/shunt-agent@.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service
+	sed -e 's|@PREFIX@|$(PREFIX)|' packaging/shunt-hostd.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-hostd.service
 	install -D -m 644 packaging/grafana/shunt.json $(DESTDIR)$(PREFIX)/share/shunt/grafana/shunt.json
 	install -D -m 755 $(BUILT)/shunt-rpcgen $(DESTDIR)$(PREFIX)/bin/shunt-rpcgen
 	install -D -m 644 $(BUILT)/libshunt_rpc_c.a $(DESTDIR)$(PREFIX)/lib/shunt/libshunt_rpc_c.a
@@ -245,4 +252,4 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man3/shunt_*.3
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS)) $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS)) $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-agent@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/shunt-hostd.service

@@ -24,6 +24,7 @@ pub fn command() -> Command {
         .subcommand(crate::report::command())
         .subcommands(crate::unit::commands())
         .subcommand(agent())
+        .subcommand(hostd())
         .subcommand(crate::rpc::command())
         .subcommand(shunt_bench::Bench::command().name("bench"))
         .subcommand(man())
@@ -354,6 +355,38 @@ fn agent() -> Command {
              to hosts of the interface's subnets that run an agent and shunt, too, goes over UDP, from any port to any port, or by\n\
              a lent queue past every packet filter, traffic control and capture of this host. `--hosts none` keeps a program from\n\
              it. Their listeners are found by UDP port 29545, which hosts of those subnets must reach.",
+        )
+}
+
+fn hostd() -> Command {
+    let number = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("COUNT").help(help).value_parser(value_parser!(u32).range(1..))
+    };
+    let directory = || {
+        Arg::new("directory")
+            .long("directory")
+            .value_name("DIRECTORY")
+            .help("The directory that containers have in common, as their option `near` names it [default: /run/shunt]")
+            .value_parser(value_parser!(OsString))
+    };
+    Command::new("hostd")
+        .about("Introduce the ends of connections between containers, whatever is translated between them (needs root)")
+        .args_conflicts_with_subcommands(true)
+        .subcommand(
+            Command::new("status").about("Show whether one answers, and what it has counted").arg(directory()).arg(json()).after_help(
+                "Exit status: 0 if one answers, 1 if none does.",
+            ),
+        )
+        .arg(directory())
+        .arg(number("claims", "Claims that wait for their other half, of all [default: 16384]"))
+        .arg(number("per-user", "Of one user [default: half of them]"))
+        .arg(number("per-network", "Of one network namespace [default: 2048]"))
+        .arg(number("patience", "How long a claim waits for its other half: milliseconds [default: 100]").value_name("MILLISECONDS"))
+        .after_help(
+            "It listens at DIRECTORY/hostd, which is to be mounted into the containers, read-only where they need not meet without it.\n\
+             Programs under shunt whose connection was just made, and has translated addresses, pass it their TCP socket; it compares\n\
+             the sequence numbers that the kernel tells, closes it, and gives both an end of a pair of AF_UNIX sockets. It sees no byte\n\
+             of the connection, and when it ends, by SIGTERM or otherwise, connections that are there stay as they are.",
         )
 }
 

@@ -15,6 +15,7 @@ mod config;
 mod doctor;
 mod failure;
 mod filter;
+mod hostd;
 mod inspect;
 mod man;
 mod metrics;
@@ -88,6 +89,7 @@ fn dispatch() -> Result<u8, Failure> {
         Some(("disable", matches)) => unit::disable(matches),
         Some(("status", matches)) => unit::status(matches),
         Some(("agent", matches)) => agent::agent(matches),
+        Some(("hostd", matches)) => hostd::hostd(matches),
         Some(("rpc", matches)) => rpc::rpc(matches),
         Some(("bench", matches)) => bench(matches),
         Some(("man", matches)) => man::man(matches),

@@ -23,6 +23,7 @@ mod inet;
 mod input;
 mod instructions;
 mod list;
+mod meetings;
 mod messages;
 mod pipe;
 mod references;
@@ -66,6 +67,7 @@ pub const TARGETS: &[Target] = &[
     ("tirpc", tirpc::run),
     ("regions", regions::run),
     ("references", references::run),
+    ("meetings", meetings::run),
 ];
 
 /// Runs the target `name`.

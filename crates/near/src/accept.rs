@@ -5,7 +5,7 @@ use crate::held::Held;
 use crate::known::{self, clients, Server};
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
 use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_beside, say, Heard};
-use crate::{directory, mark, name, own, served};
+use crate::{directory, helper, mark, name, own, served};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_link::peers::{self, Guest};
@@ -14,6 +14,7 @@ use shunt_rendezvous::shown;
 use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, ChannelPage};
+use shunt_segment::meeting::Request;
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -112,15 +113,25 @@ impl Arriving<'_> {
 
     /// Claims it. False: its client is not asked.
     fn claim(&self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
-        let unix = name::ask(directory, &self.client, connected)?;
-        let who = fd_passing::creator(unix.fd()).map_err(|_| Reason::NearUnknown)?;
-        let place = known::client(&self.client, who.uid);
         let now = clock::monotonic_ns();
+        let (unix, guest, peer) = match name::ask(directory, &self.client, connected) {
+            Ok(unix) => {
+                let who = fd_passing::creator(unix.fd()).map_err(|_| Reason::NearUnknown)?;
+                (unix, Guest { process: who.pid as u32, user: who.uid, address: self.client }, None)
+            }
+            // Its address was translated, or it binds no names.
+            Err(Reason::NearUnknown) if helper::is_there(directory, now) => match self.meet(directory, now)? {
+                Some(met) => (met.unix, Guest { process: 0, user: met.user, address: self.client }, Some(met.peer)),
+                None => return Ok(false),
+            },
+            Err(reason) => return Err(reason),
+        };
+        let place = known::client(&self.client, guest.user);
         if clients(|clients| clients.of(&place, now)) == Server::Silent {
             self.decline(&unix);
             return Ok(false);
         }
-        let done = self.hand_shake(unix, &Guest { process: who.pid as u32, user: who.uid, address: self.client });
+        let done = self.hand_shake(unix, &guest, peer);
         let now = clock::monotonic_ns();
         match done {
             Ok(()) => clients(|clients| clients.claims(&place, now)),
@@ -140,7 +151,24 @@ impl Arriving<'_> {
         Claim { version, mark: self.mark, server_id, client: self.client, server: self.server }
     }
 
-    fn hand_shake(&self, unix: Held, guest: &Guest) -> Result<(), Reason> {
+    /// Lets the helper introduce the client. `None`: it is not asked, as nobody came from this address lately: one that shows a mark by chance costs a wait.
+    fn meet(&self, directory: &[u8], now: u64) -> Result<Option<helper::Met>, Reason> {
+        let place = known::client(&self.client, u32::MAX);
+        if clients(|clients| clients.of(&place, now)) == Server::Silent {
+            return Ok(None);
+        }
+        let met = helper::meet(directory, self.fd, Request::Server, self.deadline());
+        let now = clock::monotonic_ns();
+        match &met {
+            Ok(_) => clients(|clients| clients.claims(&place, now)),
+            Err(Reason::NearUnknown) => clients(|clients| clients.failed(&place, now)),
+            Err(_) => {}
+        }
+        met.map(Some).map_err(|reason| if reason == Reason::NotLocal { Reason::NearUnknown } else { reason })
+    }
+
+    /// `peer`: the inode of the other end of the AF_UNIX connection, if that is known already.
+    fn hand_shake(&self, unix: Held, guest: &Guest, peer: Option<u64>) -> Result<(), Reason> {
         let claim = self.claimed(shunt_segment::VERSION, own::id().ok_or(Reason::Unknown)?);
         if !say(unix.fd(), &claim.encode()) {
             return Err(Reason::NearUnknown);
@@ -150,7 +178,7 @@ impl Arriving<'_> {
         let secret = own::token().ok_or(Reason::NearRefused)?;
         // Before the word that binds this end: what fails later than that is a reset.
         let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
-        self.prove(&unix, &ready, &hello, &secret)?;
+        self.prove(&unix, &ready, &hello, &secret, peer)?;
         let entered = match entered {
             Some(entered) => entered,
             None => take_link(&unix, &ready, guest, &secret, self.deadline())?,
@@ -231,18 +259,21 @@ impl Arriving<'_> {
     }
 
     /// Writes the proof into the TCP connection. The client knows before that it comes, so that it has not gone on to use the connection.
-    fn prove(&self, unix: &Held, ready: &Ready, hello: &Hello, secret: &Token) -> Result<(), Reason> {
+    fn prove(&self, unix: &Held, ready: &Ready, hello: &Hello, secret: &Token, peer: Option<u64>) -> Result<(), Reason> {
         let (address, length) = sockaddr::abstract_name(hello.encode_for_server().as_slice());
         calls::bind(unix.fd(), (&raw const address).cast(), length).map_err(|_| Reason::NearRefused)?;
-        let peer = {
-            let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-            diag::unix_peer(unix.fd()).map_err(|_| Reason::NoDiagnosis)?
+        let peer = match peer {
+            Some(peer) => peer & u64::from(u32::MAX),
+            None => {
+                let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+                diag::unix_peer(unix.fd()).map_err(|_| Reason::NoDiagnosis)?.into()
+            }
         };
         // Bytes that the client's program has written are to be read, so they leave the connection where it is.
         if !is_unread(self.fd) {
             return Err(Reason::ClientLeft);
         }
-        let proof = Proof { token: ready.token, secret: *secret, peer: u64::from(peer) };
+        let proof = Proof { token: ready.token, secret: *secret, peer };
         match say(unix.fd(), &[COMMITTED]) && say(self.fd, &proof.encode()) {
             true => Ok(()),
             false => Err(Reason::ClientLeft),

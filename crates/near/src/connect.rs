@@ -10,7 +10,7 @@ use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, is_unwritten, keep_beside, look_for_proof, say, take_proof,
     Heard, Looked,
 };
-use crate::{directory, served};
+use crate::{directory, helper, served};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
 use shunt_link as link;
@@ -21,6 +21,7 @@ use shunt_rendezvous::{bound_port, options, socket_cache};
 use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release};
+use shunt_segment::meeting::Request;
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -52,7 +53,10 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     let directory = directory::here().ok_or(Reason::NotLocal)?;
     let now = clock::monotonic_ns();
     let known = servers(|servers| servers.of(server, now));
-    if server.scope != 0 || (known != Server::Claims && !served::is_served(directory, server, now)) {
+    let has_helper = helper::may_lead_here(server) && helper::is_there(directory, now);
+    // One that has claimed connections and shows itself nowhere was met by the helper.
+    let is_served = (known == Server::Claims && !has_helper) || served::is_served(directory, server, now);
+    if server.scope != 0 || !(is_served || has_helper) {
         return Err(Reason::NotLocal);
     }
     let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
@@ -68,19 +72,23 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     let mark = mark::drawn(way.segment, drawn()).ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
-    let name = match Name::bind(directory, &client, now) {
-        Ok(name) => name,
-        Err(Reason::NotLocal) => return Err(Reason::NotLocal),
-        Err(reason) => return Ok(Outcome::Kernel(reason)),
+    let name = match is_served.then(|| Name::bind(directory, &client, now)) {
+        Some(Ok(name)) => Some(name),
+        _ if has_helper => None,
+        Some(Err(Reason::NotLocal)) | None => return Err(Reason::NotLocal),
+        Some(Err(reason)) => return Ok(Outcome::Kernel(reason)),
     };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let patience = PATIENCE[usize::from(nonblocking)][usize::from(known != Server::Claims)];
     let near_by = if known == Server::Claims { patience } else { NEAR_BY };
-    let mut attempt = Attempt { fd, socket, server, client, name, mark, nonblocking, patience, near_by };
+    let is_known = known == Server::Claims;
+    let mut attempt = Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by, is_known };
     let outcome = attempt.make();
     let now = clock::monotonic_ns();
     servers(|servers| match &outcome {
         Outcome::Connected => servers.claims(server, now),
+        // That hostd is not there says nothing of the server.
+        Outcome::Done(Ok(_), Reason::NotLocal) => {}
         Outcome::Done(Ok(_), _) => servers.failed(server, now),
         _ => {}
     });
@@ -108,17 +116,31 @@ fn way(server: &Address, now: u64) -> Option<Way> {
     Some(way)
 }
 
+/// How long the kernel's handshake took (ns), as TCP_INFO tells.
+fn round_trip(fd: i32) -> Option<u64> {
+    const ROUND_TRIP: usize = 68; // tcpi_rtt, of microseconds
+    let mut bytes = [0u8; ROUND_TRIP + 4];
+    let mut length = bytes.len() as libc::socklen_t;
+    calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length).ok()?;
+    let time = bytes.last_chunk::<4>().map(|word| u32::from_ne_bytes(*word))?;
+    (length as usize == bytes.len()).then_some(u64::from(time) * 1000)
+}
+
 /// One connection in the making.
 struct Attempt<'a> {
     fd: i32,
     socket: &'static Socket,
     server: &'a Address,
     client: Address,
-    name: Name,
+    directory: &'static [u8],
+    /// `None`: the helper is asked.
+    name: Option<Name>,
     mark: u16,
     nonblocking: bool,
     patience: u64,
     near_by: u64,
+    /// The server has claimed a connection lately.
+    is_known: bool,
 }
 
 /// What a wait for claims came to.
@@ -170,8 +192,9 @@ impl Attempt<'_> {
                 servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
                 // A second SYN from the same port meets what the first one has made at the server, whose kernel resets both (RFC 9293, 3.10.7.4: it is in the
                 // window). So where the port stays the first one goes on; the name stays for as long as it may be claimed by, and nobody listens there.
-                if bound_port::stays(self.fd, self.socket) {
-                    self.name.is_shown();
+                // So it does where the helper would be asked: it introduces nobody to a connection that it was not shown.
+                if self.name.is_none() || bound_port::stays(self.fd, self.socket) {
+                    self.name.iter_mut().for_each(Name::is_shown);
                     return Outcome::Done(connected.map(|()| 0), Reason::NearUnclaimed);
                 }
                 // A SYN that is sent again would show the mark when nobody has the name.
@@ -179,8 +202,16 @@ impl Attempt<'_> {
             }
             Err(error) => return Outcome::Done(Err(error), Reason::NearUnclaimed),
         }
-        self.name.is_shown();
-        let reason = match self.await_claim(clock::monotonic_ns() + self.patience) {
+        self.name.iter_mut().for_each(Name::is_shown);
+        let until = clock::monotonic_ns() + self.patience;
+        let asked = match &self.name {
+            Some(name) => self.await_claim(name, until),
+            None => match self.meet(until) {
+                Ok(asked) => asked,
+                Err(reason) => return Outcome::Done(Ok(0), reason),
+            },
+        };
+        let reason = match asked {
             Asked::By(from, claim) => match self.hand_over(&from, &claim) {
                 Handed::Connected => return Outcome::Connected,
                 Handed::Refused(reason) => reason,
@@ -190,10 +221,38 @@ impl Attempt<'_> {
             Asked::Nobody => Reason::NearUnclaimed,
         };
         // A server that met another process at the name would write a proof into the connection, which the program would read.
-        match self.name.is_untouched() {
+        match self.name.as_ref().is_none_or(Name::is_untouched) {
             true => Outcome::Done(Ok(0), reason),
             false => self.start_over(Ok(()), Reason::NearRefused),
         }
+    }
+
+    /// Lets the helper introduce the server, and hears its claim. Errors: why nobody was met; nothing comes of it any more.
+    fn meet(&self, deadline: u64) -> core::result::Result<Asked, Reason> {
+        // On one host the kernel's handshake takes some 50 us.
+        if !self.is_known && round_trip(self.fd).is_none_or(|time| time > NEAR_BY) {
+            servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
+            return Err(Reason::NearUnclaimed);
+        }
+        // Whoever writes while its numbers are read writes into a connection under repair.
+        let _introduction = Introduction::begin(self.fd, self.socket);
+        let met = helper::meet(self.directory, self.fd, Request::Client, deadline).map_err(|reason| match reason {
+            Reason::NearUnknown => Reason::NearUnclaimed,
+            other => other,
+        })?;
+        let mut bytes = [0u8; CLAIM + 1];
+        // A server that has come this far is awake.
+        Ok(match hear_until(met.unix.fd(), &mut bytes, deadline.max(clock::monotonic_ns() + self.near_by)) {
+            Heard::Bytes(got, None) => match self.claim(&bytes[..got]) {
+                Some(claim) => Asked::By(met.unix, claim),
+                None => Asked::Nobody,
+            },
+            Heard::Bytes(_, Some(fd)) => {
+                drop(Pending(fd));
+                Asked::Nobody
+            }
+            _ => Asked::Nobody,
+        })
     }
 
     /// Waits for a connection that is on its way. Errors: its own; EINPROGRESS at the deadline.
@@ -247,11 +306,11 @@ impl Attempt<'_> {
     }
 
     /// Waits for the server that claims this connection, among others that may ask.
-    fn await_claim(&self, deadline: u64) -> Asked {
+    fn await_claim(&self, name: &Name, deadline: u64) -> Asked {
         let mut asking: [Option<Held>; ASKING] = [const { None }; ASKING];
         let (mut asked, mut has_a_piece) = (0, false);
         loop {
-            let listener = if asked < ASKED { self.name.listener() } else { -1 };
+            let listener = if asked < ASKED { name.listener() } else { -1 };
             let number = |place: usize| asking[place].as_ref().map_or(-1, Held::fd);
             let all = [self.fd, listener, number(0), number(1), number(2), number(3)];
             let told = if has_a_piece { await_others(all, deadline) } else { await_any(all, deadline) };
@@ -288,7 +347,7 @@ impl Attempt<'_> {
             }
             if told[1] != 0 {
                 let none = core::ptr::null_mut();
-                let accept = || calls::accept4(self.name.listener(), none, core::ptr::null_mut(), SOCK_CLOEXEC | SOCK_NONBLOCK);
+                let accept = || calls::accept4(name.listener(), none, core::ptr::null_mut(), SOCK_CLOEXEC | SOCK_NONBLOCK);
                 match Held::new(accept) {
                     Ok(from) => {
                         let place = asking.iter().position(Option::is_none).unwrap_or(asked as usize % ASKING);
@@ -306,7 +365,8 @@ impl Attempt<'_> {
     fn claim(&self, bytes: &[u8]) -> Option<Claim> {
         let claim = Claim::decode(bytes)?;
         let same = |one: &Address, other: &Address| one.ip == other.ip && one.port == other.port;
-        (same(&claim.client, &self.client) && claim.mark == self.mark).then_some(claim)
+        // What hostd has found by its numbers may come from another address at the server.
+        ((self.name.is_none() || same(&claim.client, &self.client)) && claim.mark == self.mark).then_some(claim)
     }
 
     /// Gives a channel to the server that claims the connection, if that is what it says.
@@ -317,7 +377,7 @@ impl Attempt<'_> {
         if claim.version != shunt_segment::VERSION {
             return Handed::Refused(Reason::VersionMismatch);
         }
-        if (claim.server.ip, claim.server.port) != (self.server.ip, self.server.port) {
+        if self.name.is_some() && (claim.server.ip, claim.server.port) != (self.server.ip, self.server.port) {
             return Handed::Refused(Reason::NearTranslated);
         }
         let Some(token) = token() else { return Handed::Refused(Reason::NearRefused) };
@@ -329,7 +389,7 @@ impl Attempt<'_> {
         }
         // Another one with a new link, if the server has dropped the one that it had.
         for _ in 0..2 {
-            let handing = match self.offer(claim.server_id) {
+            let handing = match self.offer(claim) {
                 Ok(handing) => handing,
                 Err(reason) => return Handed::Refused(reason),
             };
@@ -353,17 +413,17 @@ impl Attempt<'_> {
         Handed::Refused(Reason::NearRefused)
     }
 
-    /// A channel for the server.
-    fn offer(&self, server_id: u64) -> core::result::Result<Handing, Reason> {
+    /// A channel for the server, called by the addresses that it sees: others than this end's, where they are translated.
+    fn offer(&self, claim: &Claim) -> core::result::Result<Handing, Reason> {
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-        let (offer, is_new) = peers::offer(server_id).map_err(|error| match error.0 {
+        let (offer, is_new) = peers::offer(claim.server_id).map_err(|error| match error.0 {
             libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
             _ => Reason::NoMemory,
         })?;
         // It has no connection yet, and is not to be dropped meanwhile.
         link::enter(offer.index);
         let page = link::page(offer.link.base, offer.channel);
-        attach::describe(page, &self.client, self.server);
+        attach::describe(page, &claim.client, &claim.server);
         attach::introduce(page, self.socket);
         page.sides[1].owners.store(0, Ordering::Relaxed); // the server enters itself, once
         let hello = Hello {
@@ -373,8 +433,8 @@ impl Attempt<'_> {
             channel: offer.channel as u16,
             link_follows: 0,
             generation: page.head.generation.load(Ordering::Relaxed),
-            client: self.client,
-            server: *self.server,
+            client: claim.client,
+            server: claim.server,
         };
         page.head.state.store(life::OFFERED, Ordering::Release);
         Ok(Handing { offer, hello, is_new })
@@ -486,10 +546,11 @@ impl Attempt<'_> {
             self.withdraw(&handing);
             return Handed::Refused(Reason::NearRefused);
         }
-        self.name.is_over();
+        self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
         let setting = Setting { fd: self.fd, socket: self.socket, nonblocking: self.nonblocking, bound: self.client };
         attach::settle(&setting, link.base, index, channel);
+        self.socket.set_addresses(&self.client, self.server);
         link::let_go(index);
         link::note(index, channel, 0, 0);
         attach::replace(self.fd, from.fd(), self.socket, channel);

@@ -29,6 +29,7 @@ pub mod bid;
 pub mod channel;
 pub mod inbox;
 pub mod link;
+pub mod meeting;
 pub mod name;
 pub mod offers;
 pub mod process;

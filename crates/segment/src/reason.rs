@@ -83,11 +83,11 @@ reasons! {
     Bulk = 50, "bulk", "A stream to another host that sent much: its TCP connection carries it from there on.";
     NoUnix = 51, "no-unix", "This process may not make AF_UNIX sockets (seccomp, RestrictAddressFamilies= of a unit), by which programs under shunt meet.";
     Near = 52, "near", "Carried by shared memory to another network namespace of this host.";
-    NearUnclaimed = 53, "near-unclaimed", "No server claimed the connection in the shared directory (option near) in time: it does not run under shunt, has another directory, accepts late, or sees another address of this client.";
-    NearUnknown = 54, "near-unknown", "The client showed that it waits in a shared directory, and nobody waits for its address in this one: another directory, an address that was translated, or it waits no longer.";
+    NearUnclaimed = 53, "near-unclaimed", "No server claimed the connection in the shared directory (option near), or at hostd, in time: it does not run under shunt, has another directory, accepts late, or sees another address of this client and hostd is not there.";
+    NearUnknown = 54, "near-unknown", "The client showed that it waits in a shared directory, and nobody waits for its address in this one: another directory, an address that was translated where no hostd is, or it waits no longer.";
     NearTaken = 55, "near-taken", "Another process has the name of this connection's address in the shared directory: two networks with equal subnets, or a killed process that left it.";
-    NearTranslated = 56, "near-translated", "The server that claimed the connection has another address than the one that was connected to: it was translated on the way.";
-    NearQuota = 57, "near-quota", "This process has as many segments of other network namespaces as it takes.";
+    NearTranslated = 56, "near-translated", "The server that claimed the connection has another address than the one that was connected to: it was translated on the way, and hostd (shunt hostd) was not asked.";
+    NearQuota = 57, "near-quota", "This process has as many segments of other network namespaces as it takes, or hostd as many claims of this user or network.";
     NearRefused = 58, "near-refused", "The other end in the shared directory did not go through with it: another version of shunt, no room, or no proof that it has the connection.";
     ByReference = 59, "by-reference", "A send with MSG_ZEROCOPY stayed in its pool until it was received: one copy was made.";
     CopiedNoPool = 60, "copied-no-pool", "A send with MSG_ZEROCOPY was copied: its bytes lie in no pool that the program has shown to the peer (SHUNT_SO_POOL).";

@@ -1,8 +1,11 @@
 //! Streams to other hosts: what there is, and what is missing for them.
 
+use std::ffi::OsStr;
 use std::net::UdpSocket;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use shunt_config::{Hosts, Options};
+use shunt_config::{Hosts, Near, Options};
 
 use super::Check;
 use crate::inspect::stations;
@@ -13,7 +16,50 @@ const GATE: u16 = shunt_station::GATE;
 
 /// Agents, the option, the gate's port, and the streams of this moment.
 pub fn all() -> Vec<Check> {
-    vec![agents(), area(), streams(), hand_overs()]
+    vec![agents(), area(), streams(), hand_overs(), near()]
+}
+
+/// Other network namespaces of this host: the directory, and hostd in it.
+fn near() -> Check {
+    let name = "other containers";
+    let value = std::env::var_os("SHUNT_NEAR").unwrap_or_else(|| "auto".into());
+    let Ok(near) = Near::parse(value.as_encoded_bytes()) else {
+        return Check::limited(
+            name,
+            format_args!("SHUNT_NEAR={}", value.display()),
+            "programs run without shunt until it can be read",
+        );
+    };
+    let Some(bytes) = near.directory() else {
+        return Check::ok(name, "switched off (--near off)", "connections to other network namespaces are the kernel's");
+    };
+    let directory = Path::new(OsStr::from_bytes(bytes));
+    if !directory.is_dir() {
+        return Check::ok(
+            name,
+            format_args!("no directory {}", directory.display()),
+            "connections to other network namespaces are the kernel's, unless one is mounted into both",
+        );
+    }
+    let not_by_hostd = "programs that share it meet; connections with translated addresses are the kernel's";
+    match shunt_hostd::client::ask(directory) {
+        Ok((user, _)) if user != 0 && user != rustix::process::geteuid().as_raw() => Check::limited(
+            name,
+            format_args!("user {user} listens as hostd in {}", directory.display()),
+            "it is neither root's nor yours, so programs leave it alone, and connections with translated addresses are the kernel's",
+        ),
+        Ok((_, counts)) => Check::ok(
+            name,
+            format_args!("{} has hostd, which has introduced {}", directory.display(), counted(counts.introduced as usize, "connection")),
+            "programs that share it meet, also where addresses are translated",
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Check::ok(name, format_args!("{}, without hostd", directory.display()), not_by_hostd)
+        }
+        Err(error) => {
+            Check::limited(name, format_args!("hostd of {} does not answer: {error}", directory.display()), not_by_hostd)
+        }
+    }
 }
 
 /// Connections that an agent takes from the kernel: one is taken and given back, in a network namespace of its own.

@@ -1,0 +1,220 @@
+//! Which connection a TCP socket is an end of: its sequence numbers, as the kernel tells them.
+//!
+//! The kernel tells them by TCP_QUEUE_SEQ, of the queue that TCP_REPAIR_QUEUE has chosen. To choose one a socket must be under repair (TCP_REPAIR, which takes CAP_NET_ADMIN
+//! in the user namespace that owns its network); to ask it need not, and the choice stays (net/ipv4/tcp.c, Linux 3.5 and since).
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use libc::{IPPROTO_TCP, SOL_SOCKET, TCP_QUEUE_SEQ, TCP_REPAIR, TCP_REPAIR_QUEUE};
+use shunt_segment::meeting::Refusal;
+use shunt_sys::{calls, Errno};
+
+use crate::batch::{Batch, Setting};
+use crate::table::Numbers;
+
+/// Values of TCP_REPAIR: on, and off without a packet.
+const ON: i32 = 1;
+const OFF: i32 = -1;
+/// Values of TCP_REPAIR_QUEUE.
+const RECEIVED: i32 = 1;
+const SENT: i32 = 2;
+/// SO_NETNS_COOKIE, since Linux 5.14.
+const NETWORK: i32 = 71;
+/// tcpi_state of TCP_INFO.
+const ESTABLISHED: u8 = 1;
+
+/// What a socket is an end of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Its numbers.
+    pub numbers: Numbers,
+    /// Its network namespace; 0: the kernel does not tell.
+    pub network: u64,
+}
+
+/// Reads sockets.
+pub struct Reader {
+    batch: Option<Batch>,
+}
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader::new()
+    }
+}
+
+impl Reader {
+    /// One that cannot be killed in the middle, where the kernel has what that needs.
+    pub fn new() -> Reader {
+        let mut reader = Reader { batch: Batch::new().ok() };
+        // Older kernels have the ring, and not the command.
+        if reader.batch.is_some() && !reader.is_of_use() {
+            reader.batch = None;
+        }
+        reader
+    }
+
+    /// Whether a kill cannot leave a socket under repair.
+    pub fn is_in_one(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    fn is_of_use(&mut self) -> bool {
+        let Ok(socket) = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else { return false };
+        let setting = Setting { option: (SOL_SOCKET, libc::SO_REUSEADDR), value: 1 };
+        self.set(socket.as_fd(), &[setting]).is_ok()
+    }
+
+    fn set(&mut self, fd: BorrowedFd, settings: &[Setting]) -> Result<(), Errno> {
+        if let Some(batch) = &mut self.batch {
+            return batch.set(fd.as_raw_fd(), settings);
+        }
+        // Those behind one that fails are made nevertheless, as in a batch.
+        let set = |setting: &Setting| calls::setsockopt_int(fd.as_raw_fd(), setting.option.0, setting.option.1, setting.value);
+        settings.iter().map(set).fold(Ok(()), Result::and)
+    }
+
+    /// Looks at a socket, which is as it was afterwards.
+    ///
+    /// Errors: NoConnection; Forbidden: it takes CAP_NET_ADMIN over the socket's network.
+    pub fn read(&mut self, socket: BorrowedFd) -> Result<Connection, Refusal> {
+        let fd = socket.as_raw_fd();
+        let told = |level, name| calls::getsockopt_int(fd, level, name).map_err(|_| Refusal::NoConnection);
+        let kind = [libc::SO_TYPE, libc::SO_PROTOCOL].map(|name| told(SOL_SOCKET, name));
+        if kind != [Ok(libc::SOCK_STREAM), Ok(IPPROTO_TCP)] || !is_established(fd) || told(IPPROTO_TCP, TCP_REPAIR)? != 0 {
+            return Err(Refusal::NoConnection);
+        }
+        let reuse = told(SOL_SOCKET, libc::SO_REUSEADDR)?;
+        let mut number = |queue: i32| {
+            let settings = [
+                Setting { option: (IPPROTO_TCP, TCP_REPAIR), value: ON },
+                Setting { option: (IPPROTO_TCP, TCP_REPAIR_QUEUE), value: queue },
+                Setting { option: (IPPROTO_TCP, TCP_REPAIR), value: OFF },
+                // Repair has taken it away.
+                Setting { option: (SOL_SOCKET, libc::SO_REUSEADDR), value: reuse },
+            ];
+            self.set(socket, &settings).map_err(|_| Refusal::Forbidden)?;
+            told(IPPROTO_TCP, TCP_QUEUE_SEQ).map(|number| number as u32)
+        };
+        let numbers = Numbers { sends: number(SENT)?, expects: number(RECEIVED)? };
+        Ok(Connection { numbers, network: network(fd) })
+    }
+}
+
+fn is_established(fd: i32) -> bool {
+    let mut state = 0u8;
+    let mut length = 1;
+    let told = calls::getsockopt(fd, IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &mut length);
+    told.is_ok() && length == 1 && state == ESTABLISHED
+}
+
+fn network(fd: i32) -> u64 {
+    let mut cookie = 0u64;
+    let mut length = 8;
+    match calls::getsockopt(fd, SOL_SOCKET, NETWORK, (&raw mut cookie).cast(), &mut length) {
+        Ok(()) => cookie,
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn connection() -> (TcpStream, TcpStream, TcpListener) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (server, _) = listener.accept().expect("it");
+        (client, server, listener)
+    }
+
+    /// `None`, and said so: this user may not.
+    fn readers() -> Option<Vec<Reader>> {
+        let (client, ..) = connection();
+        let readers = vec![Reader { batch: None }, Reader::new()];
+        if (Reader { batch: None }).read(client.as_fd()) == Err(Refusal::Forbidden) {
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: needs CAP_NET_ADMIN\n");
+            return None;
+        }
+        Some(readers)
+    }
+
+    #[test]
+    fn both_ends_have_the_same_numbers_crosswise_and_go_on() {
+        for mut reader in readers().into_iter().flatten() {
+            let (mut client, mut server, _listener) = connection();
+            for (socket, value) in [(&client, 1), (&server, 0)] {
+                calls::setsockopt_int(socket.as_raw_fd(), SOL_SOCKET, libc::SO_REUSEADDR, value).expect("an option");
+            }
+            let mut room = [0; 5];
+            for turn in 0..50 {
+                let [one, other] = [&client, &server].map(|socket| reader.read(socket.as_fd()).expect("its numbers"));
+                assert_eq!((one.numbers.sends, one.numbers.expects), (other.numbers.expects, other.numbers.sends), "{turn}");
+                assert!(one.network == other.network);
+                client.write_all(b"hello").expect("bytes");
+                server.read_exact(&mut room).expect("bytes");
+                server.write_all(&room).expect("bytes");
+                client.read_exact(&mut room).expect("bytes");
+                assert_eq!(&room, b"hello");
+                let after = reader.read(client.as_fd()).expect("its numbers");
+                assert_eq!(after.numbers.sends.wrapping_sub(one.numbers.sends), 5);
+            }
+            let option = |socket: &TcpStream, name| calls::getsockopt_int(socket.as_raw_fd(), SOL_SOCKET, name);
+            assert_eq!([option(&client, libc::SO_REUSEADDR), option(&server, libc::SO_REUSEADDR)], [Ok(1), Ok(0)]);
+            drop(client);
+            assert_eq!(server.read(&mut room).expect("the end"), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_no_connection_is_refused() {
+        for mut reader in readers().into_iter().flatten() {
+            let (client, server, listener) = connection();
+            let unix = std::os::unix::net::UnixStream::pair().expect("a pair");
+            let datagrams = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+            let file = std::fs::File::open("/dev/null").expect("a file");
+            let others = [listener.as_fd(), unix.0.as_fd(), datagrams.as_fd(), file.as_fd()];
+            assert!(others.into_iter().all(|other| reader.read(other) == Err(Refusal::NoConnection)));
+            // One under repair is its holder's affair.
+            calls::setsockopt_int(client.as_raw_fd(), IPPROTO_TCP, TCP_REPAIR, ON).expect("repair");
+            assert_eq!(reader.read(client.as_fd()), Err(Refusal::NoConnection));
+            calls::setsockopt_int(client.as_raw_fd(), IPPROTO_TCP, TCP_REPAIR, OFF).expect("no repair");
+            assert!(reader.read(client.as_fd()).is_ok());
+            client.shutdown(std::net::Shutdown::Write).expect("an end");
+            assert_eq!(reader.read(client.as_fd()), Err(Refusal::NoConnection), "it ends");
+            drop(server);
+        }
+    }
+
+    /// Where root may do what it may here, one of the readers cannot be killed in the middle, from Linux 6.7 on.
+    #[test]
+    fn a_kill_never_leaves_a_socket_under_repair() {
+        let Some(mut readers) = readers() else { return };
+        let reader = readers.remove(1);
+        if !reader.is_in_one() {
+            return;
+        }
+        let (client, server, _listener) = connection();
+        for turn in 0..200u64 {
+            // SAFETY: the child makes plain calls on memory that is there, and is killed.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let mut reader = Reader::new();
+                loop {
+                    let _ = reader.read(client.as_fd());
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_micros(1000 + 37 * turn));
+            // SAFETY: a child of this process.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, core::ptr::null_mut(), 0);
+            }
+            assert_eq!(calls::getsockopt_int(client.as_raw_fd(), IPPROTO_TCP, TCP_REPAIR), Ok(0), "{turn}");
+        }
+        drop(server);
+    }
+}
