@@ -78,11 +78,11 @@ fn row(fd: c_int, role: u8) {
 
 fn ours() -> Option<&'static Told> {
     let known = OURS.load(Ordering::Acquire);
-    // SAFETY: mapped for good.
-    let told = match known {
-        FAILED => return None,
-        known => unsafe { known.as_ref() },
-    };
+    if known == FAILED {
+        return None;
+    }
+    // SAFETY: null, or mapped for good.
+    let told = unsafe { known.as_ref() };
     match told {
         Some(told) if told.pid.load(Ordering::Relaxed) == std::process::id() => Some(told),
         // None yet, or a parent's.
