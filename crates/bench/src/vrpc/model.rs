@@ -84,7 +84,7 @@ pub const SECTIONS: [&str; 9] = [
 /// Which of [`SECTIONS`] move bytes.
 pub const MOVES: [usize; 2] = [2, 6];
 
-/// One value of a round: the contender that answered, what, how many bytes, nanoseconds.
+/// One value of a round: what answered, the question, bytes, nanoseconds.
 pub type Value = (Series, Question, usize, f64);
 
 /// Values by round.
