@@ -98,7 +98,7 @@ impl Scene {
 
     fn counted(&self, name: &str) -> u64 {
         let mut status = None;
-        // In a flood there may be no room for who asks.
+        // In a flood there may be no room for a question.
         until("hostd to answer", || {
             status = self.status();
             status.is_some()
