@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// A user that nobody is, and that owns no file: whoever looks at the pairs of this process sees neither root nor a user of programs. Where a user namespace has no
+/// A user that nobody is, and that owns no file: what looks at the pairs of this process sees neither root nor a user of programs. Where a user namespace has no
 /// such number, the kernel's nobody.
 const USERS: [u32; 2] = [u32::MAX - 1, 65_534];
 /// CAP_NET_ADMIN, and _LINUX_CAPABILITY_VERSION_3 (capabilities(7)).

@@ -282,7 +282,7 @@ fn listen(path: &Path) -> Result<OwnedFd, String> {
     let (address, length) = crate::client::address(path).ok_or_else(|| format!("{}: the path is too long", path.display()))?;
     let fd = crate::client::socket().map_err(|error| told(error, "no socket"))?;
     let bind = || calls::bind(fd.as_raw_fd(), (&raw const address).cast(), length);
-    // Whom the directory lets in may connect.
+    // The directory decides which users may connect.
     // SAFETY: takes a number.
     let mask = unsafe { libc::umask(0o111) };
     let mut bound = bind();

@@ -51,7 +51,7 @@ pub fn receive(from: BorrowedFd, room: &mut [u8]) -> Result<(usize, Option<Owned
     Ok((got, first.filter(|_| is_one)))
 }
 
-/// SO_LINGER with a time would hold the last close(2) of a socket up for as long: whoever passes one that has it loses it. Ends that are honest do not.
+/// SO_LINGER with a time would hold the last close(2) of a socket up for as long: a socket that has it loses it. Ends that are honest do not.
 fn will_not_linger(socket: BorrowedFd) {
     let fd = socket.as_raw_fd();
     let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };

@@ -234,7 +234,7 @@ impl Attempt<'_> {
             servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
             return Err(Reason::NearUnclaimed);
         }
-        // Whoever writes while its numbers are read writes into a connection under repair.
+        // What another thread writes while the numbers are read goes into a connection under repair.
         let _introduction = Introduction::begin(self.fd, self.socket);
         let met = helper::meet(self.directory, self.fd, Request::Client, deadline).map_err(|reason| match reason {
             Reason::NearUnknown => Reason::NearUnclaimed,

@@ -45,7 +45,7 @@ pub fn may_lead_here(address: &Address) -> bool {
     }
 }
 
-/// Whom it has introduced.
+/// What hostd has introduced.
 pub struct Met {
     /// The AF_UNIX stream to the other end.
     pub unix: Held,

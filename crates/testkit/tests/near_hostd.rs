@@ -98,7 +98,7 @@ impl Scene {
 
     fn counted(&self, name: &str) -> u64 {
         let mut status = None;
-        // In a flood there may be no room for who asks.
+        // In a flood there may be no room for a question.
         until("hostd to answer", || {
             status = self.status();
             status.is_some()
@@ -251,7 +251,7 @@ fn redis_behind_a_published_port() {
     scene.site.finish();
 }
 
-/// What a client is after an exec goes on, and is called by the addresses that the server sees.
+/// What a client is after an exec goes on; it is told no address, since what the channel says may be the peer's word.
 #[test]
 fn a_client_that_execs() {
     let Some(scene) = Scene::new("exec", Translated::Both) else { return };
@@ -268,9 +268,9 @@ fn a_client_that_execs() {
     until("one through shared memory", || {
         let said = scene.site.run(0, &python_program(), &["-c", first, SERVICE, PUBLISHED, second]);
         seen.insert(String::from_utf8_lossy(&said).trim().to_string());
-        seen.contains("10.77.0.2")
+        seen.contains("0.0.0.0")
     });
-    assert!(seen.iter().all(|address| address == "10.77.0.2" || address == SERVICE), "{seen:?}");
+    assert!(seen.iter().all(|address| address == "0.0.0.0" || address == SERVICE), "{seen:?}");
     stop(server, libc::SIGKILL);
     scene.site.finish();
 }
@@ -404,7 +404,10 @@ fn floods_of_claims() {
         \x20   s.connect(('127.0.0.1', random.randrange(1, 60000))); s.setsockopt(6, REPAIR, -1)\n\
         \x20   return s\n\
         def claim(s, side, message=None):\n\
-        \x20   u = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); u.settimeout(5); u.connect(path)\n\
+        \x20   u = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); u.settimeout(5)\n\
+        \x20   while True:\n\
+        \x20       try: u.connect(path); break\n\
+        \x20       except BlockingIOError: time.sleep(0.002)\n\
         \x20   if s is not None: socket.send_fds(u, [message or b'shunt-h1' + side], s if isinstance(s, list) else [s.fileno()])\n\
         \x20   elif message: u.send(message)\n\
         \x20   return u\n\
@@ -464,7 +467,7 @@ fn floods_of_claims() {
         assert!(stranger.0.wait().expect("a child").success());
     }
     let (refused, ambiguous) = (scene.counted("no_connection"), scene.counted("ambiguous"));
-    assert!(refused > 100 && ambiguous > 100, "{}", scene.status().unwrap_or_default());
+    assert!(refused > 0 && ambiguous > 100, "{}", scene.status().unwrap_or_default());
     let _ = writeln!(
         std::io::stderr(),
         "{near} near, {most} KiB, {waiting} at a time, {}\n{}",
