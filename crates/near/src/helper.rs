@@ -11,7 +11,6 @@ use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::fd_passing;
-use shunt_table::process::identity;
 
 /// How long it is believed that one is there, or is not (ns).
 const BELIEVED: u64 = 1_000_000_000;
@@ -67,12 +66,12 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
     let over = Held::new(socket).map_err(|error| shunt_rendezvous::attach::forbidden(error).unwrap_or(Reason::NoDescriptors))?;
     let (name, length) = Path::new(&[directory, b"/", NAME]).socket_address();
     let connected = calls::connect(over.fd(), (&raw const name).cast(), length);
-    // What is passed reaches this network: to nobody but root, or this process's own user.
-    let is_trusted = || {
-        let is_one = |user: u32| user == 0 || identity::is_same_user(user, calls::geteuid());
-        fd_passing::creator(over.fd()).is_ok_and(|listener| is_one(listener.uid))
-    };
-    if connected.is_err() || !is_trusted() {
+    if connected.is_err() {
+        return Err(Reason::NotLocal);
+    }
+    // What is passed reaches this network: to nobody but root. Another container may have a user of this one's number.
+    if !fd_passing::creator(over.fd()).is_ok_and(|listener| listener.uid == 0) {
+        is_away();
         return Err(Reason::NotLocal);
     }
     // One that is stopped says nothing, and is given nothing.
@@ -83,11 +82,11 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
             let _ = calls::close(fd);
             return Err(Reason::NearRefused);
         }
-        Heard::Nothing => {
+        // Nor is one that has no room for this end, or ends.
+        _ => {
             is_away();
             return Err(Reason::NotLocal);
         }
-        _ => return Err(Reason::NotLocal),
     }
     if fd_passing::send_with(over.fd(), &side.encode(), &[fd], MSG_DONTWAIT | MSG_NOSIGNAL).is_err() {
         return Err(Reason::NotLocal);
