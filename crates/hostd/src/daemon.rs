@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use shunt_segment::meeting::{Answer, Counts, Refusal, Request, NAME, REQUEST};
 use shunt_sys::{calls, clock, Errno};
 
-use crate::reading::Reader;
+use crate::reading::{Networks, Reader};
 use crate::requests::Requests;
 use crate::table::{Came, Limits, Side, Table};
 use crate::{confinement, packets};
@@ -47,7 +47,7 @@ impl Daemon {
     /// Binds the name, takes a network of its own, and gives up all that it does not need. The process is not what it was: it is to run this, and to end.
     ///
     /// Errors: sentences. The limits are as large as the limit of descriptors lets them be.
-    pub fn start(directory: &Path, mut limits: Limits) -> Result<Daemon, String> {
+    pub fn start(directory: &Path, mut limits: Limits, networks: Networks) -> Result<Daemon, String> {
         // SAFETY: takes nothing.
         if unsafe { libc::geteuid() } != 0 {
             return Err("it reads the sequence numbers of sockets of all containers: start it as root of the host".into());
@@ -56,7 +56,7 @@ impl Daemon {
         let room = descriptors(limits.all as u64 + BESIDES).saturating_sub(BESIDES) as usize;
         limits.all = limits.all.min(room.max(1));
         let listener = listen(&path)?;
-        let reader = Reader::new();
+        let reader = Reader::new(networks).map_err(|error| format!("/proc/self/ns/user: {error}"))?;
         confinement::leave_network()
             .map_err(|error| format!("a network namespace of its own cannot be made (CAP_SYS_ADMIN): {error}"))?;
         let of = |error: Errno| format!("epoll: {}", io::Error::from_raw_os_error(error.0));
