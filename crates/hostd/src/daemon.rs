@@ -184,6 +184,7 @@ impl Daemon {
             Came::Waits => Done::Waits,
             Came::Meets(other) => Done::Met(other),
             Came::Full => Done::Over(Some(Refusal::Quota)),
+            Came::Spent => Done::Over(Some(Refusal::Ambiguous)),
             Came::Ambiguous(other) => {
                 self.end(other, Some(Refusal::Ambiguous));
                 Done::Over(Some(Refusal::Ambiguous))
