@@ -382,6 +382,12 @@ fn hostd() -> Command {
         .arg(number("per-user", "Of one user [default: half of them]"))
         .arg(number("per-network", "Of one network namespace [default: 2048]"))
         .arg(number("patience", "How long a claim waits for its other half: milliseconds [default: 100]").value_name("MILLISECONDS"))
+        .arg(
+            Arg::new("user-namespaces")
+                .long("user-namespaces")
+                .help("Introduce networks of other user namespaces, too, whose root can pretend to have another's connection")
+                .action(ArgAction::SetTrue),
+        )
         .after_help(
             "It listens at DIRECTORY/hostd, which is to be mounted into the containers, read-only where they need not meet without it.\n\
              Programs under shunt whose connection was just made, and has translated addresses, pass it their TCP socket; it compares\n\

@@ -6,6 +6,7 @@ use clap::ArgMatches;
 use serde::Serialize;
 use shunt_hostd::client;
 use shunt_hostd::daemon::Daemon;
+use shunt_hostd::reading::Networks;
 use shunt_hostd::table::Limits;
 use shunt_segment::meeting::Counts;
 
@@ -30,7 +31,8 @@ pub fn hostd(matches: &ArgMatches) -> Result<u8, Failure> {
     let of_network = number("per-network").unwrap_or(usual.of_network);
     let patience = number("patience").map_or(usual.patience, |milliseconds| milliseconds as u64 * 1_000_000);
     let limits = Limits { all, of_user, of_network, patience };
-    let daemon = Daemon::start(directory(matches), limits).map_err(Failure::of_environment)?;
+    let networks = if matches.get_flag("user-namespaces") { Networks::All } else { Networks::Own };
+    let daemon = Daemon::start(directory(matches), limits, networks).map_err(Failure::of_environment)?;
     let kills = match daemon.is_in_one() {
         true => "",
         false => {

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use shunt_segment::meeting::{Answer, Counts, Refusal, Request, NAME, REQUEST};
 use shunt_sys::{calls, clock, Errno};
 
-use crate::reading::Reader;
+use crate::reading::{self, Networks, Reader};
 use crate::requests::Requests;
 use crate::table::{Came, Limits, Side, Table};
+use crate::turn::{self, Holders};
 use crate::{confinement, packets};
 
 /// Connections that are taken in one turn.
@@ -20,10 +21,8 @@ const ACCEPTED: usize = 64;
 const BACKLOG: i32 = 4096;
 /// The listener among what epoll tells of; requests have numbers below.
 const LISTENER: u64 = u64::MAX;
-/// Descriptors besides those of requests: what one packet may bring, and a few.
-const BESIDES: u64 = 512;
-/// How long a turn may take (s). What others pass may hold it up, a close(2) for one; this ends the process then, and with it all that it was given.
-const TURN: libc::time_t = 2;
+/// Descriptors besides those of requests.
+const BESIDES: u64 = 64;
 
 /// A daemon that has begun.
 pub struct Daemon {
@@ -34,6 +33,7 @@ pub struct Daemon {
     table: Table,
     reader: Reader,
     counts: Counts,
+    holders: Holders,
 }
 
 /// What a turn does with a request.
@@ -47,7 +47,7 @@ impl Daemon {
     /// Binds the name, takes a network of its own, and gives up all that it does not need. The process is not what it was: it is to run this, and to end.
     ///
     /// Errors: sentences. The limits are as large as the limit of descriptors lets them be.
-    pub fn start(directory: &Path, mut limits: Limits) -> Result<Daemon, String> {
+    pub fn start(directory: &Path, mut limits: Limits, networks: Networks) -> Result<Daemon, String> {
         // SAFETY: takes nothing.
         if unsafe { libc::geteuid() } != 0 {
             return Err("it reads the sequence numbers of sockets of all containers: start it as root of the host".into());
@@ -56,7 +56,7 @@ impl Daemon {
         let room = descriptors(limits.all as u64 + BESIDES).saturating_sub(BESIDES) as usize;
         limits.all = limits.all.min(room.max(1));
         let listener = listen(&path)?;
-        let reader = Reader::new();
+        let reader = Reader::new(networks).map_err(|error| format!("/proc/self/ns/user: {error}"))?;
         confinement::leave_network()
             .map_err(|error| format!("a network namespace of its own cannot be made (CAP_SYS_ADMIN): {error}"))?;
         let of = |error: Errno| format!("epoll: {}", io::Error::from_raw_os_error(error.0));
@@ -64,7 +64,7 @@ impl Daemon {
         let epoll = unsafe { OwnedFd::from_raw_fd(calls::epoll_create1(libc::EPOLL_CLOEXEC).map_err(of)?) };
         let counts = Counts { in_one: reader.is_in_one().into(), ..Counts::default() };
         let (requests, table) = (Requests::new(limits), Table::new(limits));
-        let daemon = Daemon { path, listener, epoll, requests, table, reader, counts };
+        let daemon = Daemon { path, listener, epoll, requests, table, reader, counts, holders: Holders::default() };
         daemon.watch(daemon.listener.as_fd(), LISTENER).map_err(of)?;
         // Signals come while it waits; but for the one that ends a turn.
         // SAFETY: plain calls on a set of this frame.
@@ -74,6 +74,7 @@ impl Daemon {
             libc::sigdelset(&mut all, libc::SIGALRM);
             libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         }
+        turn::is_handled();
         confinement::become_nobody().map_err(|error| format!("privileges cannot be given up: {error}"))?;
         Ok(daemon)
     }
@@ -101,15 +102,15 @@ impl Daemon {
             let (room, fd) = (events.len() as i32, self.epoll.as_raw_fd());
             let told =
                 calls::epoll_pwait(fd, events.as_mut_ptr(), room, time, &raw const none, calls::KERNEL_SIGSET).unwrap_or(0);
-            is_to_end_within(TURN);
+            turn::begins();
             for event in &events[..told] {
                 match event.u64 {
                     LISTENER => self.accept(),
-                    number => self.hear(number as u32),
+                    number => self.measured(number as u32, |daemon| daemon.hear(number as u32)),
                 }
             }
             self.end_old();
-            is_to_end_within(0);
+            turn::ends();
         }
     }
 
@@ -126,7 +127,12 @@ impl Daemon {
             // SAFETY: the descriptor is new.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             let Some(user) = user_of(&fd) else { continue };
-            let Some(number) = self.requests.add(fd, user, clock::monotonic_ns()) else {
+            let (network, now) = (reading::network(fd.as_raw_fd()), clock::monotonic_ns());
+            if self.holders.has(user, network, now) {
+                self.counts.quota += 1;
+                continue;
+            }
+            let Some(number) = self.requests.add(fd, user, network, now) else {
                 self.counts.quota += 1;
                 continue;
             };
@@ -135,6 +141,16 @@ impl Daemon {
             if !is_watched || !packets::send(request.fd.as_fd(), &Answer::Hello.encode(), None) {
                 self.requests.take(number);
             }
+        }
+    }
+
+    /// Does something with a request. One whose sockets hold the turn up is heard no more for a while, nor are others of its user and network.
+    fn measured(&mut self, number: u32, work: impl FnOnce(&mut Daemon)) {
+        let Some((user, network)) = self.requests.get(number).map(|request| (request.user, request.network)) else { return };
+        let before = turn::ticks();
+        work(self);
+        if turn::ticks() != before {
+            self.holders.add(user, network, clock::monotonic_ns());
         }
     }
 
@@ -177,13 +193,12 @@ impl Daemon {
             Ok(connection) => connection,
             Err(refusal) => return Done::Over(Some(refusal)),
         };
-        if !self.requests.claims(number, side, connection, clock::monotonic_ns()) {
-            return Done::Over(Some(Refusal::Quota));
-        }
+        self.requests.claims(number, side, connection, clock::monotonic_ns());
         match self.table.claim(number, side, connection.numbers) {
             Came::Waits => Done::Waits,
             Came::Meets(other) => Done::Met(other),
             Came::Full => Done::Over(Some(Refusal::Quota)),
+            Came::Spent => Done::Over(Some(Refusal::Ambiguous)),
             Came::Ambiguous(other) => {
                 self.end(other, Some(Refusal::Ambiguous));
                 Done::Over(Some(Refusal::Ambiguous))
@@ -194,6 +209,9 @@ impl Daemon {
     /// Gives each an end of a pair, and forgets both.
     fn introduce(&mut self, one: u32, other: u32) {
         let (Some(one), Some(other)) = (self.requests.take(one), self.requests.take(other)) else { return };
+        for end in [&one, &other] {
+            packets::drain(end.fd.as_fd());
+        }
         let mut pair = [-1; 2];
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         if calls::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()).is_err() {
@@ -216,6 +234,7 @@ impl Daemon {
     /// Takes a request out, and says why if there is something to say.
     fn end(&mut self, number: u32, refusal: Option<Refusal>) {
         let Some(request) = self.requests.take(number) else { return };
+        packets::drain(request.fd.as_fd());
         if let Some((side, connection)) = request.claim {
             self.table.forget(number, side, connection.numbers);
         }
@@ -237,17 +256,9 @@ impl Daemon {
                 true => self.counts.alone += 1,
                 false => self.counts.senseless += 1,
             }
-            self.end(number, None);
+            self.measured(number, |daemon| daemon.end(number, None));
         }
     }
-}
-
-/// SIGALRM, which nobody handles, comes within so many seconds; 0: no more.
-fn is_to_end_within(seconds: libc::time_t) {
-    let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let time = libc::itimerval { it_interval: none, it_value: libc::timeval { tv_sec: seconds, tv_usec: 0 } };
-    // SAFETY: the kernel reads the structure.
-    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const time, std::ptr::null_mut()) };
 }
 
 /// The user at the other end (SO_PEERCRED).

@@ -8,7 +8,7 @@
 //! reading       a TCP socket's sequence numbers      batch         calls that a kill does not part
 //! requests      the connections of ends              packets       descriptors over them
 //! confinement   what the process can do              client        what it has counted
-//! daemon        the name, and the loop
+//! daemon        the name, and the loop                    turn          how long one of it takes
 //! ```
 //!
 //! ```
@@ -31,3 +31,4 @@ mod packets;
 pub mod reading;
 mod requests;
 pub mod table;
+mod turn;

@@ -6,8 +6,8 @@ use shunt_sys::{calls, Errno};
 
 /// Bytes of a control message's head; descriptors follow.
 const HEAD: usize = size_of::<libc::cmsghdr>();
-/// Descriptors that one packet may have (SCM_MAX_FD, unix(7)): one without room for all would have the kernel close some of a stranger's.
-const MOST: usize = 254;
+/// Packets of no bytes that are taken from a connection that ends: its end looks the same.
+const EMPTY: usize = 8;
 
 /// Sends a packet, with a descriptor or without. False: the other end is gone, or takes nothing.
 pub fn send(over: BorrowedFd, bytes: &[u8], descriptor: Option<BorrowedFd>) -> bool {
@@ -29,26 +29,39 @@ fn kind() -> u64 {
     libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32
 }
 
-/// Takes a packet: its length, and the descriptor that came along if there was exactly one; others are closed.
+/// Takes a packet: its length, and the descriptor that came along if there was exactly one. There is room for one: the kernel drops those beyond, which is
+/// not close(2), in which the holder of a file system of its own (FUSE) may have its say.
 ///
 /// Errors: EAGAIN: there is none. A length of 0 is the end.
 pub fn receive(from: BorrowedFd, room: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut control = [0u64; HEAD / 8 + MOST / 2];
+    let mut control = [0u64; HEAD / 8 + 1];
     let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     // SAFETY: all-zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
-    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), HEAD + size_of::<i32>());
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | libc::MSG_TRUNC;
     let got = calls::recvmsg(from.as_raw_fd(), &raw mut message, flags)?;
-    let length = (message.msg_controllen.min(control[0] as usize)).saturating_sub(HEAD) / 4;
-    let count = if control[1] == kind() { length.min(MOST) } else { 0 };
-    let number = |i: usize| (control[HEAD / 8 + i / 2] >> (32 * (i % 2))) as u32 as i32;
-    // SAFETY: the kernel has made these numbers for this process, and nobody else knows them.
-    let mut all = (0..count).map(|i| unsafe { OwnedFd::from_raw_fd(number(i)) }).inspect(|fd| will_not_linger(fd.as_fd()));
-    let first = all.next();
-    let is_one = all.count() == 0 && message.msg_flags & libc::MSG_CTRUNC == 0;
-    Ok((got, first.filter(|_| is_one)))
+    let is_one = control[..2] == [(HEAD + size_of::<i32>()) as u64, kind()];
+    // SAFETY: the kernel has made this number for this process, and nobody else knows it.
+    let first = is_one.then(|| unsafe { OwnedFd::from_raw_fd(control[HEAD / 8] as u32 as i32) });
+    if let Some(first) = &first {
+        will_not_linger(first.as_fd());
+    }
+    Ok((got, first.filter(|_| message.msg_flags & libc::MSG_CTRUNC == 0)))
+}
+
+/// Takes what is still there, and lets nothing more come: what a connection has in it when it is closed the kernel closes, as it is.
+pub fn drain(from: BorrowedFd) {
+    let _ = calls::shutdown(from.as_raw_fd(), libc::SHUT_RD);
+    let (mut room, mut empty) = ([0; 1], 0);
+    while empty < EMPTY {
+        match receive(from, &mut room) {
+            Ok((0, None)) => empty += 1,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// SO_LINGER with a time would hold the last close(2) of a socket up for as long: a socket that has it loses it. Ends that are honest do not.
@@ -118,6 +131,21 @@ mod tests {
         }
         assert!(open() <= before + 2, "another test's pair");
     }
+
+    /// What a stranger has put behind its first packet is not the kernel's to close.
+    #[test]
+    fn what_is_left_in_a_connection_is_taken() {
+        let [one, other] = pair();
+        let [kept, its] = pair();
+        for bytes in [&b"x"[..], b"", b"", b"yy"] {
+            assert!(send(one.as_fd(), bytes, Some(its.as_fd())));
+        }
+        drop(its);
+        drain(other.as_fd());
+        assert!(matches!(receive(kept.as_fd(), &mut [0; 4]), Ok((0, None))), "one of them is open");
+        assert!(!send(one.as_fd(), b"z", None), "no more comes");
+    }
+
     /// Sockets with bytes that nobody takes and a time to linger, of which no other descriptor is left.
     #[test]
     fn no_close_takes_long() {

@@ -3,14 +3,17 @@
 //! The kernel tells them by TCP_QUEUE_SEQ, of the queue that TCP_REPAIR_QUEUE has chosen. To choose one a socket must be under repair (TCP_REPAIR, which takes CAP_NET_ADMIN
 //! in the user namespace that owns its network); to ask it need not, and the choice stays (net/ipv4/tcp.c, Linux 3.5 and since).
 
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use libc::{IPPROTO_TCP, SOL_SOCKET, TCP_QUEUE_SEQ, TCP_REPAIR, TCP_REPAIR_QUEUE};
 use shunt_segment::meeting::Refusal;
 use shunt_sys::{calls, Errno};
 
 use crate::batch::{Batch, Setting};
+use crate::confinement::{NETWORK_OF, OWNER_OF};
 use crate::table::Numbers;
 
 /// Values of TCP_REPAIR: on, and off without a packet.
@@ -33,26 +36,42 @@ pub struct Connection {
     pub network: u64,
 }
 
+/// Whose networks' sockets are read. Who is root over a network makes sockets with whatever numbers it likes (TCP_REPAIR).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Networks {
+    /// Those that this process's user namespace owns: root of the host alone is root over them.
+    Own,
+    /// Those of other user namespaces as well.
+    All,
+}
+
+/// Of how many networks it is known at a time whose they are.
+const KNOWN: usize = 4096;
+
 /// Reads sockets.
 pub struct Reader {
     batch: Option<Batch>,
-}
-
-impl Default for Reader {
-    fn default() -> Reader {
-        Reader::new()
-    }
+    /// Device and inode of the user namespace that owns the networks; `None`: any may.
+    owner: Option<(u64, u64)>,
+    /// Whether it does, by cookie, which is never another network's.
+    known: HashMap<u64, bool>,
 }
 
 impl Reader {
     /// One that cannot be killed in the middle, where the kernel has what that needs.
-    pub fn new() -> Reader {
-        let mut reader = Reader { batch: Batch::new().ok() };
+    ///
+    /// Errors: this process's user namespace is not told (/proc).
+    pub fn new(networks: Networks) -> std::io::Result<Reader> {
+        let owner = match networks {
+            Networks::Own => Some(std::fs::metadata("/proc/self/ns/user").map(|own| (own.dev(), own.ino()))?),
+            Networks::All => None,
+        };
+        let mut reader = Reader { batch: Batch::new().ok(), owner, known: HashMap::with_capacity(2 * KNOWN) };
         // Older kernels have the ring, and not the command.
         if reader.batch.is_some() && !reader.is_of_use() {
             reader.batch = None;
         }
-        reader
+        Ok(reader)
     }
 
     /// Whether a kill cannot leave a socket under repair.
@@ -77,13 +96,17 @@ impl Reader {
 
     /// Looks at a socket, which is as it was afterwards.
     ///
-    /// Errors: NoConnection; Forbidden: it takes CAP_NET_ADMIN over the socket's network.
+    /// Errors: NoConnection; Forbidden: it takes CAP_NET_ADMIN over the socket's network, or another user namespace owns that.
     pub fn read(&mut self, socket: BorrowedFd) -> Result<Connection, Refusal> {
         let fd = socket.as_raw_fd();
         let told = |level, name| calls::getsockopt_int(fd, level, name).map_err(|_| Refusal::NoConnection);
         let kind = [libc::SO_TYPE, libc::SO_PROTOCOL].map(|name| told(SOL_SOCKET, name));
         if kind != [Ok(libc::SOCK_STREAM), Ok(IPPROTO_TCP)] || !is_established(fd) || told(IPPROTO_TCP, TCP_REPAIR)? != 0 {
             return Err(Refusal::NoConnection);
+        }
+        let network = network(fd);
+        if !self.is_of_own(fd, network) {
+            return Err(Refusal::Forbidden);
         }
         let reuse = told(SOL_SOCKET, libc::SO_REUSEADDR)?;
         let mut number = |queue: i32| {
@@ -98,7 +121,21 @@ impl Reader {
             told(IPPROTO_TCP, TCP_QUEUE_SEQ).map(|number| number as u32)
         };
         let numbers = Numbers { sends: number(SENT)?, expects: number(RECEIVED)? };
-        Ok(Connection { numbers, network: network(fd) })
+        Ok(Connection { numbers, network })
+    }
+
+    /// Whether the socket's network is one of those whose sockets are read.
+    fn is_of_own(&mut self, fd: i32, network: u64) -> bool {
+        let Some(owner) = self.owner else { return true };
+        if let Some(known) = self.known.get(&network).filter(|_| network != 0) {
+            return *known;
+        }
+        let is_own = owner_of_network(fd) == Ok(owner);
+        if self.known.len() >= KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(network, is_own);
+        is_own
     }
 }
 
@@ -109,7 +146,17 @@ fn is_established(fd: i32) -> bool {
     told.is_ok() && length == 1 && state == ESTABLISHED
 }
 
-fn network(fd: i32) -> u64 {
+/// Device and inode of the user namespace that owns a socket's network. Errors: EPERM: it is none of this process's or of those in it.
+fn owner_of_network(fd: i32) -> Result<(u64, u64), Errno> {
+    // SAFETY: the kernel has made the descriptor for this call.
+    let ask = |fd, what: u32| calls::ioctl(fd, what.into(), 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let network = ask(fd, NETWORK_OF)?;
+    let owner = ask(network.as_raw_fd(), OWNER_OF)?;
+    calls::status_of(owner.as_raw_fd()).map(|status| (status.st_dev, status.st_ino))
+}
+
+/// The number that the kernel knows a socket's network namespace by; 0: it does not tell.
+pub(crate) fn network(fd: i32) -> u64 {
     let mut cookie = 0u64;
     let mut length = 8;
     match calls::getsockopt(fd, SOL_SOCKET, NETWORK, (&raw mut cookie).cast(), &mut length) {
@@ -134,8 +181,9 @@ mod tests {
     /// `None`, and said so: this user may not.
     fn readers() -> Option<Vec<Reader>> {
         let (client, ..) = connection();
-        let readers = vec![Reader { batch: None }, Reader::new()];
-        if (Reader { batch: None }).read(client.as_fd()) == Err(Refusal::Forbidden) {
+        let reader = || Reader::new(Networks::All).expect("a reader");
+        let mut readers = vec![Reader { batch: None, ..reader() }, reader()];
+        if readers[0].read(client.as_fd()) == Err(Refusal::Forbidden) {
             let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: needs CAP_NET_ADMIN\n");
             return None;
         }
@@ -202,7 +250,7 @@ mod tests {
             // SAFETY: the child makes plain calls on memory that is there, and is killed.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let mut reader = Reader::new();
+                let mut reader = Reader::new(Networks::All).expect("a reader");
                 loop {
                     let _ = reader.read(client.as_fd());
                 }
@@ -216,5 +264,41 @@ mod tests {
             assert_eq!(calls::getsockopt_int(client.as_raw_fd(), IPPROTO_TCP, TCP_REPAIR), Ok(0), "{turn}");
         }
         drop(server);
+    }
+
+    /// Root of a user namespace of its own makes a false end of any connection: sockets of its network are refused.
+    #[test]
+    fn a_network_of_another_user_namespace_is_refused() {
+        if readers().is_none() {
+            return;
+        }
+        let code = "import socket\n\
+            l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname())\n\
+            u = socket.socket(fileno=0, family=socket.AF_UNIX, type=socket.SOCK_STREAM)\n\
+            socket.send_fds(u, [b'x'], [c.fileno()]); u.recv(1)";
+        let came_from = |options: &[&str]| {
+            let (own, its) = std::os::unix::net::UnixStream::pair().expect("a pair");
+            let mut command = std::process::Command::new("unshare");
+            command.args(options).args(["sh", "-c", "ip link set lo up && exec python3 -c \"$0\"", code]);
+            let mut child = command.stdin(OwnedFd::from(its)).spawn().expect("unshare");
+            drop(command);
+            let got = calls::poll_one(own.as_raw_fd(), libc::POLLIN, 20_000_000_000).and_then(|_| crate::packets::receive(own.as_fd(), &mut [0; 2]));
+            let reads = |networks| {
+                let socket = got.as_ref().ok()?.1.as_ref()?;
+                let mut reader = Reader::new(networks).expect("a reader");
+                // What is known of a network is what was found.
+                let [first, second] = [0; 2].map(|_| reader.read(socket.as_fd()).map(|_| ()));
+                assert_eq!(first, second);
+                Some(first)
+            };
+            let told = [Networks::Own, Networks::All].map(reads);
+            drop(own);
+            let _ = child.wait();
+            told
+        };
+        assert_eq!(came_from(&["--net"]), [Some(Ok(())), Some(Ok(()))]);
+        let foreign = came_from(&["--user", "--map-root-user", "--net"]);
+        // Where nobody may make a user namespace there is no such stranger.
+        assert!(foreign == [Some(Err(Refusal::Forbidden)), Some(Ok(()))] || foreign == [None, None], "{foreign:?}");
     }
 }

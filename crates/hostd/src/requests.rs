@@ -12,6 +12,8 @@ pub struct Request {
     pub fd: OwnedFd,
     /// Its user, as the kernel tells.
     pub user: u32,
+    /// Its network namespace (SO_NETNS_COOKIE), which is its own whatever it passes; 0: the kernel does not tell.
+    pub network: u64,
     /// What it claims, once it has said so.
     pub claim: Option<(Side, Connection)>,
     /// Of which of those that had its place it is.
@@ -44,14 +46,16 @@ impl Requests {
         }
     }
 
-    /// Another one, at `now` (ns); its number. `None`: there is no room for it, or for another one of its user.
-    pub fn add(&mut self, fd: OwnedFd, user: u32, now: u64) -> Option<u32> {
+    /// Another one, at `now` (ns); its number. `None`: there is no room for it, or for another one of its user or network.
+    pub fn add(&mut self, fd: OwnedFd, user: u32, network: u64, now: u64) -> Option<u32> {
         let is_full = self.free.is_empty() && self.places.len() >= self.limits.all;
-        if is_full || self.of_user.get(&user).is_some_and(|count| *count >= self.limits.of_user) {
+        let has_share = self.of_user.get(&user).is_some_and(|count| *count >= self.limits.of_user)
+            || self.of_network.get(&network).is_some_and(|count| *count >= self.limits.of_network);
+        if is_full || has_share {
             return None;
         }
         self.next_generation = self.next_generation.wrapping_add(1);
-        let request = Request { fd, user, claim: None, generation: self.next_generation };
+        let request = Request { fd, user, network, claim: None, generation: self.next_generation };
         let number = match self.free.pop() {
             Some(number) => number,
             None => {
@@ -61,6 +65,7 @@ impl Requests {
         };
         self.places[number as usize] = Some(request);
         *self.of_user.entry(user).or_default() += 1;
+        *self.of_network.entry(network).or_default() += 1;
         self.ages(number, now);
         Some(number)
     }
@@ -81,23 +86,13 @@ impl Requests {
         self.places.get(number as usize)?.as_ref()
     }
 
-    /// It claims a connection. False: there is no room for another claim of that network.
-    pub fn claims(&mut self, number: u32, side: Side, connection: Connection, now: u64) -> bool {
-        let count = self.of_network.entry(connection.network).or_default();
-        let has_room = *count < self.limits.of_network;
-        match self.places.get_mut(number as usize) {
-            Some(Some(request)) if has_room => {
-                *count += 1;
-                request.claim = Some((side, connection));
-                self.next_generation = self.next_generation.wrapping_add(1);
-                request.generation = self.next_generation;
-                self.ages(number, now);
-                true
-            }
-            _ => {
-                self.tidy(connection.network);
-                false
-            }
+    /// It claims a connection.
+    pub fn claims(&mut self, number: u32, side: Side, connection: Connection, now: u64) {
+        if let Some(Some(request)) = self.places.get_mut(number as usize) {
+            request.claim = Some((side, connection));
+            self.next_generation = self.next_generation.wrapping_add(1);
+            request.generation = self.next_generation;
+            self.ages(number, now);
         }
     }
 
@@ -105,25 +100,9 @@ impl Requests {
     pub fn take(&mut self, number: u32) -> Option<Request> {
         let request = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
-        if let Some(count) = self.of_user.get_mut(&request.user) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_user.remove(&request.user);
-            }
-        }
-        if let Some((_, connection)) = &request.claim {
-            if let Some(count) = self.of_network.get_mut(&connection.network) {
-                *count -= 1;
-            }
-            self.tidy(connection.network);
-        }
+        one_less(&mut self.of_user, request.user);
+        one_less(&mut self.of_network, request.network);
         Some(request)
-    }
-
-    fn tidy(&mut self, network: u64) {
-        if self.of_network.get(&network) == Some(&0) {
-            self.of_network.remove(&network);
-        }
     }
 
     /// One whose time is over.
@@ -144,6 +123,15 @@ impl Requests {
     /// How long nothing becomes too old (ns); `None`: there is nothing.
     pub fn next(&self, now: u64) -> Option<u64> {
         self.by_age.front().map(|(last, ..)| last.saturating_sub(now))
+    }
+}
+
+fn one_less<Key: Eq + std::hash::Hash>(counts: &mut HashMap<Key, usize>, key: Key) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
     }
 }
 
@@ -170,29 +158,28 @@ mod tests {
     #[test]
     fn a_user_and_a_network_have_their_share() {
         let mut requests = Requests::new(LIMITS);
-        let own: Vec<u32> = (0..9).map_while(|_| requests.add(fd(), 1000, 0)).collect();
+        let own: Vec<u32> = (0..9).map_while(|network| requests.add(fd(), 1000, network, 0)).collect();
         assert_eq!(own.len(), LIMITS.of_user);
-        let others: Vec<u32> = (1..9).map_while(|user| requests.add(fd(), user, 0)).collect();
-        assert_eq!(others.len(), LIMITS.all - LIMITS.of_user);
-        let claims: Vec<bool> = own.iter().map(|number| requests.claims(*number, Side::Client, connection(7), 0)).collect();
-        assert_eq!(claims, [true, true, false, false]);
-        assert!(requests.claims(others[0], Side::Server, connection(8), 0));
+        let others: Vec<u32> = (1..9).map_while(|user| requests.add(fd(), user, 77, 0)).collect();
+        assert_eq!(others.len(), LIMITS.of_network, "whichever user");
         assert!(requests.take(own[0]).is_some() && requests.take(own[0]).is_none());
-        assert!(requests.claims(own[2], Side::Client, connection(7), 0));
-        for number in own.iter().skip(1).chain(&others) {
+        assert!(requests.take(others[0]).is_some());
+        let again = [requests.add(fd(), 1000, 5, 0), requests.add(fd(), 5, 77, 0)].map(|number| number.expect("room"));
+        assert_eq!(requests.add(fd(), 6, 6, 0), None, "all of them");
+        for number in own.iter().skip(1).chain(&others[1..]).chain(&again) {
             assert!(requests.take(*number).is_some());
         }
         assert!(requests.of_user.is_empty() && requests.of_network.is_empty());
-        assert!(!requests.claims(own[0], Side::Client, connection(9), 0) && requests.of_network.is_empty());
     }
 
     #[test]
     fn what_waits_too_long_is_told_once() {
         let mut requests = Requests::new(LIMITS);
-        let first = requests.add(fd(), 1, 0).expect("room");
-        let second = requests.add(fd(), 1, 10).expect("room");
+        let first = requests.add(fd(), 1, 1, 0).expect("room");
+        let second = requests.add(fd(), 1, 1, 10).expect("room");
         assert_eq!((requests.next(4), requests.too_old(PATIENCE - 1)), (Some(PATIENCE - 4), None));
-        assert!(requests.claims(first, Side::Client, connection(1), 20), "its time begins anew");
+        // Its time begins anew.
+        requests.claims(first, Side::Client, connection(1), 20);
         assert_eq!(requests.too_old(PATIENCE + 10), Some(second));
         assert!(requests.take(second).is_some());
         assert_eq!(requests.too_old(PATIENCE + 19), None);
@@ -205,10 +192,10 @@ mod tests {
     #[test]
     fn the_list_by_age_has_a_bound() {
         let mut requests = Requests::new(LIMITS);
-        let old = requests.add(fd(), 1, 0).expect("room");
+        let old = requests.add(fd(), 1, 1, 0).expect("room");
         for turn in 0..1000 {
-            let number = requests.add(fd(), 2, turn).expect("room");
-            assert!(requests.claims(number, Side::Client, connection(1), turn));
+            let number = requests.add(fd(), 2, 2, turn).expect("room");
+            requests.claims(number, Side::Client, connection(1), turn);
             assert!(requests.take(number).is_some());
             assert!(requests.by_age.len() <= 2 * LIMITS.all && requests.places.len() <= LIMITS.all);
         }

@@ -1,6 +1,7 @@
 //! Half-open claims: one end of a TCP connection that waits for the other. No socket, no clock.
 
 use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{HashSet, VecDeque};
 
 /// How much there may be at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +49,8 @@ pub enum Came {
     Meets(u32),
     /// The claim with this number is of the same side, and neither is believed; it waits no more.
     Ambiguous(u32),
+    /// Such a connection was claimed before, and is not introduced again: one of the two claims is false.
+    Spent,
     /// There is no room.
     Full,
 }
@@ -57,13 +60,29 @@ pub struct Table {
     limits: Limits,
     /// By the client's numbers: the claim's number and side.
     claims: HashMap<Numbers, (u32, Side)>,
+    /// The client's numbers of those that were introduced, were ambiguous, or whose client has given up, as many as there may be claims: the newest are behind.
+    spent: HashSet<Numbers>,
+    order: VecDeque<Numbers>,
 }
 
 impl Table {
     /// An empty one.
     pub fn new(limits: Limits) -> Table {
         // Twice the room: the map then cleans what was removed in its place, and never grows.
-        Table { limits, claims: HashMap::with_capacity(2 * limits.all) }
+        let (claims, spent) = (HashMap::with_capacity(2 * limits.all), HashSet::with_capacity(2 * limits.all));
+        Table { limits, claims, spent, order: VecDeque::with_capacity(limits.all) }
+    }
+
+    /// An end that claims this later is told that another one did.
+    fn spend(&mut self, of_client: Numbers) {
+        if self.order.len() >= self.limits.all.max(1) {
+            if let Some(oldest) = self.order.pop_front() {
+                self.spent.remove(&oldest);
+            }
+        }
+        if self.spent.insert(of_client) {
+            self.order.push_back(of_client);
+        }
     }
 
     /// How many wait.
@@ -74,11 +93,19 @@ impl Table {
     /// The end with this number holds a socket with these sequence numbers.
     pub fn claim(&mut self, number: u32, side: Side, numbers: Numbers) -> Came {
         let is_full = self.claims.len() >= self.limits.all;
-        match self.claims.entry(of_client(side, numbers)) {
-            Entry::Occupied(found) => match found.remove() {
-                (other, its) if its != side => Came::Meets(other),
-                (other, _) => Came::Ambiguous(other),
-            },
+        let key = of_client(side, numbers);
+        if self.spent.contains(&key) {
+            return Came::Spent;
+        }
+        match self.claims.entry(key) {
+            Entry::Occupied(found) => {
+                let (other, its) = found.remove();
+                self.spend(key);
+                match its != side {
+                    true => Came::Meets(other),
+                    false => Came::Ambiguous(other),
+                }
+            }
             Entry::Vacant(_) if is_full => Came::Full,
             Entry::Vacant(place) => {
                 place.insert((number, side));
@@ -87,11 +114,15 @@ impl Table {
         }
     }
 
-    /// The end with this number waits no more.
+    /// The end with this number waits no more. A client that has given up goes on by TCP, and is to be met by nobody: a server that came later would meet
+    /// another one.
     pub fn forget(&mut self, number: u32, side: Side, numbers: Numbers) {
         let key = of_client(side, numbers);
         if self.claims.get(&key) == Some(&(number, side)) {
             self.claims.remove(&key);
+            if side == Side::Client {
+                self.spend(key);
+            }
         }
     }
 }
@@ -119,9 +150,35 @@ mod tests {
         assert_eq!(table.claim(2, Side::Server, numbers(10, 20)), Came::Waits, "the same, not crosswise");
         assert_eq!(table.claim(3, Side::Server, numbers(20, 11)), Came::Waits);
         assert_eq!(table.claim(4, Side::Server, numbers(20, 10)), Came::Meets(1));
-        assert_eq!(table.claim(5, Side::Server, numbers(20, 10)), Came::Waits, "once");
-        assert_eq!(table.claim(6, Side::Client, numbers(10, 20)), Came::Meets(5), "whichever comes first");
-        assert_eq!(table.waiting(), 2);
+        assert_eq!(table.claim(6, Side::Client, numbers(11, 20)), Came::Meets(3), "whichever comes first");
+        assert_eq!(table.waiting(), 1);
+    }
+
+    /// A false end that came first has taken the place of a true one, which must not go on as if nobody had come.
+    #[test]
+    fn a_connection_is_claimed_once() {
+        let mut table = Table::new(Limits { all: 3, ..Limits::default() });
+        assert_eq!(table.claim(1, Side::Client, numbers(10, 20)), Came::Waits);
+        assert_eq!(table.claim(2, Side::Server, numbers(20, 10)), Came::Meets(1));
+        for side in [Side::Client, Side::Server] {
+            let numbers = if side == Side::Client { numbers(10, 20) } else { numbers(20, 10) };
+            assert_eq!(table.claim(3, side, numbers), Came::Spent);
+        }
+        // Ambiguous ones, and those whose client waits no more.
+        assert_eq!(table.claim(4, Side::Server, numbers(21, 11)), Came::Waits);
+        assert_eq!(table.claim(5, Side::Server, numbers(21, 11)), Came::Ambiguous(4));
+        assert_eq!(table.claim(6, Side::Client, numbers(11, 21)), Came::Spent);
+        assert_eq!(table.claim(7, Side::Client, numbers(12, 22)), Came::Waits);
+        table.forget(7, Side::Client, numbers(12, 22));
+        assert_eq!(table.claim(8, Side::Server, numbers(22, 12)), Came::Spent);
+        // A server that has given up writes nothing any more; its client may be late.
+        assert_eq!(table.claim(9, Side::Server, numbers(23, 13)), Came::Waits);
+        table.forget(9, Side::Server, numbers(23, 13));
+        assert_eq!(table.claim(10, Side::Client, numbers(13, 23)), Came::Waits);
+        // As many as there may be claims are known, the newest ones.
+        table.forget(10, Side::Client, numbers(13, 23));
+        assert_eq!(table.claim(11, Side::Client, numbers(10, 20)), Came::Waits);
+        assert!(table.spent.len() == 3 && table.order.len() == 3);
     }
 
     #[test]
@@ -141,7 +198,7 @@ mod tests {
         table.forget(2, Side::Client, numbers(10, 20));
         assert_eq!(table.waiting(), 1, "another's");
         table.forget(1, Side::Client, numbers(10, 20));
-        assert_eq!(table.claim(3, Side::Server, numbers(20, 10)), Came::Waits);
+        assert_eq!(table.claim(3, Side::Server, numbers(20, 10)), Came::Spent);
     }
 
     /// Ten thousand that wait, and as many more that find no room, take no memory that was not there.

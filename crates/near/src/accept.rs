@@ -161,10 +161,10 @@ impl Arriving<'_> {
         let now = clock::monotonic_ns();
         match &met {
             Ok(_) => clients(|clients| clients.claims(&place, now)),
-            Err(Reason::NearUnknown) => clients(|clients| clients.failed(&place, now)),
+            Err(alone) if alone.reason == Reason::NearUnknown => clients(|clients| clients.failed(&place, now)),
             Err(_) => {}
         }
-        met.map(Some).map_err(|reason| if reason == Reason::NotLocal { Reason::NearUnknown } else { reason })
+        met.map(Some).map_err(|alone| if alone.reason == Reason::NotLocal { Reason::NearUnknown } else { alone.reason })
     }
 
     /// `peer`: the inode of the other end of the AF_UNIX connection, if that is known already.
@@ -179,16 +179,40 @@ impl Arriving<'_> {
         // Before the word that binds this end: what fails later than that is a reset.
         let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
         self.prove(&unix, &ready, &hello, &secret, peer)?;
+        let done = self.conclude(unix, guest, &ready, entered, &secret, shadow);
+        // hostd may have introduced a stranger that has the numbers alone: the proof is in the connection of another one then, whose program would read it.
+        if done.is_err() && peer.is_some() {
+            self.reset();
+        }
+        done
+    }
+
+    /// Ends the connection by a reset. The descriptor is the program's, which finds ECONNRESET.
+    fn reset(&self) {
+        let nowhere = [0u64; 2]; // AF_UNSPEC
+        let _ = calls::connect(self.fd, nowhere.as_ptr().cast(), 16);
+    }
+
+    /// Hears the client's last words, which only the one says that has read the proof.
+    fn conclude(
+        &self,
+        unix: Held,
+        guest: &Guest,
+        ready: &Ready,
+        entered: Option<Entered>,
+        secret: &Token,
+        shadow: Held,
+    ) -> Result<(), Reason> {
         let entered = match entered {
             Some(entered) => entered,
-            None => take_link(&unix, &ready, guest, &secret, self.deadline())?,
+            None => take_link(&unix, ready, guest, secret, self.deadline())?,
         };
-        let go = word(GO, &secret);
+        let go = word(GO, secret);
         // No byte more: what follows is the stream's own.
         let mut room = [0u8; WORD];
         let mut heard = hear_until(unix.fd(), &mut room, self.deadline());
         if matches!(heard, Heard::Nothing) {
-            if take_back(entered.0, &ready) {
+            if take_back(entered.0, ready) {
                 return Err(Reason::NearRefused);
             }
             // The client has accepted the channel, and its word is under way.
@@ -201,7 +225,7 @@ impl Arriving<'_> {
         }
         match heard {
             Heard::Bytes(got, None) if is_word(&room[..got], &go) => {
-                self.take_up(unix, shadow, &ready, entered.0, is_late);
+                self.take_up(unix, shadow, ready, entered.0, is_late);
                 Ok(())
             }
             Heard::Bytes(_, Some(fd)) => {
@@ -276,7 +300,7 @@ impl Arriving<'_> {
         let proof = Proof { token: ready.token, secret: *secret, peer };
         match say(unix.fd(), &[COMMITTED]) && say(self.fd, &proof.encode()) {
             true => Ok(()),
-            false => Err(Reason::ClientLeft),
+            false => Err(Reason::ClientLeft), // no byte of it is in the connection, or that has ended
         }
     }
 

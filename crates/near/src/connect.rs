@@ -208,7 +208,11 @@ impl Attempt<'_> {
             Some(name) => self.await_claim(name, until),
             None => match self.meet(until) {
                 Ok(asked) => asked,
-                Err(reason) => return Outcome::Done(Ok(0), reason),
+                // The server may have met another one, which hostd has taken for this: its proof is not the program's to read.
+                Err(alone) if alone.is_doubtful || (alone.is_shown && self.is_proved()) => {
+                    return self.start_over(Ok(()), Reason::NearRefused)
+                }
+                Err(alone) => return Outcome::Done(Ok(0), alone.reason),
             },
         };
         let reason = match asked {
@@ -220,25 +224,34 @@ impl Attempt<'_> {
             Asked::Astray => Reason::NearRefused,
             Asked::Nobody => Reason::NearUnclaimed,
         };
-        // A server that met another process at the name would write a proof into the connection, which the program would read.
-        match self.name.as_ref().is_none_or(Name::is_untouched) {
+        // A server that met another process at the name, or by hostd, would write a proof into the connection, which the program would read.
+        match self.name.as_ref().map_or_else(|| !self.is_proved(), Name::is_untouched) {
             true => Outcome::Done(Ok(0), reason),
             false => self.start_over(Ok(()), Reason::NearRefused),
         }
     }
 
-    /// Lets the helper introduce the server, and hears its claim. Errors: why nobody was met; nothing comes of it any more.
-    fn meet(&self, deadline: u64) -> core::result::Result<Asked, Reason> {
+    /// Whether a server has written a proof into the connection, for another process that has shown itself as its client. It is taken off.
+    fn is_proved(&self) -> bool {
+        let is_proved = matches!(look_for_proof(self.fd), Looked::First(First::Proof(_)));
+        if is_proved {
+            take_proof(self.fd);
+        }
+        is_proved
+    }
+
+    /// Lets the helper introduce the server, and hears its claim. Errors: why nobody was met.
+    fn meet(&self, deadline: u64) -> core::result::Result<Asked, helper::Alone> {
         // On one host the kernel's handshake takes some 50 us.
         if !self.is_known && round_trip(self.fd).is_none_or(|time| time > NEAR_BY) {
             servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
-            return Err(Reason::NearUnclaimed);
+            return Err(Reason::NearUnclaimed.into());
         }
         // What another thread writes while the numbers are read goes into a connection under repair.
         let _introduction = Introduction::begin(self.fd, self.socket);
-        let met = helper::meet(self.directory, self.fd, Request::Client, deadline).map_err(|reason| match reason {
-            Reason::NearUnknown => Reason::NearUnclaimed,
-            other => other,
+        let met = helper::meet(self.directory, self.fd, Request::Client, deadline).map_err(|alone| match alone.reason {
+            Reason::NearUnknown => helper::Alone { reason: Reason::NearUnclaimed, ..alone },
+            _ => alone,
         })?;
         let mut bytes = [0u8; CLAIM + 1];
         // A server that has come this far is awake.
@@ -457,12 +470,16 @@ impl Attempt<'_> {
             match look_for_proof(self.fd) {
                 Looked::First(First::Proof(proof)) if is_committed && proof.token == *token => {
                     take_proof(self.fd);
-                    return if is_late { Came::Nothing } else { Came::Proof(proof) };
+                    return match is_late {
+                        false => Came::Proof(proof),
+                        true if self.name.is_none() => Came::Unclear,
+                        true => Came::Nothing,
+                    };
                 }
-                // Another process's, which has taken the name's place.
+                // Another process's, which has taken the name's place, or was taken for this one.
                 Looked::First(First::Proof(_)) => {
                     take_proof(self.fd);
-                    return Came::Nothing;
+                    return Came::Unclear;
                 }
                 Looked::First(First::Part) if hears >= 0 || is_committed => {}
                 Looked::Piece if hears >= 0 || is_committed => has_a_piece = true,
@@ -517,22 +534,28 @@ impl Attempt<'_> {
         }
     }
 
+    /// Nothing comes of a connection that was proved. Which of those that hostd introduced is false a server does not know, and resets it.
+    fn fails(&self, handing: &Handing, reason: Reason) -> Handed {
+        self.withdraw(handing);
+        match self.name {
+            Some(_) => Handed::Refused(reason),
+            None => Handed::Unclear,
+        }
+    }
+
     /// The server has the TCP connection. If nobody stands between it and the AF_UNIX connection, that takes the socket's numbers.
     fn settle(&mut self, from: &Held, handing: Handing, proof: &Proof, deadline: u64) -> Handed {
         if !is_direct(from.fd(), proof, &handing.hello) || !self.send_link(from.fd(), &handing, proof, deadline) {
-            self.withdraw(&handing);
-            return Handed::Refused(Reason::NearRefused);
+            return self.fails(&handing, Reason::NearRefused);
         }
         let Ok(kept) = beside(self.fd) else {
-            self.withdraw(&handing);
-            return Handed::Refused(Reason::NoDescriptors);
+            return self.fails(&handing, Reason::NoDescriptors);
         };
         if !self.nonblocking {
             let _ = calls::fcntl(from.fd(), libc::F_SETFL, libc::O_RDWR as usize);
         }
         let Some(_setup) = SETUP.lock() else {
-            self.withdraw(&handing);
-            return Handed::Refused(Reason::Unknown);
+            return self.fails(&handing, Reason::Unknown);
         };
         // What was written into the TCP connection is there to be read.
         if !is_unwritten(self.fd) {
@@ -543,8 +566,7 @@ impl Attempt<'_> {
         let Offer { index, channel, link } = handing.offer;
         let is_offered = offered::accept(&link::page(link.base, channel).head, handing.hello.generation);
         if !is_offered || !say(from.fd(), &word(GO, &proof.secret)) {
-            self.withdraw(&handing);
-            return Handed::Refused(Reason::NearRefused);
+            return self.fails(&handing, Reason::NearRefused);
         }
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);

@@ -11,7 +11,6 @@ use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::fd_passing;
-use shunt_table::process::identity;
 
 /// How long it is believed that one is there, or is not (ns).
 const BELIEVED: u64 = 1_000_000_000;
@@ -55,25 +54,41 @@ pub struct Met {
     pub peer: u64,
 }
 
+/// Why nobody was met.
+pub struct Alone {
+    /// What is counted.
+    pub reason: Reason,
+    /// hostd was shown the connection, and may have taken another one for it.
+    pub is_shown: bool,
+    /// It has, or was shown two.
+    pub is_doubtful: bool,
+}
+
+impl From<Reason> for Alone {
+    fn from(reason: Reason) -> Alone {
+        Alone { reason, is_shown: false, is_doubtful: false }
+    }
+}
+
 /// Shows it the TCP connection `fd`, as this side of it, and waits for the other one.
 ///
 /// Errors: NotLocal: hostd has ended, does not answer, is not one to be trusted with the connection, or that is not one to be passed; NearUnknown: the other end did not
 /// come; NearQuota; NearRefused; NoDescriptors, NoUnix.
-pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<Met, Reason> {
+pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<Met, Alone> {
     if lingers(fd) {
-        return Err(Reason::NotLocal);
+        return Err(Reason::NotLocal.into());
     }
     let socket = || calls::socket(AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0);
     let over = Held::new(socket).map_err(|error| shunt_rendezvous::attach::forbidden(error).unwrap_or(Reason::NoDescriptors))?;
     let (name, length) = Path::new(&[directory, b"/", NAME]).socket_address();
     let connected = calls::connect(over.fd(), (&raw const name).cast(), length);
-    // What is passed reaches this network: to nobody but root, or this process's own user.
-    let is_trusted = || {
-        let is_one = |user: u32| user == 0 || identity::is_same_user(user, calls::geteuid());
-        fd_passing::creator(over.fd()).is_ok_and(|listener| is_one(listener.uid))
-    };
-    if connected.is_err() || !is_trusted() {
-        return Err(Reason::NotLocal);
+    if connected.is_err() {
+        return Err(Reason::NotLocal.into());
+    }
+    // What is passed reaches this network: to nobody but root. Another container may have a user of this one's number.
+    if !fd_passing::creator(over.fd()).is_ok_and(|listener| listener.uid == 0) {
+        is_away();
+        return Err(Reason::NotLocal.into());
     }
     // One that is stopped says nothing, and is given nothing.
     let mut room = [0u8; ANSWER + 1];
@@ -81,16 +96,16 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
         Heard::Bytes(got, None) if Answer::decode(&room[..got]) == Some(Answer::Hello) => {}
         Heard::Bytes(_, Some(fd)) => {
             let _ = calls::close(fd);
-            return Err(Reason::NearRefused);
+            return Err(Reason::NearRefused.into());
         }
-        Heard::Nothing => {
+        // Nor is one that has no room for this end, or ends.
+        _ => {
             is_away();
-            return Err(Reason::NotLocal);
+            return Err(Reason::NotLocal.into());
         }
-        _ => return Err(Reason::NotLocal),
     }
     if fd_passing::send_with(over.fd(), &side.encode(), &[fd], MSG_DONTWAIT | MSG_NOSIGNAL).is_err() {
-        return Err(Reason::NotLocal);
+        return Err(Reason::NotLocal.into());
     }
     answer(&over, deadline)
 }
@@ -103,7 +118,8 @@ fn lingers(fd: i32) -> bool {
     told.is_err() || (linger.l_onoff != 0 && linger.l_linger != 0)
 }
 
-fn answer(over: &Held, deadline: u64) -> Result<Met, Reason> {
+fn answer(over: &Held, deadline: u64) -> Result<Met, Alone> {
+    let alone = |reason| Err(Alone { reason, is_shown: true, is_doubtful: false });
     let mut room = [0u8; ANSWER + 1];
     loop {
         let mut got = 0;
@@ -119,16 +135,19 @@ fn answer(over: &Held, deadline: u64) -> Result<Met, Reason> {
         });
         match (came, room.get(..got).and_then(Answer::decode)) {
             (Ok(unix), Some(Answer::Met { user, peer })) => return Ok(Met { unix, user, peer }),
-            (Err(Errno(libc::EBADMSG)), Some(Answer::Refused(Refusal::Quota))) => return Err(Reason::NearQuota),
-            (Err(Errno(libc::EBADMSG)), Some(Answer::Refused(_))) => return Err(Reason::NearRefused),
+            (Err(Errno(libc::EBADMSG)), Some(Answer::Refused(Refusal::Quota))) => return alone(Reason::NearQuota),
+            (Err(Errno(libc::EBADMSG)), Some(Answer::Refused(Refusal::Ambiguous))) => {
+                return Err(Alone { reason: Reason::NearRefused, is_shown: true, is_doubtful: true })
+            }
+            (Err(Errno(libc::EBADMSG)), Some(Answer::Refused(_))) => return alone(Reason::NearRefused),
             (Err(Errno(libc::EAGAIN)), _) if clock::monotonic_ns() < deadline => {
                 let _ = crate::waiting::await_any([over.fd()], deadline);
             }
-            (Err(Errno(libc::EAGAIN)), _) => return Err(Reason::NearUnknown),
+            (Err(Errno(libc::EAGAIN)), _) => return alone(Reason::NearUnknown),
             // It has ended: for want of time it would wait longer than this end does.
-            (Err(Errno(libc::EPIPE)), _) => return Err(Reason::NotLocal),
-            (Err(Errno(libc::EMFILE)), _) => return Err(Reason::NoDescriptors),
-            _ => return Err(Reason::NearRefused),
+            (Err(Errno(libc::EPIPE)), _) => return alone(Reason::NotLocal),
+            (Err(Errno(libc::EMFILE)), _) => return alone(Reason::NoDescriptors),
+            _ => return alone(Reason::NearRefused),
         }
     }
 }

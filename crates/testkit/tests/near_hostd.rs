@@ -1,6 +1,7 @@
 //! `shunt hostd`: connections whose addresses are translated on the way go through shared memory, plain programs hear nothing of it, and neither its death nor strangers
 //! cost anybody more than that. Needs root and nft; skipped with a sentence elsewhere.
 
+mod hostd_strangers;
 mod two_hosts;
 
 use shunt_testkit::{program, python_program, spawn, Random};
