@@ -158,7 +158,9 @@ mod tests {
         for (level, name) in [(libc::SOL_SOCKET, libc::SO_REUSEADDR), (libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE)] {
             assert_eq!(sets(level, name), 7);
         }
-        for (level, name) in [(libc::SOL_SOCKET, libc::SO_MARK), (libc::IPPROTO_TCP, libc::TCP_CONGESTION), (libc::SOL_SOCKET, 20)] {
+        for (level, name) in
+            [(libc::SOL_SOCKET, libc::SO_MARK), (libc::IPPROTO_TCP, libc::TCP_CONGESTION), (libc::SOL_SOCKET, 20)]
+        {
             assert_eq!(sets(level, name), -libc::SIGSYS);
         }
         assert_eq!(ends(|| _ = shunt_sys::calls::ioctl(0, u64::from(NETWORK_OF), 0)), 7);

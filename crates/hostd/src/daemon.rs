@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use shunt_segment::meeting::{Answer, Counts, Refusal, Request, NAME, REQUEST};
@@ -21,6 +22,8 @@ const ACCEPTED: usize = 64;
 const BACKLOG: i32 = 4096;
 /// The listener among what epoll tells of; requests have numbers below.
 const LISTENER: u64 = u64::MAX;
+/// How often another one at the name is put away.
+const SQUATTERS: usize = 64;
 /// Descriptors besides those of requests.
 const BESIDES: u64 = 64;
 
@@ -297,11 +300,12 @@ fn listen(path: &Path) -> Result<OwnedFd, String> {
     // SAFETY: takes a number.
     let mask = unsafe { libc::umask(0o111) };
     let mut bound = bind();
-    if bound == Err(Errno(libc::EADDRINUSE)) {
-        let left = crate::client::connect(path).err() == Some(Errno(libc::ECONNREFUSED));
-        if left && std::fs::remove_file(path).is_ok() {
-            bound = bind();
+    // One that is quick may take it again.
+    for _ in 0..SQUATTERS {
+        if bound != Err(Errno(libc::EADDRINUSE)) || is_of_root(path) || !is_put_away(path) {
+            break;
         }
+        bound = bind();
     }
     // SAFETY: takes a number.
     unsafe { libc::umask(mask) };
@@ -315,4 +319,73 @@ fn listen(path: &Path) -> Result<OwnedFd, String> {
     })?;
     calls::listen(fd.as_raw_fd(), BACKLOG).map_err(|error| told(error, "cannot listen"))?;
     Ok(fd)
+}
+
+/// Whether a listener of root's is there, and answers or is busy. A user's may be called so, or one that has ended.
+fn is_of_root(path: &Path) -> bool {
+    let is_its_file = std::fs::symlink_metadata(path).is_ok_and(|file| file.uid() == 0);
+    is_its_file
+        && match crate::client::connect(path) {
+            Ok(connection) => user_of(&connection) == Some(0),
+            Err(error) => error.0 != libc::ECONNREFUSED,
+        }
+}
+
+/// Takes away what has the name, whatever it is: by another name first, which nobody has put anything at. False: it stays.
+fn is_put_away(path: &Path) -> bool {
+    let mut number = [0u8; 8];
+    // SAFETY: the kernel fills the array.
+    if unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) } != 8 {
+        return false;
+    }
+    let away = path.with_extension(format!("{:016x}", u64::from_ne_bytes(number)));
+    let is_away = std::fs::rename(path, &away).is_ok();
+    if is_away && std::fs::remove_file(&away).is_err() {
+        let _ = std::fs::remove_dir(&away); // one with something in it stays by that name
+    }
+    is_away
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is not a listener of root's does not keep one from the name.
+    #[test]
+    fn the_name_is_root_s() {
+        // SAFETY: takes nothing.
+        if unsafe { libc::geteuid() } != 0 {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("shunt-hostd-name-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("a directory");
+        let path = directory.join("hostd");
+        std::os::unix::fs::chown(&directory, Some(4001), None).expect("it");
+        let as_user = |work: &str| {
+            let code = format!(
+                "import os,socket,sys; p = sys.argv[1]; os.setuid(4001); {work}; print('ready', flush=True); sys.stdin.read()"
+            );
+            let mut command = std::process::Command::new("python3");
+            command.args(["-c", &code]).arg(&path).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn().expect("python3");
+            let mut ready = [0; 6];
+            std::io::Read::read_exact(child.stdout.as_mut().expect("its output"), &mut ready).expect("it is ready");
+            child
+        };
+        let mut squatter = as_user("l = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); l.bind(p); l.listen(9)");
+        drop(listen(&path).expect("a user's listener is in the way"));
+        drop(listen(&path).expect("one that has ended is in the way"));
+        std::fs::remove_file(&path).expect("its name");
+        let mut other = as_user("os.mkdir(p)");
+        let own = listen(&path).expect("a directory is in the way");
+        assert!(listen(&path).is_err_and(|told| told.contains("answers")), "root's own");
+        drop(own);
+        let left = std::fs::read_dir(&directory).expect("it").count();
+        assert_eq!(left, 1, "besides its name");
+        std::fs::remove_dir_all(&directory).expect("it");
+        for child in [&mut squatter, &mut other] {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
 }

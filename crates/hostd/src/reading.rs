@@ -24,8 +24,9 @@ const RECEIVED: i32 = 1;
 const SENT: i32 = 2;
 /// SO_NETNS_COOKIE, since Linux 5.14.
 const NETWORK: i32 = 71;
-/// tcpi_state of TCP_INFO.
+/// Of TCP_INFO: tcpi_state, and where tcpi_bytes_received is.
 const ESTABLISHED: u8 = 1;
+const BYTES_RECEIVED: usize = 128;
 
 /// What a socket is an end of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,26 +102,30 @@ impl Reader {
         let fd = socket.as_raw_fd();
         let told = |level, name| calls::getsockopt_int(fd, level, name).map_err(|_| Refusal::NoConnection);
         let kind = [libc::SO_TYPE, libc::SO_PROTOCOL].map(|name| told(SOL_SOCKET, name));
-        if kind != [Ok(libc::SOCK_STREAM), Ok(IPPROTO_TCP)] || !is_established(fd) || told(IPPROTO_TCP, TCP_REPAIR)? != 0 {
+        if kind != [Ok(libc::SOCK_STREAM), Ok(IPPROTO_TCP)] || told(IPPROTO_TCP, TCP_REPAIR)? != 0 {
             return Err(Refusal::NoConnection);
         }
+        let received = received(fd).ok_or(Refusal::NoConnection)?;
         let network = network(fd);
         if !self.is_of_own(fd, network) {
             return Err(Refusal::Forbidden);
         }
         let reuse = told(SOL_SOCKET, libc::SO_REUSEADDR)?;
+        let repair = |value| Setting { option: (IPPROTO_TCP, TCP_REPAIR), value };
+        let choose = |value| Setting { option: (IPPROTO_TCP, TCP_REPAIR_QUEUE), value };
+        // Repair has taken it away.
+        let reuse = Setting { option: (SOL_SOCKET, libc::SO_REUSEADDR), value: reuse };
         let mut number = |queue: i32| {
-            let settings = [
-                Setting { option: (IPPROTO_TCP, TCP_REPAIR), value: ON },
-                Setting { option: (IPPROTO_TCP, TCP_REPAIR_QUEUE), value: queue },
-                Setting { option: (IPPROTO_TCP, TCP_REPAIR), value: OFF },
-                // Repair has taken it away.
-                Setting { option: (SOL_SOCKET, libc::SO_REUSEADDR), value: reuse },
-            ];
-            self.set(socket, &settings).map_err(|_| Refusal::Forbidden)?;
+            self.set(socket, &[repair(ON), choose(queue), repair(OFF), reuse]).map_err(|_| Refusal::Forbidden)?;
             told(IPPROTO_TCP, TCP_QUEUE_SEQ).map(|number| number as u32)
         };
         let numbers = Numbers { sends: number(SENT)?, expects: number(RECEIVED)? };
+        // A repair begins with no queue chosen, without which nobody is told a number.
+        self.set(socket, &[repair(ON), repair(OFF), reuse]).map_err(|_| Refusal::Forbidden)?;
+        // What another holder of the socket writes while the queue of received bytes is chosen comes as if it were its peer's.
+        if self::received(fd) != Some(received) {
+            return Err(Refusal::NoConnection);
+        }
         Ok(Connection { numbers, network })
     }
 
@@ -139,11 +144,13 @@ impl Reader {
     }
 }
 
-fn is_established(fd: i32) -> bool {
-    let mut state = 0u8;
-    let mut length = 1;
-    let told = calls::getsockopt(fd, IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &mut length);
-    told.is_ok() && length == 1 && state == ESTABLISHED
+/// How many bytes an established connection has received; `None`: it is none.
+fn received(fd: i32) -> Option<u64> {
+    let mut bytes = [0u8; BYTES_RECEIVED + 8];
+    let mut length = bytes.len() as u32;
+    calls::getsockopt(fd, IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length).ok()?;
+    let is_whole = length as usize == bytes.len() && bytes[0] == ESTABLISHED;
+    bytes.last_chunk().filter(|_| is_whole).map(|word| u64::from_ne_bytes(*word))
 }
 
 /// Device and inode of the user namespace that owns a socket's network. Errors: EPERM: it is none of this process's or of those in it.
@@ -210,6 +217,8 @@ mod tests {
                 let after = reader.read(client.as_fd()).expect("its numbers");
                 assert_eq!(after.numbers.sends.wrapping_sub(one.numbers.sends), 5);
             }
+            let number = calls::getsockopt_int(client.as_raw_fd(), IPPROTO_TCP, TCP_QUEUE_SEQ);
+            assert_eq!(number, Err(Errno(libc::EINVAL)), "its holder can read a number");
             let option = |socket: &TcpStream, name| calls::getsockopt_int(socket.as_raw_fd(), SOL_SOCKET, name);
             assert_eq!([option(&client, libc::SO_REUSEADDR), option(&server, libc::SO_REUSEADDR)], [Ok(1), Ok(0)]);
             drop(client);
@@ -282,7 +291,8 @@ mod tests {
             command.args(options).args(["sh", "-c", "ip link set lo up && exec python3 -c \"$0\"", code]);
             let mut child = command.stdin(OwnedFd::from(its)).spawn().expect("unshare");
             drop(command);
-            let got = calls::poll_one(own.as_raw_fd(), libc::POLLIN, 20_000_000_000).and_then(|_| crate::packets::receive(own.as_fd(), &mut [0; 2]));
+            let got = calls::poll_one(own.as_raw_fd(), libc::POLLIN, 20_000_000_000)
+                .and_then(|_| crate::packets::receive(own.as_fd(), &mut [0; 2]));
             let reads = |networks| {
                 let socket = got.as_ref().ok()?.1.as_ref()?;
                 let mut reader = Reader::new(networks).expect("a reader");
