@@ -37,7 +37,7 @@ pub struct Connection {
     pub network: u64,
 }
 
-/// Whose networks' sockets are read. Who is root over a network makes sockets with whatever numbers it likes (TCP_REPAIR).
+/// Whose networks' sockets are read. Root of a network makes sockets with whatever numbers it likes (TCP_REPAIR).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Networks {
     /// Those that this process's user namespace owns: root of the host alone is root over them.
