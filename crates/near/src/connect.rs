@@ -7,8 +7,8 @@ use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED,
 use crate::name::Name;
 use crate::own::{drawn, token};
 use crate::waiting::{
-    await_any, await_others, beside, hear, hear_no_more, hear_until, is_unwritten, keep_beside, look_for_proof, say, take_proof,
-    Heard, Looked,
+    await_any, await_others, beside, hear, hear_no_more, hear_until, is_gone, is_unwritten, keep_beside, look_for_proof, say,
+    take_proof, Heard, Looked,
 };
 use crate::{directory, helper, served};
 use core::sync::atomic::Ordering;
@@ -231,13 +231,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether a server has written a proof into the connection, for another process that has shown itself as its client. It is taken off.
+    /// Whether a server has written a proof into the connection, for another process that has shown itself as its client, or has ended it, as nothing came of
+    /// the proof. It is taken off.
     fn is_proved(&self) -> bool {
         let is_proved = matches!(look_for_proof(self.fd), Looked::First(First::Proof(_)));
         if is_proved {
             take_proof(self.fd);
         }
-        is_proved
+        is_proved || is_gone(self.fd)
     }
 
     /// Lets the helper introduce the server, and hears its claim. Errors: why nobody was met.

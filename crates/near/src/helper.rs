@@ -98,11 +98,12 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
             let _ = calls::close(fd);
             return Err(Reason::NearRefused.into());
         }
-        // Nor is one that has no room for this end, or ends.
-        _ => {
+        Heard::Nothing => {
             is_away();
             return Err(Reason::NotLocal.into());
         }
+        // It has no room for this end, or has ended, and another one may be there at once.
+        _ => return Err(Reason::NotLocal.into()),
     }
     if fd_passing::send_with(over.fd(), &side.encode(), &[fd], MSG_DONTWAIT | MSG_NOSIGNAL).is_err() {
         return Err(Reason::NotLocal.into());

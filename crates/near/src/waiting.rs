@@ -42,6 +42,16 @@ pub fn is_unwritten(fd: i32) -> bool {
     told.is_ok() && length as usize == bytes.len() && is_whole && is_zero(SEGMENTS_OUT) && is_zero(NOT_SENT)
 }
 
+/// Whether the TCP connection was ended by a reset before anything was written into it.
+pub fn is_gone(fd: i32) -> bool {
+    const SEGMENTS_OUT: usize = 156; // tcpi_data_segs_out
+    let mut bytes = [0u8; SEGMENTS_OUT + 4];
+    let mut length = bytes.len() as libc::socklen_t;
+    let told = calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length);
+    const CLOSED: u8 = 7; // TCP_CLOSE
+    told.is_ok() && length as usize == bytes.len() && bytes[0] == CLOSED && bytes[SEGMENTS_OUT..] == [0; 4]
+}
+
 /// Whether nothing has come by the TCP connection, nor its end.
 pub fn is_unread(fd: i32) -> bool {
     let mut byte = 0u8;
