@@ -60,7 +60,7 @@ pub struct Table {
     limits: Limits,
     /// By the client's numbers: the claim's number and side.
     claims: HashMap<Numbers, (u32, Side)>,
-    /// The client's numbers of those that were introduced, were ambiguous, or whose client has given up, as many as there may be claims: the newest are behind.
+    /// The client's numbers of those that were introduced or ambiguous, as many as there may be claims: the newest are behind.
     spent: HashSet<Numbers>,
     order: VecDeque<Numbers>,
 }
@@ -114,15 +114,11 @@ impl Table {
         }
     }
 
-    /// The end with this number waits no more. A client that has given up goes on by TCP, and is to be met by nobody: a server that came later would meet
-    /// another one.
+    /// The end with this number waits no more.
     pub fn forget(&mut self, number: u32, side: Side, numbers: Numbers) {
         let key = of_client(side, numbers);
         if self.claims.get(&key) == Some(&(number, side)) {
             self.claims.remove(&key);
-            if side == Side::Client {
-                self.spend(key);
-            }
         }
     }
 }
@@ -164,20 +160,15 @@ mod tests {
             let numbers = if side == Side::Client { numbers(10, 20) } else { numbers(20, 10) };
             assert_eq!(table.claim(3, side, numbers), Came::Spent);
         }
-        // Ambiguous ones, and those whose client waits no more.
         assert_eq!(table.claim(4, Side::Server, numbers(21, 11)), Came::Waits);
         assert_eq!(table.claim(5, Side::Server, numbers(21, 11)), Came::Ambiguous(4));
         assert_eq!(table.claim(6, Side::Client, numbers(11, 21)), Came::Spent);
-        assert_eq!(table.claim(7, Side::Client, numbers(12, 22)), Came::Waits);
-        table.forget(7, Side::Client, numbers(12, 22));
-        assert_eq!(table.claim(8, Side::Server, numbers(22, 12)), Came::Spent);
-        // A server that has given up writes nothing any more; its client may be late.
-        assert_eq!(table.claim(9, Side::Server, numbers(23, 13)), Came::Waits);
-        table.forget(9, Side::Server, numbers(23, 13));
-        assert_eq!(table.claim(10, Side::Client, numbers(13, 23)), Came::Waits);
         // As many as there may be claims are known, the newest ones.
-        table.forget(10, Side::Client, numbers(13, 23));
-        assert_eq!(table.claim(11, Side::Client, numbers(10, 20)), Came::Waits);
+        for other in 30..33 {
+            assert_eq!(table.claim(7, Side::Client, numbers(other, 22)), Came::Waits);
+            assert_eq!(table.claim(8, Side::Server, numbers(22, other)), Came::Meets(7));
+        }
+        assert_eq!(table.claim(9, Side::Client, numbers(10, 20)), Came::Waits);
         assert!(table.spent.len() == 3 && table.order.len() == 3);
     }
 
@@ -198,7 +189,7 @@ mod tests {
         table.forget(2, Side::Client, numbers(10, 20));
         assert_eq!(table.waiting(), 1, "another's");
         table.forget(1, Side::Client, numbers(10, 20));
-        assert_eq!(table.claim(3, Side::Server, numbers(20, 10)), Came::Spent);
+        assert_eq!(table.claim(3, Side::Server, numbers(20, 10)), Came::Waits);
     }
 
     /// Ten thousand that wait, and as many more that find no room, take no memory that was not there.
