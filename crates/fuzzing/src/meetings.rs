@@ -25,9 +25,6 @@ pub fn run(data: &[u8]) {
         if bytes[0] >= 0xf0 && !waiting.is_empty() {
             let (number, side, numbers) = waiting.swap_remove(usize::from(bytes[1]) % waiting.len());
             table.forget(number, side, numbers);
-            if side == Side::Client {
-                spent.push(numbers);
-            }
             continue;
         }
         let side = if bytes[0] & 1 == 0 { Side::Client } else { Side::Server };
