@@ -190,6 +190,11 @@ impl Daemon {
 
     /// The socket is closed before anything else happens.
     fn claim(&mut self, number: u32, side: Side, socket: OwnedFd) -> Done {
+        // One that waits no longer goes on to use its socket, which a program may not while it is read.
+        if self.requests.get(number).is_none_or(|request| packets::has_gone(request.fd.as_fd())) {
+            self.counts.alone += 1;
+            return Done::Over(None);
+        }
         let connection = self.reader.read(socket.as_fd());
         drop(socket);
         let connection = match connection {

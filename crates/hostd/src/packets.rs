@@ -51,6 +51,16 @@ pub fn receive(from: BorrowedFd, room: &mut [u8]) -> Result<(usize, Option<Owned
     Ok((got, first.filter(|_| message.msg_flags & libc::MSG_CTRUNC == 0)))
 }
 
+/// Whether the other end has closed the connection, and nothing lies in it any more.
+pub fn has_gone(from: BorrowedFd) -> bool {
+    let mut room = 0u8;
+    let mut vector = libc::iovec { iov_base: (&raw mut room).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
+    calls::recvmsg(from.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT | libc::MSG_PEEK) == Ok(0)
+}
+
 /// Takes what is still there, and lets nothing more come: what a connection has in it when it is closed the kernel closes, as it is.
 pub fn drain(from: BorrowedFd) {
     let _ = calls::shutdown(from.as_raw_fd(), libc::SHUT_RD);
@@ -92,6 +102,17 @@ mod tests {
         let all = std::fs::read_dir("/proc/self/fd").expect("it").flatten();
         let is_packets = |fd: i32| calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_SEQPACKET);
         all.filter(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()).is_some_and(is_packets)).count()
+    }
+
+    #[test]
+    fn an_end_that_has_gone_is_seen() {
+        let [one, other] = pair();
+        assert!(!has_gone(other.as_fd()));
+        assert!(send(one.as_fd(), b"last", None));
+        drop(one);
+        assert!(!has_gone(other.as_fd()), "its last packet, which stays where it is");
+        assert!(matches!(receive(other.as_fd(), &mut [0; 8]), Ok((4, None))));
+        assert!(has_gone(other.as_fd()));
     }
 
     #[test]
