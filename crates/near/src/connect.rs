@@ -249,7 +249,7 @@ impl Attempt<'_> {
             return Err(Reason::NearUnclaimed.into());
         }
         // What another thread writes while the numbers are read goes into a connection under repair.
-        let _introduction = Introduction::begin(self.fd, self.socket);
+        let Some(_introduction) = Introduction::begin(self.fd, self.socket) else { return Err(Reason::NearRefused.into()) };
         let met = helper::meet(self.directory, self.fd, Request::Client, deadline).map_err(|alone| match alone.reason {
             Reason::NearUnknown => helper::Alone { reason: Reason::NearUnclaimed, ..alone },
             _ => alone,
@@ -288,6 +288,8 @@ impl Attempt<'_> {
     /// Ends the connection, of which `known` is all that is known, and makes another one without the mark, from the same port. Where the program waits no
     /// longer for the first, it does not wait for the second.
     fn start_over(&self, known: Result<()>, reason: Reason) -> Outcome {
+        // What another thread wrote now would go with the connection.
+        let _introduction = Introduction::begin(self.fd, self.socket);
         let nowhere = [0u64; 2]; // AF_UNSPEC
         let given_up = known.err().filter(|_| !self.nonblocking);
         if calls::connect(self.fd, nowhere.as_ptr().cast(), 16).is_err() {

@@ -4,7 +4,7 @@
 //! made of the socket meanwhile, the call would take bytes that are not the program's, or write some that nobody reads. So these calls are counted, and
 //! the thread that introduces the socket ([`super::introduced`]) goes on only if there is none: either it sees the call, or the call sees that it is there.
 
-use super::{flag, Socket};
+use super::{flag, introduced, Socket};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use shunt_sys::{calls, clock};
 use shunt_table::table;
@@ -42,28 +42,42 @@ pub fn is_unsettled(fd: i32) -> bool {
 }
 
 /// The calling thread begins a call with data on `fd`, before it asks for its stream ([`super::stream`]). `None`: nothing will become of the descriptor
-/// during the call, or a thread is at it.
+/// during the call. What comes of a stream that a thread is making of it is waited for.
 #[inline]
 pub fn call(fd: i32) -> Option<Call> {
     let word = table::get(fd);
-    // Not of one that a stream is being made of: calls wait for what comes of that.
-    match word.is(Kind::Tcp) {
+    match word.is(Kind::Tcp) || word.is_introduced() {
         true => begin(fd, word),
         false => None,
     }
 }
 
 #[cold]
-fn begin(fd: i32, word: table::Word) -> Option<Call> {
-    let socket: &'static Socket = word.object()?;
-    if socket.has(flag::KERNEL) {
-        return None;
+fn begin(fd: i32, mut word: table::Word) -> Option<Call> {
+    loop {
+        // Where nothing has come of one, another may be made.
+        if word.is_introduced() {
+            introduced::look_again(fd, word);
+            let before = core::mem::replace(&mut word, table::get(fd));
+            if word == before {
+                return None;
+            }
+        }
+        let socket: &'static Socket = Some(word).filter(|word| word.is(Kind::Tcp))?.object()?;
+        if socket.has(flag::KERNEL) {
+            return None;
+        }
+        let calls = &socket.connected.calls;
+        let before = calls.0.fetch_add(1, Ordering::SeqCst);
+        let call = Call { calls, generation: before & !COUNT };
+        fence(Ordering::SeqCst);
+        let found = table::get(fd);
+        if found == word {
+            return Some(call);
+        }
+        drop(call);
+        word = found;
     }
-    let calls = &socket.connected.calls;
-    let before = calls.0.fetch_add(1, Ordering::SeqCst);
-    let call = Call { calls, generation: before & !COUNT };
-    fence(Ordering::SeqCst);
-    (table::get(fd) == word).then_some(call)
 }
 
 impl Drop for Call {
@@ -109,8 +123,12 @@ mod tests {
         assert!(Introduction::begin(HIGH, socket).is_none());
         drop(second);
         let introduction = Introduction::begin(HIGH, socket).expect("no call is left");
-        assert!(call(HIGH).is_none(), "calls wait for what comes of it");
+        assert!(call(HIGH).is_none(), "the introducer does not wait for itself");
+        let other = std::thread::spawn(|| call(HIGH).is_some());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!other.is_finished(), "calls wait for what comes of it");
         drop(introduction);
+        assert!(other.join().expect("no panic"), "and are counted then");
         // What ends late is not one of the next socket's.
         let late = call(HIGH).expect("a call");
         table::take(HIGH);

@@ -9,7 +9,7 @@ use shunt_table::table;
 use shunt_table::table::{Kind, Word};
 
 /// How long is waited at most (ns): longer than an introduction takes in which its other end is stopped. One that is older was left by a handler that jumped out.
-const PATIENCE: u64 = 400_000_000;
+const PATIENCE: u64 = 500_000_000;
 /// How long a thread looks before it sleeps (ns), and how long it sleeps.
 const AWAKE: u64 = 100_000;
 const ASLEEP: i64 = 200_000;
