@@ -6,7 +6,7 @@
 //! copy, and nothing else changes. A region must not be written from a send on until the error queue of the socket says that it is
 //! complete, as Linux documents MSG_ZEROCOPY.
 //!
-//! A receiver that only reads asks for the next bytes where they lie ([`receive`]), and gives them back.
+//! A receiver that only reads asks for the next bytes where they lie ([`receive()`]), and gives them back.
 
 mod receive;
 
