@@ -63,8 +63,8 @@ pub fn command() -> Command {
             "Connections that there are appear from the capture's start on, with a hand-shake made up for it; new ones from their first byte. Sequence\n\
              numbers are positions in the stream; acknowledgements and times between segments of both ends are what was known when. Packets that tcpdump sees are\n\
              left out: those of connections that the kernel carries, and those between hosts.\n\n\
-             Programs note what they send in 4 MiB of memory each, and go on when that is full: what found no room is missing in the file,\n\
-             and counted. A process may be captured by those who may trace it: its own user and root. The filter chooses what is in the file: all\n\
+             Programs note what they send in 4 MiB of memory each (256 KiB until this command has looked once), and go on when that is full: what found\n\
+             no room is missing in the file, and counted. A process may be captured by those who may trace it: its own user and root. The filter chooses what is in the file: all\n\
              of these processes' connections are noted in their memory. What a process notes is its own word: no evidence against it.\n\
              Exit status: 0, also where bytes are missing, which is told on standard error.",
         )
