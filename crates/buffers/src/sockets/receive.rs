@@ -15,7 +15,7 @@
 //! The library that is preloaded is asked by `getsockopt` (`SHUNT_SO_VIEW` of `shunt_socket.h`), which never waits; waiting, and copying, are
 //! plain `recv`. So a socket that no such library carries is served by the same function.
 
-use super::{error, LEVEL};
+use super::{error, getsockopt, setsockopt, LEVEL};
 use crate::port::Error;
 use core::ffi::{c_int, c_void};
 use shunt_region::{Pool, Region};
@@ -37,8 +37,6 @@ struct Asked {
 }
 
 extern "C" {
-    fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: u32) -> c_int;
-    fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut u32) -> c_int;
     fn recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize;
     fn ioctl(fd: c_int, request: core::ffi::c_ulong, ...) -> c_int;
 }
