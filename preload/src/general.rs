@@ -37,11 +37,10 @@ macro_rules! general {
 
 general! {
     read, read_from_section (fd: c_int, data: *mut c_void, length: usize) {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(_) if length == 0 => 0,
-            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
-            None => match shunt_table::table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(_) if length == 0 => 0,
+            Ok(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
+            Err(_call) => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) if length > 0 => {
                     let nobody = core::ptr::null_mut();
                     let kernel = || real::read(fd, data, length);
@@ -54,10 +53,9 @@ general! {
     }
 
     recv, recv_from_section (fd: c_int, data: *mut c_void, length: usize, flags: c_int) {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length.min(MOST), flags)),
-            None => match shunt_table::table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(socket) => answer(stream::receive(socket, fd, data.cast(), length.min(MOST), flags)),
+            Err(_call) => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let nobody = core::ptr::null_mut();
                     let kernel = || real::recv(fd, data, length, flags);
@@ -69,10 +67,9 @@ general! {
     }
 
     write, write_from_section (fd: c_int, data: *const c_void, length: usize) {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
-            None => match shunt_table::table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
+            Err(_call) => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::write(fd, data, length);
                     datagrams::send_to(fd, socket, data, length, 0, core::ptr::null(), 0, kernel)
@@ -83,10 +80,9 @@ general! {
     }
 
     send, send_from_section (fd: c_int, data: *const c_void, length: usize, flags: c_int) {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags)),
-            None => match shunt_table::table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(socket) => answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags)),
+            Err(_call) => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::send(fd, data, length, flags);
                     datagrams::send_to(fd, socket, data, length, flags, core::ptr::null(), 0, kernel)

@@ -19,21 +19,19 @@ point! {
         write(fd, data, length)
     }
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
-            None => match table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
+            Err(_call) => match table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_vector(fd, socket, vector, count),
                 None => real::writev(fd, vector, count),
             },
         }
     }
     fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd).filter(|_| offset == -1) {
-            Some(socket) => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
-            None if offset == -1 => splices::through_kernel(fd, || real::pwritev2(fd, vector, count, offset, flags)),
-            None => real::pwritev2(fd, vector, count, offset, flags),
+        match calling::stream(fd) {
+            Ok(socket) if offset == -1 => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
+            Err(_call) if offset == -1 => splices::through_kernel(fd, || real::pwritev2(fd, vector, count, offset, flags)),
+            _ => real::pwritev2(fd, vector, count, offset, flags),
         }
     }
     fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
@@ -43,9 +41,8 @@ point! {
         send(fd, data, length, flags)
     }
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => {
+        match calling::stream(fd) {
+            Ok(socket) => {
                 if stream::is_no_range(data.cast(), length.min(MOST)) {
                     return answer(Err(Errno(libc::EFAULT)));
                 }
@@ -57,7 +54,7 @@ point! {
                 }
                 answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags))
             }
-            None => match table::find::<Datagram>(fd) {
+            Err(_call) => match table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::sendto(fd, data, length, flags, address, address_length);
                     datagrams::send_to(fd, socket, data, length, flags, address, address_length, kernel)
@@ -72,10 +69,9 @@ point! {
         }
     }
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
-            None => match table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(socket) => answer(transfer::send_message(socket, fd, message, flags)),
+            Err(_call) => match table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_message(fd, socket, message, flags),
                 None => {
                     if flags & libc::MSG_FASTOPEN != 0 {
@@ -87,10 +83,9 @@ point! {
         }
     }
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-        let _call = calling::call(fd);
-        match shunt_stream::socket::stream(fd) {
-            Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
-            None => match table::find::<Datagram>(fd) {
+        match calling::stream(fd) {
+            Ok(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
+            Err(_call) => match table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
                 None => {
                     touched(fd);
@@ -143,10 +138,9 @@ hook! {
         real::vmsplice(pipe, vector, count, flags)
     }
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
-        let _call = calling::call(out);
-        match shunt_stream::socket::stream(out) {
-            Some(socket) => answer(send_file::send_file(socket, out, from, offset, count)),
-            None => splices::through_kernel(out, || real::sendfile(out, from, offset, count)),
+        match calling::stream(out) {
+            Ok(socket) => answer(send_file::send_file(socket, out, from, offset, count)),
+            Err(_call) => splices::through_kernel(out, || real::sendfile(out, from, offset, count)),
         }
     }
     fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {

@@ -34,26 +34,35 @@ pub struct Call {
     generation: u64,
 }
 
-/// Whether `fd` is a TCP socket of which a stream may be made.
+/// The accelerated stream behind `fd`, as [`super::stream`] says; else the call is counted, if anything may become of the descriptor while the kernel has it. The
+/// answer is to live as long as the call.
 #[inline(always)]
-pub fn is_unsettled(fd: i32) -> bool {
-    let word = table::get(fd);
-    word.is(Kind::Tcp) && word.object::<Socket>().is_some_and(|socket| !socket.has(flag::KERNEL))
-}
-
-/// The calling thread begins a call with data on `fd`, before it asks for its stream ([`super::stream`]). `None`: nothing will become of the descriptor
-/// during the call. What comes of a stream that a thread is making of it is waited for.
-#[inline]
-pub fn call(fd: i32) -> Option<Call> {
-    let word = table::get(fd);
-    match word.is(Kind::Tcp) || word.is_introduced() {
-        true => begin(fd, word),
-        false => None,
+pub fn stream(fd: i32) -> Result<&'static Socket, Option<Call>> {
+    match super::stream(fd) {
+        Some(socket) => Ok(socket),
+        None if is_unsettled(fd) => counted(fd),
+        None => Err(None),
     }
 }
 
 #[cold]
-fn begin(fd: i32, mut word: table::Word) -> Option<Call> {
+fn counted(fd: i32) -> Result<&'static Socket, Option<Call>> {
+    let call = call(fd);
+    // It may have become one before the call was counted.
+    super::stream(fd).ok_or(call)
+}
+
+/// Whether `fd` is a TCP socket of which a stream may be made, or is being made.
+#[inline(always)]
+pub fn is_unsettled(fd: i32) -> bool {
+    let word = table::get(fd);
+    (word.is(Kind::Tcp) || word.is_introduced()) && word.object::<Socket>().is_some_and(|socket| !socket.has(flag::KERNEL))
+}
+
+/// The calling thread begins a call with data on `fd`, before it asks for its stream ([`super::stream`]). `None`: nothing will become of the descriptor
+/// during the call. What comes of a stream that a thread is making of it is waited for.
+pub fn call(fd: i32) -> Option<Call> {
+    let mut word = table::get(fd);
     loop {
         // Where nothing has come of one, another may be made.
         if word.is_introduced() {
