@@ -30,6 +30,8 @@ use shunt_table::{diag, fd_passing, sockaddr, table};
 const CLAIMS: u64 = 50_000_000;
 /// How long each word of a client's is waited for (ns): it waits for this end, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
+/// How long the last words of a client are waited for (ns) that hostd has introduced: as long as it waits itself, since to give up is a reset then.
+const LAST_WORDS: u64 = 200_000_000;
 /// With less time than this left (ns) none is claimed: it would be given up in the middle.
 const LEAST: u64 = 1_000_000;
 /// How long a word is waited for that is under way (ns), whatever was waited before: then its client was stopped.
@@ -56,7 +58,8 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     }
     let left = known::may_wait(now);
     let server = sockaddr::bound_address(fd);
-    let arriving = Arriving { fd, listener, flags, client, server, mark: shown.segment as u16, until: now + left };
+    let mark = shown.segment as u16;
+    let mut arriving = Arriving { fd, listener, flags, client, server, mark, until: now + left, answers: ANSWERS };
     if left < LEAST || !table::fits(fd) {
         // Its client would wait for a claim that does not come.
         if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
@@ -93,6 +96,8 @@ struct Arriving<'a> {
     mark: u16,
     /// How long is waited for this client at most: what is left for all of them in this second.
     until: u64,
+    /// How long each of its words is waited for (ns).
+    answers: u64,
 }
 
 /// A link that is not dropped while it has no connection yet.
@@ -108,11 +113,11 @@ impl Drop for Entered {
 impl Arriving<'_> {
     /// When the next word comes too late.
     fn deadline(&self) -> u64 {
-        self.until.min(clock::monotonic_ns() + ANSWERS)
+        self.until.min(clock::monotonic_ns() + self.answers)
     }
 
     /// Claims it. False: its client is not asked.
-    fn claim(&self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
+    fn claim(&mut self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
         let now = clock::monotonic_ns();
         let (unix, guest, peer) = match name::ask(directory, &self.client, connected) {
             Ok(unix) => {
@@ -168,7 +173,7 @@ impl Arriving<'_> {
     }
 
     /// `peer`: the inode of the other end of the AF_UNIX connection, if that is known already.
-    fn hand_shake(&self, unix: Held, guest: &Guest, peer: Option<u64>) -> Result<(), Reason> {
+    fn hand_shake(&mut self, unix: Held, guest: &Guest, peer: Option<u64>) -> Result<(), Reason> {
         let claim = self.claimed(shunt_segment::VERSION, own::id().ok_or(Reason::Unknown)?);
         if !say(unix.fd(), &claim.encode()) {
             return Err(Reason::NearUnknown);
@@ -179,6 +184,9 @@ impl Arriving<'_> {
         // Before the word that binds this end: what fails later than that is a reset.
         let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
         self.prove(&unix, &ready, &hello, &secret, peer)?;
+        if peer.is_some() {
+            (self.until, self.answers) = (clock::monotonic_ns() + LAST_WORDS, LAST_WORDS);
+        }
         let done = self.conclude(unix, guest, &ready, entered, &secret, shadow);
         // hostd may have introduced a stranger that has the numbers alone: the proof is in the connection of another one then, whose program would read it.
         if done.is_err() && peer.is_some() {

@@ -72,7 +72,7 @@ const WAITS: u64 = 50_000_000;
 /// So much of each wait is free (ns): what a client takes that is awake.
 const FREE: u64 = 200_000;
 
-/// How long was waited in the second that began at `since` (ns), whatever came of it.
+/// How long was waited in the second that began at `since` (ns), whatever came of it, and in those before it beyond their share.
 pub struct Waits {
     since: u64,
     waited: u64,
@@ -80,8 +80,9 @@ pub struct Waits {
 
 impl Waits {
     fn left(&mut self, now: u64) -> u64 {
-        if now.saturating_sub(self.since) >= SECOND {
-            *self = Waits { since: now, waited: 0 };
+        let seconds = now.saturating_sub(self.since) / SECOND;
+        if seconds > 0 {
+            *self = Waits { since: now, waited: self.waited.saturating_sub(seconds.saturating_mul(WAITS)) };
         }
         WAITS.saturating_sub(self.waited)
     }
@@ -254,6 +255,13 @@ mod tests {
             assert!(now - began <= WAITS + 4 * FREE, "{}", now - began);
             now += SECOND;
         }
+        now += SECOND;
+        assert_eq!(waits.left(now), WAITS);
+        waits.waited(4 * WAITS + FREE);
+        for second in 0..4 {
+            assert_eq!(waits.left(now + second * SECOND), 0, "{second}: a long wait is paid for later");
+        }
+        now += 4 * SECOND;
         assert_eq!(waits.left(now), WAITS);
         for _ in 0..1000 {
             waits.waited(FREE);

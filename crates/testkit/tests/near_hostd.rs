@@ -208,7 +208,8 @@ fn services_and_published_ports() {
             Translated::Both => "from 10.77.0.254 ",
         };
         let said = server.text();
-        assert!(said.lines().skip(1).all(|line| line.starts_with(from) && line.ends_with("at 10.77.0.2 9100")), "{said}");
+        let wrong = |line: &&str| !(line.starts_with(from) && line.ends_with("at 10.77.0.2 9100"));
+        assert_eq!(said.lines().skip(1).filter(wrong).collect::<Vec<_>>(), [""; 0]);
         drop(hostd);
         stop(server, libc::SIGKILL);
         scene.site.finish();
