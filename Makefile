@@ -80,8 +80,9 @@ test-hot-path:
 	scripts/build
 	scripts/check-hot-path
 
+# In the tests' profile, whose macros and build scripts are there already.
 test-doc:
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --target-dir target
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --release --workspace --no-deps --document-private-items --target-dir target
 
 test-openshmem:
 	scripts/prepare openshmem

@@ -1,8 +1,6 @@
 //! Rings that a process has not mapped: nothing is read or written there, and both ends can go on.
 
-mod common;
-
-use common::{byte_at, Connection};
+use crate::common::{byte_at, Connection};
 use shunt_ring::Trouble;
 use shunt_segment::area::{window_offset, CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 
@@ -66,7 +64,7 @@ fn a_receiver_without_the_window_learns_where_the_bytes_lie_in_the_file() {
     // SAFETY: as above.
     assert_eq!(unsafe { incoming.peek(0, target.as_mut_ptr(), 100) }, Err(Trouble::Unmapped));
     let (offset, length) = incoming.next_in_file(0).unwrap();
-    assert!(offset >= window_offset(common::CHANNEL, 0) && length > 0);
+    assert!(offset >= window_offset(crate::common::CHANNEL, 0) && length > 0);
     assert_eq!(connection.file(offset, length), &bytes[..length]);
     incoming.pass(1000);
     let (next, _) = incoming.next_in_file(24).unwrap();

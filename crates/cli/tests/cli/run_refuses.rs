@@ -1,11 +1,10 @@
 //! What `shunt run` refuses, and what it warns of: the words and the exit statuses.
-mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{copy, is_root, plain, standard_error, Stage, SHUNT};
+use crate::common::{copy, is_root, plain, standard_error, Stage, SHUNT};
 use shunt_config::TABLE;
 
 #[test]

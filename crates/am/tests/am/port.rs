@@ -1,8 +1,6 @@
 //! Ports over real endpoints: two threads, each with its own.
 
-mod ports;
-
-use ports::{exercise, server_that_vanishes, stalled_among_others, with_server};
+use crate::ports::{exercise, server_that_vanishes, stalled_among_others, with_server};
 use shunt_am::port::{config_for, join, memory, Port, Table, Trouble};
 use shunt_am::Config;
 use shunt_endpoint::device::shm::Shm;

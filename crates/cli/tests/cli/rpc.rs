@@ -1,10 +1,9 @@
 //! `shunt rpc` against a server that the generator made: what it lists, calls and traces.
-mod common;
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use common::{plain, quiet_output, SHUNT};
+use crate::common::{plain, quiet_output, SHUNT};
 use serde_json::{json, Value};
 use shunt_rpc::{Context, Fault, Running, Server, ServerOptions, Shared};
 use shunt_rpc_examples::log::{LogV1, LogV1Client, LogV1Server, OpaqueRecord, Stat};

@@ -1,10 +1,9 @@
 //! `shunt report`: all parts are there, and no secret.
-mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use common::{library, plain, quiet_output, SHUNT};
+use crate::common::{library, plain, quiet_output, SHUNT};
 
 #[test]
 fn it_holds_what_helps_and_no_secret() {

@@ -1,5 +1,4 @@
 //! `shunt top` in a terminal of 80 columns, with real keys, a resize and programs that end; and into pipes.
-mod common;
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -8,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{library, plain, quiet_output, SHUNT};
+use crate::common::{library, plain, quiet_output, SHUNT};
 use rustix::termios::Winsize;
 use serde_json::Value;
 

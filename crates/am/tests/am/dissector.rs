@@ -1,11 +1,7 @@
 //! The Wireshark dissector reads what engines send, in captures made by hand and by the wrapper. `scripts/prepare test` installs
 //! tshark.
 
-mod network;
-#[allow(dead_code)]
-mod ports;
-
-use network::*;
+use crate::network::*;
 use shunt_am::{Config, Link};
 use shunt_endpoint::conformance::direct::{import, update, AREA};
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
@@ -106,7 +102,7 @@ fn captured(file: &Shared) -> Capture<Udp, Shared> {
 #[test]
 fn tshark_reads_a_captured_exchange() {
     let (file, other) = (Shared::default(), Shared::default());
-    ports::with_server(captured(&file), captured(&other), |config| config, ports::exercise);
+    crate::ports::with_server(captured(&file), captured(&other), |config| config, crate::ports::exercise);
     let bytes = file.0.lock().unwrap();
     let text = tshark(&bytes, &["_ws.col.Protocol", "_ws.col.Info", "_ws.malformed", "_ws.lua.error"]);
     let lines: Vec<_> = text.lines().collect();

@@ -1,8 +1,6 @@
 //! A peer that sends whatever it likes: no panic, no handler run without credit, no more than bounded work and memory.
 
-mod network;
-
-use network::*;
+use crate::network::*;
 use proptest::prelude::*;
 use shunt_am::{Config, Engine};
 

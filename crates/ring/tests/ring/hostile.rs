@@ -1,10 +1,7 @@
 //! A peer that writes any word at any time garbles its own connection, and nothing else: lengths stay in bounds, calls
 //! return, memory of other connections is inaccessible here and stays untouched.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::{Connection, Random};
+use crate::common::{Connection, Random};
 use shunt_ring::bell;
 use shunt_ring::pipe::Space;
 use shunt_segment::channel::{arm, word, Side};

@@ -1,11 +1,10 @@
 //! What `shunt metrics` prints is read by Prometheus's own checker, and the dashboard asks for nothing else.
-mod common;
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{plain, quiet_output, SHUNT};
+use crate::common::{plain, quiet_output, SHUNT};
 use serde_json::Value;
 
 fn metrics() -> String {
@@ -34,7 +33,7 @@ fn promtool_finds_nothing() {
 
 #[test]
 fn the_dashboard_asks_for_series_that_there_are() {
-    let dashboard: Value = serde_json::from_str(include_str!("../../../packaging/grafana/shunt.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(include_str!("../../../../packaging/grafana/shunt.json")).unwrap();
     let known = names();
     let mut asked = BTreeSet::new();
     let mut queries = Vec::new();
@@ -56,7 +55,7 @@ fn the_dashboard_asks_for_series_that_there_are() {
 
 #[test]
 fn the_dashboards_queries_are_promql() {
-    let dashboard = include_str!("../../../packaging/grafana/shunt.json");
+    let dashboard = include_str!("../../../../packaging/grafana/shunt.json");
     let dashboard: Value = serde_json::from_str(dashboard).unwrap();
     let mut rules = String::from("groups:\n- name: shunt\n  rules:\n");
     let mut number = 0;

@@ -1,8 +1,6 @@
 //! A stream shares a link with TCP, at virtual time: two flows in one queue that drops what does not fit.
 
-mod network;
-
-use network::*;
+use crate::network::*;
 use shunt_am::Config;
 
 /// Time-slices of a sender that does not have its processor all the time.

@@ -1,10 +1,9 @@
 //! `shunt doctor` says the truth about a machine that lacks something, and leaves a machine that has it alone.
-mod common;
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{copy, plain, Stage, SHUNT};
+use crate::common::{copy, plain, Stage, SHUNT};
 use serde_json::Value;
 
 /// The report and the exit status.

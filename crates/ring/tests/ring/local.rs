@@ -1,5 +1,4 @@
 //! AF_UNIX bytes in an inbox: against a model, and in exact order beside a queue of the kernel's.
-#![cfg(not(loom))]
 
 use shunt_ring::inbox::Inbox;
 use shunt_ring::local::{Put, Seen};

@@ -1,5 +1,4 @@
 //! What `shunt run` must hand to the program as it found it: arguments, status, signals, descriptors, environment.
-mod common;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
-use common::{copy, plain, quiet_output, Stage, SHUNT};
+use crate::common::{copy, plain, quiet_output, Stage, SHUNT};
 
 #[test]
 fn exit_status() {

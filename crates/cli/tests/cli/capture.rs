@@ -1,5 +1,4 @@
 //! `shunt capture`: what two programs say to each other through shared memory is what tshark reads, and no program waits for the reader.
-mod common;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{library, plain, SHUNT};
+use crate::common::{library, plain, SHUNT};
 
 /// A program under shunt, ended with the test.
 struct Program(Child);
@@ -231,7 +230,7 @@ fn mistakes_are_told() {
 
 #[test]
 fn a_child_of_another_user_has_nothing_of_its_parent_s_state() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         return; // it cannot become another user
     }
     const PROGRAM: &str = r#"

@@ -1,10 +1,9 @@
 //! `shunt enable`, `disable`, `status` and `doctor --unit` below a directory that stands for a root; systemd's own checker reads what they write.
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{library, plain, SHUNT};
+use crate::common::{library, plain, SHUNT};
 use serde_json::Value;
 
 struct Root {
@@ -195,7 +194,7 @@ fn a_library_that_others_may_change_is_no_service_s() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("can be written by other users"), "{}", said(&output));
     assert!(enable(0o757, &["--any-library"]).status.success());
-    if common::is_root() {
+    if crate::common::is_root() {
         std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
         let output = enable(0o755, &[]);
         assert!(output.status.code() == Some(1) && said(&output).contains("belongs to user 65534"), "{}", said(&output));

@@ -1,5 +1,4 @@
 //! The inbox of datagrams: order, charges, taking back, and writers that write whatever they like.
-#![cfg(not(loom))]
 
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_segment::inbox::{gate, RING, RING_LEAST};

@@ -1,9 +1,6 @@
 //! Two threads exchange streams in both directions; every byte arrives once, in order, whatever the sizes and classes.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::{byte_at, Connection, Random};
+use crate::common::{byte_at, Connection, Random};
 use shunt_segment::area::CLASSES;
 use shunt_segment::sync::Ordering::Relaxed;
 

@@ -1,6 +1,5 @@
 //! `shunt ss` and `shunt why` read what a process left in shared memory, also when it is stopped or its memory is
 //! nonsense. The process here is a plain one that was given memory files with the contents of a program under shunt.
-mod common;
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use common::{plain, quiet_output, SHUNT};
+use crate::common::{plain, quiet_output, SHUNT};
 use serde_json::Value;
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
@@ -342,7 +341,7 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
     assert_eq!(connection["server"]["port"], 6379);
 
     // A copy under the same name in a process that has no end of it is nobody's.
-    let forged = crate::link(nonce, &client, &server, 0);
+    let forged = self::link(nonce, &client, &server, 0);
     let _forger = Holder::of(&[&forged.file]);
     drop(forged);
     assert_eq!(connections_served_by(holder.child.id()).len(), 1);
@@ -358,7 +357,7 @@ fn why_says_what_is_wrong_with_the_question() {
     }
     let output = plain(SHUNT).args(["why", "no-such-program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let errors = common::standard_error(&output);
+    let errors = crate::common::standard_error(&output);
     assert!(
         errors.starts_with("shunt: no process runs a program of the name \"no-such-program\"; a process number is "),
         "{errors}"
@@ -367,7 +366,7 @@ fn why_says_what_is_wrong_with_the_question() {
 
 #[test]
 fn why_takes_the_name_of_a_program() {
-    let stage = common::Stage::new();
+    let stage = crate::common::Stage::new();
     // The kernel's name of a process has 15 bytes; the name of its file is whole.
     let name = format!("unlike-others-{}", std::process::id());
     let program = stage.compile(&name, "#include <unistd.h>\nint main(void) { return pause(); }\n", &[]);
@@ -382,7 +381,7 @@ fn why_takes_the_name_of_a_program() {
     numbers.sort_unstable();
     let [one, other] = numbers;
     let said = format!("shunt: 2 processes run {name:?}: {one}, {other}; name one by its number: shunt why {one}\n");
-    assert_eq!(common::standard_error(&output), said);
+    assert_eq!(crate::common::standard_error(&output), said);
 }
 
 /// A user who may do so hides /proc from a shell of his own, and asks there.
@@ -410,7 +409,7 @@ fn why_explains_a_process_without_shunt() {
     assert_eq!((&report["under_shunt"], &report["looks_at_kernel_sockets"]), (&false.into(), &false.into()));
     assert_eq!(report["sockets"][0]["reason"], "no-shunt");
 
-    let stage = common::Stage::new();
+    let stage = crate::common::Stage::new();
     let program = stage.compile("static", "#include <unistd.h>\nint main(void) { return pause(); }\n", &["-static"]);
     let child = Command::new(&program).spawn().unwrap();
     let holder = Holder { child };

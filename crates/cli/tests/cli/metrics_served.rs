@@ -1,12 +1,11 @@
 //! `shunt metrics --listen` while clients of it misbehave, and `--output` where others may write.
-mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 
-use common::{plain, SHUNT};
+use crate::common::{plain, SHUNT};
 
 struct Served {
     command: Child,

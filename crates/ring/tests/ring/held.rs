@@ -1,9 +1,7 @@
 //! Bytes that are held back: the receiver sees them when they are pushed, when a segment is full, when more is sent or the end,
 //! and when it takes them itself.
 
-mod common;
-
-use common::{byte_at, Connection};
+use crate::common::{byte_at, Connection};
 use shunt_ring::SEGMENT;
 use shunt_segment::area::CLASSES;
 use shunt_segment::channel::word;

@@ -1,8 +1,6 @@
 //! Peers that stall, die and restart, and callers that wait for them.
 
-mod network;
-
-use network::*;
+use crate::network::*;
 use proptest::prelude::*;
 use shunt_am::{Config, Event, Get, Reason, Refused, Store};
 

@@ -1,9 +1,6 @@
 //! Any sequence of sends, receives and peeks delivers what a queue would.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::{byte_at, Connection, CHANNEL};
+use crate::common::{byte_at, Connection, CHANNEL};
 use proptest::prelude::*;
 use shunt_segment::area::{ring_offset, CLASSES, RING_SIZE};
 use shunt_segment::channel::word;

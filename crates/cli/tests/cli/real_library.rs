@@ -1,12 +1,11 @@
 //! The whole command with the real library: two programs talk, and `ss`, `why` and `doctor` tell the truth about it.
 //! The programs are those of the doctor's trial connection; they use sockets as any program does.
-mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{plain, quiet_output, SHUNT};
+use crate::common::{plain, quiet_output, SHUNT};
 use serde_json::Value;
 
 /// The library as `make build` leaves it.

@@ -1,8 +1,6 @@
 //! Whatever the network does short of ending, each message is handled once, and channels keep their order.
 
-mod network;
-
-use network::*;
+use crate::network::*;
 use proptest::prelude::*;
 use shunt_am::{Config, Get, Refused, Store};
 use std::collections::HashMap;
