@@ -22,5 +22,17 @@ static int by_value(const void *a, const void *b) {
 
 static void tell(const char *name) {
     qsort(times, BATCHES, sizeof *times, by_value);
-    if (me == 0) printf("%s %.2f\n", name, times[BATCHES / 2]), fflush(stdout);
+    if (me == 0) printf("%s %.3f\n", name, times[BATCHES / 2]), fflush(stdout);
+}
+
+/* A cycle of this processor, as additions that each wait for the one before take it. */
+static void tell_cycle(void) {
+    for (int batch = 0; batch < BATCHES; batch++) {
+        long sum = 0;
+        double start = now();
+        for (int i = 0; i < 100000; i++)
+            __asm__ volatile("add $1, %0; add $1, %0; add $1, %0; add $1, %0; add $1, %0; add $1, %0; add $1, %0; add $1, %0; add $1, %0; add $1, %0" : "+r"(sum));
+        times[batch] = (now() - start) / sum;
+    }
+    tell("cycle");
 }

@@ -44,6 +44,7 @@ int main(int count, char **words) {
     long *word = objects, *flag = objects + 64, *counter = objects + 128, value = 0;
     char *there = shmem_align(4096, BIG), *here = aligned_alloc(4096, BIG);
     memset(there, 1, BIG), memset(here, 2, BIG);
+    tell_cycle();
     /* What comes first would else be the first of everything. */
     for (int i = 0; me == 0 && i < 2000; i++) shmem_getmem(&value, word, 8, 1);
     ONE_SIDED("get-8", 500 * scale, shmem_getmem(&value, word, 8, 1));
