@@ -168,7 +168,7 @@ pub enum Action {
         /// Two hosts (network namespaces, so root) instead: operations on the other one's memory over this device, beside active messages
         #[arg(long, value_name = "DEVICE")]
         hosts: Option<pgas::Between>,
-        /// One host, and then two over each device: all pages of the reference
+        /// One host, and then two over each device; README.md shows all of it
         #[arg(long, conflicts_with = "hosts")]
         everywhere: bool,
         /// Directory of pgas.txt, pgas.json and figure5.svg
@@ -286,7 +286,8 @@ impl Bench {
                 };
                 let devices: &[pgas::Between] = if *everywhere { pgas::Between::value_variants() } else { hosts.as_slice() };
                 let here = if hosts.is_none() { pgas::run(&plan) } else { Ok(()) };
-                match here.and_then(|()| devices.iter().try_for_each(|device| between(*device))) {
+                let all = here.and_then(|()| devices.iter().try_for_each(|device| between(*device)));
+                match all.and_then(|()| if *everywhere { pgas::page::write(output) } else { Ok(()) }) {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(error) => {
                         eprintln!("shunt bench pgas: {error}");

@@ -6,6 +6,7 @@
 mod figure;
 pub mod hosts;
 mod model;
+pub mod page;
 mod programs;
 mod published;
 
