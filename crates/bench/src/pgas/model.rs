@@ -199,7 +199,7 @@ pub fn table(all: &[Measured], here: Here) -> String {
             Some(false) => "no",
             None => "-",
         });
-        let _ = writeln!(text, "{:<96} {}", sentence.says, said.join(", "));
+        let _ = writeln!(text, "{:<104} {}", sentence.says, said.join(", "));
     }
     text
 }
@@ -287,7 +287,7 @@ mod tests {
         let small = measured("sample-sort-small", Counts { stores: 100_000.0, ..Counts::default() });
         let times = Modelled::new(std::slice::from_ref(&small), 8, HERE, 1.0);
         let answers = SENTENCES.each_ref().map(|sentence| (sentence.holds)(&times));
-        assert_eq!(answers, [None, Some(true), None, None, None, None, None]);
+        assert_eq!(answers, [None, Some(true), None, None, None, None, None, None, None]);
         let [_, cs2, unet] = times.of("sample-sort-small").unwrap();
         assert!(unet.communication < cs2.communication && UNET == 2);
         let text = table(&[small], HERE);

@@ -36,7 +36,7 @@ pub struct Sentence {
 }
 
 /// Of eight processors, as figure 5 is.
-pub const SENTENCES: [Sentence; 7] = [
+pub const SENTENCES: [Sentence; 9] = [
     Sentence {
         says: "matrix: the CM-5 has the slower processor and the lower bandwidth",
         holds: |times| {
@@ -69,16 +69,6 @@ pub const SENTENCES: [Sentence; 7] = [
         },
     },
     Sentence {
-        says: "radix sort, small, and components: U-Net is slower than the CM-5",
-        holds: |times| {
-            let slower = ["radix-sort-small", "components"].map(|program| {
-                let [cm5, _, unet] = times.of(program)?;
-                Some(unet.total() > cm5.total())
-            });
-            Some(slower[0]? && slower[1]?)
-        },
-    },
-    Sentence {
         says: "sorts in bulk: U-Net is faster than the CM-5",
         holds: |times| {
             let faster = ["sample-sort-bulk", "radix-sort-bulk"].map(|program| {
@@ -89,13 +79,25 @@ pub const SENTENCES: [Sentence; 7] = [
         },
     },
     Sentence {
-        says: "radix sorts and components: U-Net and CS-2 are about equal (within 1.5 x)",
+        says: "radix sort, small: U-Net is slower than the CM-5",
+        holds: |times| times.of("radix-sort-small").map(|[cm5, _, unet]| unet.total() > cm5.total()),
+    },
+    Sentence {
+        says: "components: U-Net is slower than the CM-5 (ours asks for little: strips are joined in themselves first)",
+        holds: |times| times.of("components").map(|[cm5, _, unet]| unet.total() > cm5.total()),
+    },
+    Sentence {
+        says: "radix sort, small: U-Net and CS-2 are about equal (within 1.5 x; by table 2's overheads 1.8 x apart)",
+        holds: |times| times.of("radix-sort-small").map(|[_, cs2, unet]| about_equal(unet.total(), cs2.total())),
+    },
+    Sentence {
+        says: "radix sort in bulk and components: U-Net and CS-2 are about equal (within 1.5 x)",
         holds: |times| {
-            let alike = ["radix-sort-small", "radix-sort-bulk", "components"].map(|program| {
+            let alike = ["radix-sort-bulk", "components"].map(|program| {
                 let [_, cs2, unet] = times.of(program)?;
                 Some(about_equal(unet.total(), cs2.total()))
             });
-            Some(alike[0]? && alike[1]? && alike[2]?)
+            Some(alike[0]? && alike[1]?)
         },
     },
 ];
