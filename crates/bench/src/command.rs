@@ -168,7 +168,7 @@ pub enum Action {
         /// Two hosts (network namespaces, so root) instead: operations on the other one's memory over this device, beside active messages
         #[arg(long, value_name = "DEVICE")]
         hosts: Option<pgas::Between>,
-        /// One host, and then two over each device; README.md shows all of it
+        /// One host, and then two over each device: what README.md in the directory shows
         #[arg(long, conflicts_with = "hosts")]
         everywhere: bool,
         /// Directory of pgas.txt, pgas.json and figure5.svg
@@ -287,7 +287,7 @@ impl Bench {
                 let devices: &[pgas::Between] = if *everywhere { pgas::Between::value_variants() } else { hosts.as_slice() };
                 let here = if hosts.is_none() { pgas::run(&plan) } else { Ok(()) };
                 let all = here.and_then(|()| devices.iter().try_for_each(|device| between(*device)));
-                match all.and_then(|()| if *everywhere { pgas::page::write(output) } else { Ok(()) }) {
+                match all.and_then(|()| pgas::page::write(output)) {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(error) => {
                         eprintln!("shunt bench pgas: {error}");
