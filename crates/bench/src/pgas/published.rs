@@ -3,7 +3,7 @@
 //! Figure 5 is a picture whose bars have no numbers, and no number is read off it here: numbers are those of table 2, and of figure 5 what
 //! the text says of it.
 
-use super::model::Modelled;
+use super::model::{Modelled, Time};
 
 /// A row of table 2.
 pub struct Machine {
@@ -40,68 +40,63 @@ pub const SENTENCES: [Sentence; 9] = [
     Sentence {
         says: "matrix: the CM-5 has the slower processor and the lower bandwidth",
         holds: |times| {
-            let [cm5, cs2, unet] = times.of("matrix")?;
-            Some([cs2, unet].iter().all(|other| cm5.computation > other.computation && cm5.communication > other.communication))
+            let slower = |cm5: Time, other: Time| cm5.computation > other.computation && cm5.communication > other.communication;
+            each(times, &["matrix"], |[cm5, cs2, unet]| slower(cm5, cs2) && slower(cm5, unet))
         },
     },
     Sentence {
         says: "sample sort, small: the CM-5 has the slower processor and the lower overhead",
         holds: |times| {
-            let [cm5, cs2, unet] = times.of("sample-sort-small")?;
-            Some([cs2, unet].iter().all(|other| cm5.computation > other.computation && cm5.communication < other.communication))
+            let lower = |cm5: Time, other: Time| cm5.computation > other.computation && cm5.communication < other.communication;
+            each(times, &["sample-sort-small"], |[cm5, cs2, unet]| lower(cm5, cs2) && lower(cm5, unet))
         },
     },
     Sentence {
         says: "sample sort: U-Net and CS-2 are about equal (within 1.5 x), U-Net with the faster processor",
         holds: |times| {
-            let alike = ["sample-sort-small", "sample-sort-bulk"].map(|program| {
-                let [_, cs2, unet] = times.of(program)?;
-                Some(about_equal(unet.total(), cs2.total()) && unet.computation < cs2.computation)
-            });
-            Some(alike[0]? && alike[1]?)
+            let alike = |[_, cs2, unet]: Times| about_equal(unet, cs2) && unet.computation < cs2.computation;
+            each(times, &["sample-sort-small", "sample-sort-bulk"], alike)
         },
     },
     Sentence {
         says: "sample sort: in bulk, U-Net and CS-2 gain on the CM-5",
         holds: |times| {
-            let (small, bulk) = (times.of("sample-sort-small")?, times.of("sample-sort-bulk")?);
-            Some([CS2, UNET].iter().all(|&at| bulk[at].total() / bulk[CM5].total() < small[at].total() / small[CM5].total()))
+            let small = times.of("sample-sort-small")?;
+            let part = |of: Times, at: usize| of[at].total() / of[CM5].total();
+            each(times, &["sample-sort-bulk"], |bulk| [CS2, UNET].iter().all(|&at| part(bulk, at) < part(small, at)))
         },
     },
     Sentence {
         says: "sorts in bulk: U-Net is faster than the CM-5",
-        holds: |times| {
-            let faster = ["sample-sort-bulk", "radix-sort-bulk"].map(|program| {
-                let [cm5, _, unet] = times.of(program)?;
-                Some(unet.total() < cm5.total())
-            });
-            Some(faster[0]? && faster[1]?)
-        },
+        holds: |times| each(times, &["sample-sort-bulk", "radix-sort-bulk"], |[cm5, _, unet]| unet.total() < cm5.total()),
     },
     Sentence {
         says: "radix sort, small: U-Net is slower than the CM-5",
-        holds: |times| times.of("radix-sort-small").map(|[cm5, _, unet]| unet.total() > cm5.total()),
+        holds: |times| each(times, &["radix-sort-small"], |[cm5, _, unet]| unet.total() > cm5.total()),
     },
     Sentence {
         says: "components: U-Net is slower than the CM-5 (ours asks for little: strips are joined in themselves first)",
-        holds: |times| times.of("components").map(|[cm5, _, unet]| unet.total() > cm5.total()),
+        holds: |times| each(times, &["components"], |[cm5, _, unet]| unet.total() > cm5.total()),
     },
     Sentence {
         says: "radix sort, small: U-Net and CS-2 are about equal (within 1.5 x; by table 2's overheads 1.8 x apart)",
-        holds: |times| times.of("radix-sort-small").map(|[_, cs2, unet]| about_equal(unet.total(), cs2.total())),
+        holds: |times| each(times, &["radix-sort-small"], |[_, cs2, unet]| about_equal(unet, cs2)),
     },
     Sentence {
         says: "radix sort in bulk and components: U-Net and CS-2 are about equal (within 1.5 x)",
-        holds: |times| {
-            let alike = ["radix-sort-bulk", "components"].map(|program| {
-                let [_, cs2, unet] = times.of(program)?;
-                Some(about_equal(unet.total(), cs2.total()))
-            });
-            Some(alike[0]? && alike[1]?)
-        },
+        holds: |times| each(times, &["radix-sort-bulk", "components"], |[_, cs2, unet]| about_equal(unet, cs2)),
     },
 ];
 
-fn about_equal(one: f64, other: f64) -> bool {
-    (1.0 / 1.5..=1.5).contains(&(one / other))
+/// As `MACHINES` are.
+type Times = [Time; MACHINES.len()];
+
+/// Whether all of these programs do; none if one was not measured.
+fn each(times: &Modelled, programs: &[&str], holds: impl Fn(Times) -> bool) -> Option<bool> {
+    let all: Option<Vec<Times>> = programs.iter().map(|program| times.of(program)).collect();
+    Some(all?.into_iter().all(holds))
+}
+
+fn about_equal(one: Time, other: Time) -> bool {
+    (1.0 / 1.5..=1.5).contains(&(one.total() / other.total()))
 }
