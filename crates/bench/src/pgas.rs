@@ -94,7 +94,7 @@ struct Measuring<'p> {
 
 /// Compiles, measures, and writes the table.
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
-    let directory = Directory::new()?;
+    let directory = Directory::new(plan.output)?;
     let mut measuring = Measuring { plan, directory, figures: Figures::new(), counts: Vec::new(), troubles: Vec::new() };
     let libraries = if plan.with_oshmem { vec![Library::Shunt, Library::Oshmem] } else { vec![Library::Shunt] };
     for library in &libraries {
@@ -202,8 +202,14 @@ impl Measuring<'_> {
     /// status that says nothing, and what was said has to be enough.
     fn said(&mut self, library: Library, mut command: Command, what: &str) -> Option<String> {
         let file = self.directory.join("said");
-        let output = fs::File::create(&file).ok()?;
-        let mut child = command.stdout(output).spawn().ok()?;
+        let started = fs::File::create(&file).and_then(|output| command.stdout(output).spawn());
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) => {
+                self.troubles.push(format!("{what} does not start: {error}"));
+                return None;
+            }
+        };
         let limit = Instant::now() + PATIENCE;
         let status = loop {
             match child.try_wait().ok()? {

@@ -4,7 +4,7 @@ mod jobs;
 
 use jobs::{built, compiled, job, running, scratch, text, Apart};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 /// Processes that one has started.
 fn children(process: u32) -> Vec<u64> {

@@ -159,7 +159,7 @@ fn stores(carrier: Carrier, bytes: usize, port: &mut Port<'_, Boxed>, peer: u32,
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     let hosts = pair(Joint::default()).map_err(|error| format!("two hosts cannot be made: {error}"))?;
     let _agents = agents_of(plan.carrier, hosts.each_ref(), plan.shunt)?;
-    let directory = Directory::new()?;
+    let directory = Directory::new(plan.output)?;
     for name in ["hosts"].into_iter().chain(BINARIES) {
         let compiler = Command::new(plan.shunt.with_file_name("shunt-shmemcc"));
         programs::compile(compiler, &directory.join(format!("{name}.c")), &directory.join(name))?;

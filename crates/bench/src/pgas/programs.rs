@@ -39,9 +39,10 @@ pub const BINARIES: [&str; 5] = ["matrix", "sample-sort", "radix-sort", "compone
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// Below the directory of temporary files, with the sources in it.
-    pub fn new() -> Result<Directory, String> {
-        let path = std::env::temp_dir().join(format!("shunt-bench-pgas-{}", std::process::id()));
+    /// Below `output`, which it makes, with the sources in it.
+    pub fn new(output: &Path) -> Result<Directory, String> {
+        fs::create_dir_all(output).map_err(|error| format!("{}: {error}", output.display()))?;
+        let path = output.canonicalize().map_err(|error| error.to_string())?.join("programs");
         write(&path)?;
         Ok(Directory(path))
     }
