@@ -168,6 +168,9 @@ pub enum Action {
         /// Two hosts (network namespaces, so root) instead: operations on the other one's memory over this device, beside active messages
         #[arg(long, value_name = "DEVICE")]
         hosts: Option<pgas::Between>,
+        /// One host, and then two over each device: what README.md in the directory shows
+        #[arg(long, conflicts_with = "hosts")]
+        everywhere: bool,
         /// Directory of pgas.txt, pgas.json and figure5.svg
         #[arg(long, value_name = "DIRECTORY", default_value = "target/pgas")]
         output: PathBuf,
@@ -264,7 +267,7 @@ impl Bench {
                     done.inspect_err(|error| eprintln!("shunt bench hosts: {error}")).is_err().into()
                 })
             }
-            Action::Pgas { shunt, with_oshmem, repeat, no_programs, hosts, output } => {
+            Action::Pgas { shunt, with_oshmem, repeat, no_programs, hosts, everywhere, output } => {
                 let found = shunt.clone().or_else(crate::contenders::shunt_beside_us);
                 let Some(shunt) = found.and_then(|path| fs::canonicalize(path).ok()) else {
                     eprintln!("shunt bench pgas: no shunt command beside this one or at --shunt PATH");
@@ -277,14 +280,14 @@ impl Bench {
                     programs: !no_programs,
                     output,
                 };
-                let between = hosts.map(|device| pgas::hosts::Plan {
-                    shunt: &shunt,
-                    carrier: device.carrier(),
-                    repeats: plan.repeats,
-                    programs: plan.programs,
-                    output,
-                });
-                match between.as_ref().map_or_else(|| pgas::run(&plan), pgas::hosts::run) {
+                let between = |device: pgas::Between| {
+                    let (carrier, repeats, programs) = (device.carrier(), plan.repeats, plan.programs);
+                    pgas::hosts::run(&pgas::hosts::Plan { shunt: &shunt, carrier, repeats, programs, output })
+                };
+                let devices: &[pgas::Between] = if *everywhere { pgas::Between::value_variants() } else { hosts.as_slice() };
+                let here = if hosts.is_none() { pgas::run(&plan) } else { Ok(()) };
+                let all = here.and_then(|()| devices.iter().try_for_each(|device| between(*device)));
+                match all.and_then(|()| pgas::page::write(output)) {
                     Ok(()) => ExitCode::SUCCESS,
                     Err(error) => {
                         eprintln!("shunt bench pgas: {error}");

@@ -5,7 +5,10 @@
 
 mod figure;
 pub mod hosts;
+mod model;
+pub mod page;
 mod programs;
+mod published;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +19,11 @@ use std::time::{Duration, Instant};
 
 use crate::output::say;
 use crate::statistics::median;
-use programs::{Report, BINARIES, PROGRAMS};
+use model::{Counts, Here, Measured};
+use programs::{Counting, Directory, Report, BINARIES, PROGRAMS};
+
+/// Processes of the seven programs: with one they compute alone, which the model needs.
+const PROCESSES: [usize; 3] = [2, 4, 8];
 
 /// The most a run may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,42 +86,79 @@ fn middle(figures: &Figures, row: &str, library: Library) -> Option<f64> {
 
 struct Measuring<'p> {
     plan: &'p Plan<'p>,
-    directory: PathBuf,
+    directory: Directory,
     figures: Figures,
+    counts: Vec<(&'static str, usize, Counts)>,
     troubles: Vec<String>,
 }
 
 /// Compiles, measures, and writes the table.
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
-    let directory = programs::write(plan.output)?;
-    let mut measuring = Measuring { plan, directory, figures: Figures::new(), troubles: Vec::new() };
+    let directory = Directory::new(plan.output)?;
+    let mut measuring = Measuring { plan, directory, figures: Figures::new(), counts: Vec::new(), troubles: Vec::new() };
     let libraries = if plan.with_oshmem { vec![Library::Shunt, Library::Oshmem] } else { vec![Library::Shunt] };
     for library in &libraries {
         measuring.compile(*library)?;
     }
+    if plan.programs {
+        measuring.counts = counted(&Counting::new(plan.shunt, &measuring.directory)?, |_| "")?;
+    }
     for turn in 0..plan.repeats {
         eprintln!("shunt bench pgas: turn {} of {}", turn + 1, plan.repeats);
-        for ranks in [2, 4, 8] {
+        for ranks in PROCESSES {
             for library in &libraries {
                 measuring.micro(*library, ranks);
             }
         }
         for (source, argument, name) in PROGRAMS.iter().filter(|_| plan.programs) {
-            for ranks in [2, 4, 8] {
+            measuring.program(Library::Shunt, 1, source, argument, name);
+            for ranks in PROCESSES {
                 for library in &libraries {
                     measuring.program(*library, ranks, source, argument, name);
                 }
             }
         }
     }
-    let table = measuring.table(plan.with_oshmem);
+    let table = head(plan.repeats) + &measuring.table(plan.with_oshmem);
     say(&table);
-    let write = |name: &str, text: String| fs::write(plan.output.join(name), text).map_err(|error| error.to_string());
+    let write = |name: &str, text: String| write(plan.output, name, &text);
     write("pgas.txt", table)?;
     if plan.programs {
         write("figure5.svg", figure::svg(&measuring.bars())?)?;
+        write("figure5-machines.svg", figure::stacked(MACHINES_TITLE, &measuring.stacks())?)?;
     }
     write("pgas.json", measuring.json())
+}
+
+/// Of the picture with the paper's machines.
+const MACHINES_TITLE: &str =
+    "Eight processors: the CM-5 modelled = 1, CS-2 and U-Net modelled, this machine measured (by its clock)";
+
+/// What each table begins with: the machine, and how it was made.
+fn head(repeats: usize) -> String {
+    let machine = crate::machine::Machine::here();
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    format!(
+        "{}; load {} at the start; medians of {repeats} turns\nmade by: {command}\n\n",
+        machine.describe(),
+        machine.load_average
+    )
+}
+
+fn write(output: &Path, name: &str, text: &str) -> Result<(), String> {
+    let path = output.join(name);
+    fs::create_dir_all(output).and_then(|()| fs::write(&path, text)).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// What each program asks of others, with so many keys as `keys` says for its argument.
+fn counted(counting: &Counting<'_>, keys: impl Fn(&str) -> &'static str) -> Result<Vec<(&'static str, usize, Counts)>, String> {
+    let mut counts = Vec::new();
+    for (source, argument, name) in PROGRAMS {
+        for processes in PROCESSES {
+            counts.push((name, processes, counting.counts(source, &[argument, keys(argument)], processes)?));
+        }
+    }
+    Ok(counts)
 }
 
 impl Measuring<'_> {
@@ -158,8 +202,14 @@ impl Measuring<'_> {
     /// status that says nothing, and what was said has to be enough.
     fn said(&mut self, library: Library, mut command: Command, what: &str) -> Option<String> {
         let file = self.directory.join("said");
-        let output = fs::File::create(&file).ok()?;
-        let mut child = command.stdout(output).spawn().ok()?;
+        let started = fs::File::create(&file).and_then(|output| command.stdout(output).spawn());
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) => {
+                self.troubles.push(format!("{what} does not start: {error}"));
+                return None;
+            }
+        };
         let limit = Instant::now() + PATIENCE;
         let status = loop {
             match child.try_wait().ok()? {
@@ -280,8 +330,11 @@ impl Measuring<'_> {
             }
         }
         if self.plan.programs {
-            let machine = figure::Machine::of(|row| figure(row, Library::Shunt));
-            text.push_str(&figure::table(&self.bars(), &machine));
+            let own = figure::Own::of(|row| figure(row, Library::Shunt));
+            text.push_str(&figure::table(&self.bars(), &own));
+            if let Some((measured, here)) = self.modelled() {
+                text.push_str(&model::table(&measured, here));
+            }
         }
         if !with_oshmem {
             let _ = writeln!(text, "\nWithout oshmem: --with-oshmem, where oshcc and oshrun are.");
@@ -300,7 +353,17 @@ impl Measuring<'_> {
             let time = of(&row)?;
             Some(figure::Bar { program, ranks, time, share: of(&format!("{row}, communication"))?.min(100.0) })
         };
-        PROGRAMS.iter().flat_map(|program| [2, 4, 8].map(|ranks| bar(program, ranks))).flatten().collect()
+        PROGRAMS.iter().flat_map(|program| PROCESSES.map(|ranks| bar(program, ranks))).flatten().collect()
+    }
+
+    /// What the model needs, as far as it was measured.
+    fn modelled(&self) -> Option<(Vec<Measured>, Here)> {
+        let row = |row: &str| middle(&self.figures, row, Library::Shunt);
+        Some((model::measured(&self.counts, row), Here::of(row)?))
+    }
+
+    fn stacks(&self) -> Vec<figure::Stack> {
+        self.modelled().map_or_else(Vec::new, |(measured, here)| model::stacks(&measured, here))
     }
 
     fn json(&self) -> String {
@@ -309,7 +372,10 @@ impl Measuring<'_> {
             .iter()
             .map(|((row, library), values)| serde_json::json!({ "row": row, "library": library.name(), "values": values }))
             .collect();
-        serde_json::json!({ "rows": rows, "figure5": figure::json(&self.bars()), "failed": self.troubles }).to_string()
+        let model = self.modelled().map(|(measured, here)| model::json(&measured, here));
+        let all =
+            serde_json::json!({ "rows": rows, "figure5": figure::json(&self.bars()), "model": model, "failed": self.troubles });
+        format!("{all:#}\n")
     }
 }
 

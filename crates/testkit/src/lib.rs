@@ -38,6 +38,7 @@ mod output;
 mod process;
 mod programs;
 mod random;
+pub mod running;
 mod scratch;
 mod wait;
 

@@ -1,8 +1,9 @@
 //! Programs of OpenSHMEM under a launcher of others: Open MPI's `mpirun`, which speaks PMIx.
 
+use shunt_testkit::running::Running;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// One test at a time compiles; a program is named after its source.
@@ -67,7 +68,7 @@ fn programs_may_follow_each_other() {
         let output = run(3, &[], Path::new("sh"), &["-c", &script]);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(2)), "{output:?}");
         if times == 4 {
-            others = (0..4).map(|_| Spinning::new()).collect();
+            others = (0..4).map(|_| spinning()).collect();
             let output = run(3, &[], Path::new("sh"), &["-c", &late]);
             assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "fine\n".repeat(3)), "{output:?}");
         }
@@ -76,21 +77,10 @@ fn programs_may_follow_each_other() {
 }
 
 /// What else a machine has to do. It ends with the test, and has no descriptor of it.
-struct Spinning(Child);
-
-impl Spinning {
-    fn new() -> Spinning {
-        let mut command = Command::new("nice");
-        command.args(["sh", "-c", "ulimit -t 60; while :; do :; done"]);
-        Spinning(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Spinning {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn spinning() -> Running {
+    let mut command = Command::new("nice");
+    command.args(["sh", "-c", "ulimit -t 60; while :; do :; done"]);
+    Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())).unwrap()
 }
 
 fn is_gone(process: i32) -> bool {
@@ -106,7 +96,7 @@ fn a_killed_launcher_takes_its_ranks_along() {
         let said = program.with_extension(format!("said-{ranks}-{how}"));
         let script = format!("{} {how} 2>>{}; true", program.display(), said.display());
         let mut job = mpirun(ranks, &["sh", "-c", &script]);
-        let mut job = job.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut job = Running::start(job.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
         let mut lines = BufReader::new(job.stdout.take().unwrap()).lines().map(Result::unwrap);
         let processes: Vec<i32> = (0..ranks).map(|_| lines.next().expect("a rank's process").parse().unwrap()).collect();
         // `timeout` has one child, which is the launcher.
@@ -171,7 +161,7 @@ fn a_death_that_the_launcher_ignores_is_noticed() {
         // The shell of a rank becomes the rank's process.
         let script = format!("echo $PMIX_RANK $$; exec {} storm", program.display());
         let mut job = mpirun(4, &["--enable-recovery", "sh", "-c", &script]);
-        let mut job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut job = Running::start(job.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
         let mut processes = [0; 4];
         let mut lines = BufReader::new(job.stdout.take().unwrap()).lines().map(Result::unwrap);
         let (mut up, mut known) = (false, 0);

@@ -2,7 +2,8 @@
 
 mod jobs;
 
-use jobs::{compiled, is_gone, job, run, scratch, started, text, Apart};
+use jobs::{compiled, is_gone, job, run, running, scratch, started, text, Apart};
+use shunt_testkit::running::Running;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn jobs_end_with_a_sentence_and_a_status() {
 }
 
 /// A job that has started, and its ranks' processes.
-fn storm(program: &Path, ranks: usize) -> (Child, Vec<i32>) {
+fn storm(program: &Path, ranks: usize) -> (Running, Vec<i32>) {
     started(&mut job(ranks, program, &["storm"]), ranks)
 }
 
@@ -206,7 +207,7 @@ fn deaths_are_named_with_their_host() {
     for turn in 0..24 {
         // The ranks sleep in a child, which has to go, too.
         let mut command = apart.job([2, 2], &["--", "sh", "-c", "echo up; sleep 1000; true"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = running(&mut command);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         (0..4).for_each(|_| assert_eq!(lines.next().unwrap().unwrap(), "up"));
         let agents = below(child.id());

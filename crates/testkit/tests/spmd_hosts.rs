@@ -1,6 +1,7 @@
 //! One address space over two and three network namespaces: the programs that run on one host run there, and jobs end as they do there.
 
 use shunt_testkit::hosts::{self, Host};
+use shunt_testkit::running::Running;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
@@ -277,7 +278,8 @@ fn deaths_end_the_job_on_all_hosts() {
     let Some(apart) = Apart::two() else { return };
     let program = program("ends");
     for turn in 0..14 {
-        let mut child = apart.job(&[2, 2], &program, &["storm"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut job = apart.job(&[2, 2], &program, &["storm"]);
+        let mut child = Running::start(job.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "up");
         let agents = below(child.id());

@@ -2,7 +2,7 @@
 
 mod jobs;
 
-use jobs::{built, compiled, run, text, Apart};
+use jobs::{built, compiled, run, running, text, Apart};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -39,7 +39,7 @@ fn signals_that_are_ignored_stay_so() {
             .args(["spmd", "-n", "2", "--"])
             .arg(&program)
             .arg(how);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        running(&mut command)
     };
     let output = started("CHLD", "").wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -59,11 +59,8 @@ fn signals_that_are_ignored_stay_so() {
 #[test]
 fn a_reader_that_does_not_read_holds_nothing_up() {
     let mut command = Command::new(built("shunt"));
-    command
-        .args(["spmd", "-n", "2", "--label", "--", "sh", "-c", "echo up >&2; yes"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    command.args(["spmd", "-n", "2", "--label", "--", "sh", "-c", "echo up >&2; yes"]);
+    let mut child = running(&mut command);
     let (unread, mut said) = (child.stdout.take(), BufReader::new(child.stderr.take().unwrap()));
     (0..2).for_each(|_| assert!(said.read_line(&mut String::new()).unwrap() > 0));
     // SAFETY: a process that this test has started.

@@ -2,9 +2,9 @@
 
 mod jobs;
 
-use jobs::{built, compiled, job, scratch, text, Apart};
+use jobs::{built, compiled, job, running, scratch, text, Apart};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 /// Processes that one has started.
 fn children(process: u32) -> Vec<u64> {
@@ -16,7 +16,7 @@ fn children(process: u32) -> Vec<u64> {
 #[test]
 fn the_view_tells_what_ranks_wait_for() {
     let program = compiled("waits");
-    let mut job = job(4, &program, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut job = running(&mut job(4, &program, &[]));
     let mut line = String::new();
     BufReader::new(job.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");

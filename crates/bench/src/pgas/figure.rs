@@ -1,11 +1,13 @@
 //! Figure 5 of U-Net: what each program computes and communicates, by processes; and its table 2 beside this machine.
 //!
-//! The figure's bars have no numbers in the paper, whose unit is the CM-5's time. Here the unit is the time of two processes.
+//! The figure's bars have no numbers in the paper, whose unit is the CM-5's time; here the unit is the time of two processes. `model` has its
+//! columns.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use std::fmt::Write as _;
 
+use super::published::{Machine, MACHINES};
 use crate::drawing::{picture, write, write_middle, Area, Drawn, GRID, INK, KERNEL, QUIET, SHUNT};
 
 /// A program at one number of processes: nanoseconds, and how many percent of them it communicates.
@@ -16,26 +18,31 @@ pub struct Bar {
     pub share: f64,
 }
 
-/// Table 2 of the paper: CM-5, CS-2 and U-Net. Microseconds, microseconds, megabytes in a second (the paper's text and table differ in the unit).
-const MACHINES: [(&str, [f64; 3]); 3] =
-    [("message overhead", [3.0, 11.0, 6.0]), ("round trip", [12.0, 25.0, 71.0]), ("bandwidth", [10.0, 39.0, 14.0])];
-
-/// This machine's numbers, as far as they were measured: nanoseconds of a put, of a ping-pong, and of a put of 1 MiB.
-pub struct Machine {
+/// This machine's numbers, as far as they were measured: nanoseconds of a put, of a ping-pong, of a put of 1 MiB, and of a cycle.
+pub struct Own {
     pub put: Option<f64>,
     pub round_trip: Option<f64>,
     pub bulk: Option<f64>,
+    pub cycle: Option<f64>,
 }
 
-impl Machine {
+impl Own {
     /// Of the rows of single operations.
-    pub fn of(row: impl Fn(&str) -> Option<f64>) -> Machine {
+    pub fn of(row: impl Fn(&str) -> Option<f64>) -> Own {
         let put = row("p-8").or_else(|| row("put-8"));
-        Machine { put, round_trip: row("ping-pong"), bulk: row("put-1M") }
+        Own { put, round_trip: row("ping-pong"), bulk: row("put-1M"), cycle: row("cycle") }
     }
 }
 
-pub fn table(bars: &[Bar], machine: &Machine) -> String {
+/// One bar of a picture: what it stands for beside others of its group, and its two parts in the picture's unit.
+pub struct Stack {
+    pub group: &'static str,
+    pub label: String,
+    pub computed: f64,
+    pub communicated: f64,
+}
+
+pub fn table(bars: &[Bar], own: &Own) -> String {
     let mut text = "\nFigure 5: ms in computation + in communication; time / that of two processes\n".to_owned();
     let mut programs: Vec<&str> = bars.iter().map(|bar| bar.program).collect();
     programs.dedup();
@@ -49,18 +56,59 @@ pub fn table(bars: &[Bar], machine: &Machine) -> String {
         }
         text.push('\n');
     }
-    let _ = writeln!(text, "\nTable 2, and how many times better this machine is: {:>10} {:>10} {:>10}", "CM-5", "CS-2", "U-Net");
-    let own = [machine.put, machine.round_trip, machine.bulk];
-    for ((row, values), own) in MACHINES.iter().zip(own) {
-        let Some(own) = own else { continue };
-        let shown = if *row == "bandwidth" { format!("{:.1} GB/s", 1048.576e3 / own) } else { format!("{own:.1} ns") };
-        let _ = write!(text, "{row:<24} {shown:>24}  ");
-        for value in values {
-            let ratio = if *row == "bandwidth" { 1048.576e6 / own / value } else { value * 1e3 / own };
-            let _ = write!(text, " {ratio:>9.0}x");
+    text + &table_2(own)
+}
+
+/// The machines' numbers beside this one's: in their units, and by the clock of each one's processor.
+fn table_2(own: &Own) -> String {
+    type Row = (&'static str, Option<f64>, fn(&Machine) -> f64, &'static str, fn(&Machine) -> f64, &'static str);
+    // Nanoseconds, and bytes in a nanosecond.
+    let bandwidth = own.bulk.map(|bulk| 1048576.0 / bulk);
+    let rows: [Row; 3] = [
+        (
+            "message overhead",
+            own.put,
+            |machine| machine.overhead * 1e3,
+            "ns",
+            |machine| machine.overhead * machine.megahertz,
+            "cycles",
+        ),
+        (
+            "round trip",
+            own.round_trip,
+            |machine| machine.round_trip * 1e3,
+            "ns",
+            |machine| machine.round_trip * machine.megahertz,
+            "cycles",
+        ),
+        (
+            "bandwidth",
+            bandwidth,
+            |machine| machine.bandwidth / 1e3,
+            "GB/s",
+            |machine| machine.bandwidth / machine.megahertz,
+            "B/cycle",
+        ),
+    ];
+    let mut text = format!("\n{:<51} {:>11}", "Table 2, and how many times better this machine is", "here");
+    MACHINES.iter().for_each(|machine| text += &format!(" {:>22}", machine.name));
+    for (name, value, theirs, unit, in_cycles, of_cycles) in rows {
+        let Some(value) = value else { continue };
+        let is_rate = name == "bandwidth";
+        let mut line = |unit: &str, value: f64, theirs: fn(&Machine) -> f64| {
+            let _ = write!(text, "\n{:<51} {value:>11.2}", format!("{name}, {unit}"));
+            for machine in &MACHINES {
+                let other = theirs(machine);
+                let times = if is_rate { value / other } else { other / value };
+                let _ = write!(text, " {:>22}", format!("{other:.*} ({times:.1} x)", if is_rate { 3 } else { 0 }));
+            }
+        };
+        line(unit, value, theirs);
+        if let Some(cycle) = own.cycle {
+            line(of_cycles, if is_rate { value * cycle } else { value / cycle }, in_cycles);
         }
-        text.push('\n');
     }
+    text.push('\n');
     text
 }
 
@@ -83,38 +131,56 @@ const LEFT: i32 = 60;
 const TOP: i32 = 60;
 const HIGH: i32 = 260;
 
-/// Stacked bars: computation below, communication above.
+/// Figure 5: the unit of each program is its time with two processes.
 pub fn svg(bars: &[Bar]) -> Result<String, String> {
-    let mut programs: Vec<&str> = bars.iter().map(|bar| bar.program).collect();
-    programs.dedup();
     let unit = |program: &str| bars.iter().find(|bar| bar.program == program && bar.ranks == 2).map_or(1.0, |bar| bar.time);
-    let most = bars.iter().map(|bar| bar.time / unit(bar.program)).fold(1.0, f64::max) * 1.1;
-    let room = (WIDTH - LEFT - 20) / programs.len().max(1) as i32;
+    let stack = |bar: &Bar| {
+        let (whole, share) = (bar.time / unit(bar.program), bar.share / 100.0);
+        Stack { group: bar.program, label: bar.ranks.to_string(), computed: whole * (1.0 - share), communicated: whole * share }
+    };
+    let stacks: Vec<Stack> = bars.iter().map(stack).collect();
+    stacked("Seven Split-C programs: 2, 4 and 8 processes, time of two = 1", &stacks)
+}
+
+/// Groups of stacked bars: computation below, communication above.
+pub fn stacked(title: &str, stacks: &[Stack]) -> Result<String, String> {
+    let mut groups: Vec<&str> = stacks.iter().map(|stack| stack.group).collect();
+    groups.dedup();
+    let most = stacks.iter().map(|stack| stack.computed + stack.communicated).fold(1.0, f64::max) * 1.1;
+    let room = (WIDTH - LEFT - 20) / groups.len().max(1) as i32;
     let height = |value: f64| (value / most * f64::from(HIGH)).round() as i32;
     picture((WIDTH, TOP + HIGH + 60), |area| {
-        write(area, "Seven Split-C programs: 2, 4 and 8 processes, time of two = 1", (LEFT, 14), 16, &INK, HPos::Left)?;
+        write(area, title, (LEFT, 14), 16, &INK, HPos::Left)?;
         write(area, "computation", (LEFT + 20, 38), 12, &INK, HPos::Left)?;
         fill(area, (LEFT, 38), (LEFT + 14, 50), &SHUNT)?;
         write(area, "communication and waiting", (LEFT + 140, 38), 12, &INK, HPos::Left)?;
         fill(area, (LEFT + 120, 38), (LEFT + 134, 50), &KERNEL)?;
         let bottom = TOP + HIGH;
-        for tick in [0.0, 0.5, 1.0, 1.5, 2.0].into_iter().filter(|tick| *tick <= most) {
+        for tick in (0..=20).map(|half| f64::from(half) / 2.0).filter(|tick| *tick <= most) {
             let at = bottom - height(tick);
             fill(area, (LEFT, at), (WIDTH - 20, at + 1), &GRID)?;
             write_middle(area, &format!("{tick}"), (LEFT - 8, at), 12, &QUIET, HPos::Right)?;
         }
-        for (number, program) in programs.iter().enumerate() {
+        for (number, group) in groups.iter().enumerate() {
             let start = LEFT + number as i32 * room + 8;
-            for (place, bar) in bars.iter().filter(|bar| bar.program == *program).enumerate() {
-                let left = start + place as i32 * (room - 16) / 3;
-                let right = left + (room - 16) / 3 - 4;
-                let whole = bar.time / unit(program);
-                let computed = bottom - height(whole * (1.0 - bar.share / 100.0));
+            let own: Vec<&Stack> = stacks.iter().filter(|stack| stack.group == *group).collect();
+            let wide = (room - 16) / own.len() as i32;
+            for (place, stack) in own.into_iter().enumerate() {
+                let left = start + place as i32 * wide;
+                let right = left + wide - 4;
+                let computed = bottom - height(stack.computed);
                 fill(area, (left, computed), (right, bottom), &SHUNT)?;
-                fill(area, (left, bottom - height(whole)), (right, computed), &KERNEL)?;
-                write(area, &bar.ranks.to_string(), ((left + right) / 2, bottom + 4), 11, &QUIET, HPos::Center)?;
+                fill(area, (left, bottom - height(stack.computed + stack.communicated)), (right, computed), &KERNEL)?;
+                write(
+                    area,
+                    &stack.label,
+                    ((left + right) / 2, bottom + 4),
+                    if wide < 30 { 8 } else { 11 },
+                    &QUIET,
+                    HPos::Center,
+                )?;
             }
-            write(area, program, (start + (room - 16) / 2, bottom + 22), 11, &INK, HPos::Center)?;
+            write(area, group, (start + (room - 16) / 2, bottom + 22), 11, &INK, HPos::Center)?;
         }
         Ok(())
     })
@@ -132,10 +198,15 @@ mod tests {
     fn bars_are_split_and_drawn() {
         let bar = |ranks, time, share| Bar { program: "matrix", ranks, time, share };
         let bars = [bar(2, 20e6, 10.0), bar(4, 22e6, 25.0)];
-        let machine = Machine { put: Some(5.0), round_trip: Some(300.0), bulk: Some(50e3) };
-        let text = table(&bars, &machine);
+        let own = Own { put: Some(5.0), round_trip: Some(300.0), bulk: Some(50e3), cycle: Some(0.5) };
+        let text = table(&bars, &own);
         assert!(text.contains("2:   18.0 +   2.0  1.00") && text.contains("4:   16.5 +   5.5  1.10"), "{text}");
-        assert!(text.contains("600x") && text.contains("40x") && text.contains("2097x"), "{text}");
+        assert!(
+            text.contains("3000 (600.0 x)") && text.contains("12000 (40.0 x)") && text.contains("0.010 (2097.2 x)"),
+            "{text}"
+        );
+        // By the clock: 99 cycles of the CM-5 for a message, 10 of these.
+        assert!(text.contains("99 (9.9 x)") && text.contains("0.303 (34.6 x)"), "{text}");
         assert_eq!(json(&bars)[1]["communication_ms"], 5.5);
         assert!(svg(&bars).unwrap().contains("matrix"));
     }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -22,7 +21,9 @@ use crate::output::say;
 use crate::statistics::median;
 
 use super::figure;
-use super::programs::{self, Report, BINARIES, PROGRAMS};
+use super::model::{self, Here};
+use super::programs::{self, Counting, Directory, Report, BINARIES, PROGRAMS};
+use super::PROCESSES;
 
 /// Bytes of a store in bulk.
 const STORES: [usize; 2] = [64 << 10, 1 << 20];
@@ -43,9 +44,6 @@ pub struct Plan<'p> {
     /// Where the table goes.
     pub output: &'p Path,
 }
-
-/// Ranks of the seven programs, half of them on either host.
-const RANKS: [usize; 3] = [2, 4, 8];
 
 /// Keys of the sorts whose keys go one by one: a sixteenth of those on one host, for each is a message.
 const KEYS: &str = "262144";
@@ -161,11 +159,13 @@ fn stores(carrier: Carrier, bytes: usize, port: &mut Port<'_, Boxed>, peer: u32,
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     let hosts = pair(Joint::default()).map_err(|error| format!("two hosts cannot be made: {error}"))?;
     let _agents = agents_of(plan.carrier, hosts.each_ref(), plan.shunt)?;
-    let directory = programs::write(plan.output)?;
+    let directory = Directory::new(plan.output)?;
     for name in ["hosts"].into_iter().chain(BINARIES) {
         let compiler = Command::new(plan.shunt.with_file_name("shunt-shmemcc"));
         programs::compile(compiler, &directory.join(format!("{name}.c")), &directory.join(name))?;
     }
+    let keys = |argument: &str| if argument == "small" { KEYS } else { "" };
+    let counts = if plan.programs { super::counted(&Counting::new(plan.shunt, &directory)?, keys)? } else { Vec::new() };
     let mut figures = Figures::new();
     for turn in 0..plan.repeats {
         eprintln!("shunt bench pgas: turn {} of {}", turn + 1, plan.repeats);
@@ -183,24 +183,36 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             }
         }
         for (source, argument, name) in PROGRAMS.iter().filter(|_| plan.programs) {
-            for ranks in RANKS {
-                let keys = if *argument == "small" { KEYS } else { "" };
-                let said = job(plan, &hosts, ranks / 2, &directory.join(source), &[argument, keys])?;
+            for ranks in [1].into_iter().chain(PROCESSES) {
+                let (program, words) = (directory.join(source), [*argument, keys(argument)]);
+                let said = match ranks {
+                    1 => programs::said(plan.shunt, 1, &program, &words)?,
+                    _ => job(plan, &hosts, ranks / 2, &program, &words)?,
+                };
                 let report = Report::of(&said).ok_or_else(|| format!("{name} of {ranks} said {said:?}"))?;
                 note(&format!("{name} of {ranks}"), report.time);
                 note(&format!("{name} of {ranks}, communication"), report.share);
             }
         }
     }
-    let mut table = table(plan, &figures);
-    let write = |name: String, text: &str| fs::write(plan.output.join(name), text).map_err(|error| error.to_string());
+    let mut table = super::head(plan.repeats) + &table(plan, &figures);
+    let write = |name: String, text: &str| super::write(plan.output, &name, text);
+    let word = plan.carrier.word();
     if plan.programs {
-        let bars = bars(&figures);
-        table.push_str(&figure::table(&bars, &figure::Machine::of(|row| middle(&figures, row))));
-        write(format!("figure5-{}.svg", plan.carrier.word()), &figure::svg(&bars)?)?;
+        let (row, bars) = (|row: &str| middle(&figures, row), bars(&figures));
+        table.push_str(&figure::table(&bars, &figure::Own::of(row)));
+        write(format!("figure5-{word}.svg"), &figure::svg(&bars)?)?;
+        if let Some(here) = Here::of(row) {
+            let measured = model::measured(&counts, row);
+            table.push_str(&model::table(&measured, here));
+            write(
+                format!("figure5-machines-{word}.svg"),
+                &figure::stacked(super::MACHINES_TITLE, &model::stacks(&measured, here))?,
+            )?;
+        }
     }
     say(&table);
-    write(format!("pgas-{}.txt", plan.carrier.word()), &table)
+    write(format!("pgas-{word}.txt"), &table)
 }
 
 fn middle(figures: &Figures, row: &str) -> Option<f64> {
@@ -213,7 +225,7 @@ fn bars(figures: &Figures) -> Vec<figure::Bar> {
         let share = middle(figures, &format!("{row}, communication"))?.min(100.0);
         Some(figure::Bar { program, ranks, time: middle(figures, &row)?, share })
     };
-    PROGRAMS.iter().flat_map(|(_, _, program)| RANKS.map(|ranks| bar(program, ranks))).flatten().collect()
+    PROGRAMS.iter().flat_map(|(_, _, program)| PROCESSES.map(|ranks| bar(program, ranks))).flatten().collect()
 }
 
 /// What a program says, with so many ranks on each host.

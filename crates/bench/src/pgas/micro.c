@@ -77,6 +77,7 @@ int main(int count, char **words) {
         long *direct = NULL;
         memset(there, 1, BIG), memset(here, 2, BIG), memset(other, 3, BIG);
         long value = 5;
+        tell_cycle();
         ONE_SIDED("p-8", 20000 * scale, shmem_long_p(word, i, 1));
         ONE_SIDED("put-8", 20000 * scale, shmem_putmem(word, &value, 8, 1));
         ONE_SIDED("get-8", 20000 * scale, shmem_getmem(&value, word, 8, 1));

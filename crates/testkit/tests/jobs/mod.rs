@@ -1,9 +1,10 @@
 //! Programs of OpenSHMEM, compiled with shunt-shmemcc, and jobs of them, on this host and on two.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+use shunt_testkit::running::Running;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 pub fn built(name: &str) -> PathBuf {
@@ -60,8 +61,13 @@ pub fn is_fine(ranks: usize, program: &Path) {
     assert_eq!(text(&output.stdout), "fine\n", "{} ranks of {}", ranks, program.display());
 }
 
-pub fn started(job: &mut Command, ranks: usize) -> (Child, Vec<i32>) {
-    let mut child = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+/// With its output to be read; it ends with the test at the latest.
+pub fn running(job: &mut Command) -> Running {
+    Running::start(job.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap()
+}
+
+pub fn started(job: &mut Command, ranks: usize) -> (Running, Vec<i32>) {
+    let mut child = running(job);
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");
