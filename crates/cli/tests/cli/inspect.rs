@@ -434,7 +434,7 @@ fn why_says_that_it_may_not_look() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said =
         format!("shunt: process {process} (sleep) cannot be inspected: Permission denied (os error 13); only its own user");
-    assert!(common::standard_error(&output).starts_with(&said), "{output:?}");
+    assert!(crate::common::standard_error(&output).starts_with(&said), "{output:?}");
 }
 
 /// A reader that goes away early ends the command without a complaint.
