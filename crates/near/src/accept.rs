@@ -1,6 +1,7 @@
 //! The server's half: a connection that shows a mark is claimed at its client's name, and becomes a stream when the client has read what was written
 //! into the connection for it.
 
+use crate::announced::{self, Announced};
 use crate::held::Held;
 use crate::known::{self, clients, Server};
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
@@ -8,6 +9,7 @@ use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_
 use crate::{directory, helper, mark, name, own, served};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
+use shunt_link::companion_cache;
 use shunt_link::peers::{self, Guest};
 use shunt_rendezvous::accept::{deferred, Accepted};
 use shunt_rendezvous::shown;
@@ -118,6 +120,9 @@ impl Arriving<'_> {
 
     /// Claims it. False: its client is not asked.
     fn claim(&mut self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
+        if let Some(announced) = announced::find(&self.client, &self.server, self.until) {
+            return self.claim_announced(announced);
+        }
         let now = clock::monotonic_ns();
         let (unix, guest, peer) = match name::ask(directory, &self.client, connected) {
             Ok(unix) => {
@@ -145,6 +150,38 @@ impl Arriving<'_> {
             Err(_) => {}
         }
         done.map(|()| true)
+    }
+
+    /// Claims one that is announced in memory.
+    fn claim_announced(&mut self, mut announced: Announced) -> Result<bool, Reason> {
+        let now = clock::monotonic_ns();
+        let place = known::client(&self.client, announced.user);
+        if clients(|clients| clients.of(&place, now)) == Server::Silent {
+            return Ok(false);
+        }
+        // Before what binds this end.
+        let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
+        let done = announced.prove(self.fd, self.deadline());
+        let now = clock::monotonic_ns();
+        match done {
+            Ok(()) => clients(|clients| clients.claims(&place, now)),
+            Err(Reason::NearRefused) if now < self.until => clients(|clients| clients.failed(&place, now)),
+            Err(_) => {}
+        }
+        done?;
+        let _setup = SETUP.lock();
+        let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
+        // A client that says so of a channel that is not its own, or is no more: as in `take_up`.
+        let unix = announced.unix(nonblocking, &self.client).filter(|_| self.takes(announced.index, announced.channel, announced.generation));
+        let Some(unix) = unix else {
+            self.reset();
+            return Ok(false);
+        };
+        self.replace(unix);
+        if self.seats(shadow, announced.index, announced.channel) {
+            announced.is_taken();
+        }
+        Ok(true)
     }
 
     /// Tells the client that it need not wait.
@@ -316,26 +353,46 @@ impl Arriving<'_> {
     /// was heard.
     fn take_up(&self, unix: Held, shadow: Held, ready: &Ready, index: usize, is_late: bool) {
         let _setup = SETUP.lock();
-        let base = link::at(index).base;
         let channel = usize::from(ready.channel);
-        let is_its_own = takes_channel(link::page(base, channel), ready.generation, &self.client, &self.server);
+        let is_its_own = self.takes(index, channel, ready.generation);
+        companion_cache::forget(index, channel); // of an earlier connection
         let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
         let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
         let _ = calls::fcntl(unix.fd(), libc::F_SETFL, flags as usize);
-        let close_on_exec = if self.flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let _ = calls::dup3(unix.fd(), self.fd, close_on_exec);
+        self.replace(unix.fd());
         drop(unix);
-        let accepted = Accepted { companion: self.fd, client: self.client, server: self.server, index, channel };
-        // A client that says so of another channel, and without memory for it: the program's descriptor is a companion whose peer is told nothing. It reads as
-        // ended.
-        if is_late || !is_its_own || shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
+        // A client that says so of another channel: the program's descriptor is a companion whose peer is told nothing. It reads as ended.
+        if is_late || !is_its_own {
             let _ = calls::shutdown(self.fd, libc::SHUT_RDWR);
-            return;
+        } else {
+            let _ = self.seats(shadow, index, channel);
+        }
+    }
+
+    fn takes(&self, index: usize, channel: usize, generation: u32) -> bool {
+        takes_channel(link::page(link::at(index).base, channel), generation, &self.client, &self.server)
+    }
+
+    /// The AF_UNIX connection takes the number.
+    fn replace(&self, unix: i32) {
+        let close_on_exec = if self.flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        let _ = calls::dup3(unix, self.fd, close_on_exec);
+    }
+
+    /// It is a stream of this channel, and the TCP connection stays beside it. False, without memory for it: it reads as ended.
+    fn seats(&self, shadow: Held, index: usize, channel: usize) -> bool {
+        let base = link::at(index).base;
+        let accepted = Accepted { companion: self.fd, client: self.client, server: self.server, index, channel };
+        let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
+        if shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
+            let _ = calls::shutdown(self.fd, libc::SHUT_RDWR);
+            return false;
         }
         if let Some(socket) = socket::stream(self.fd) {
             keep_beside(shadow, socket);
         }
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
+        true
     }
 }
 

@@ -1,11 +1,11 @@
 //! The client's half: a name, a connection of the kernel's that shows the mark, and the handshake with the server that claims it.
 
+use crate::again::Pair;
 use crate::held::Held;
 use crate::known::{servers, Server, Way};
-use crate::mark;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
-use crate::own::{drawn, token};
+use crate::own::token;
 use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, is_gone, is_unwritten, keep_beside, look_for_proof, say,
     take_proof, Heard, Looked,
@@ -61,15 +61,22 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     }
     let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
     let said = options::largest_segment(socket);
-    if is_of_another_host || said != 0 || kernel_only::keeps() || bound_port::is_not_to_be_bound(fd) {
+    if is_of_another_host || said != 0 || kernel_only::keeps() {
         return Err(Reason::NotLocal);
     }
     if known == Server::Silent {
         return Err(Reason::NearUnclaimed);
     }
+    let is_known = known == Server::Claims;
+    if let Some(pair) = is_known.then(|| Pair::take(socket, server, now)).flatten() {
+        return Ok(again(fd, socket, server, directory, pair));
+    }
+    if bound_port::is_not_to_be_bound(fd) {
+        return Err(Reason::NotLocal);
+    }
     directory::look_through(directory, now);
     let way = way(server, now).ok_or(Reason::NotLocal)?;
-    let mark = mark::drawn(way.segment, drawn()).ok_or(Reason::NotLocal)?;
+    let mark = way.mark().ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
     let name = match is_served.then(|| Name::bind(directory, &client, now)) {
@@ -78,10 +85,9 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
         Some(Err(Reason::NotLocal)) | None => return Err(Reason::NotLocal),
         Some(Err(reason)) => return Ok(Outcome::Kernel(reason)),
     };
-    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    let nonblocking = is_nonblocking(fd);
     let patience = PATIENCE[usize::from(nonblocking)][usize::from(known != Server::Claims)];
     let near_by = if known == Server::Claims { patience } else { NEAR_BY };
-    let is_known = known == Server::Claims;
     let mut attempt = Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by, is_known };
     let outcome = attempt.make();
     let now = clock::monotonic_ns();
@@ -95,8 +101,30 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     Ok(outcome)
 }
 
+fn is_nonblocking(fd: i32) -> bool {
+    calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
+/// Connects with what an earlier connection left.
+fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static [u8], pair: Pair) -> Outcome {
+    socket_cache::spoil(socket);
+    let nonblocking = is_nonblocking(fd);
+    let patience = PATIENCE[usize::from(nonblocking)][0];
+    let (client, mark) = (Address::default(), pair.mark);
+    let name = None;
+    let mut attempt =
+        Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by: patience, is_known: true };
+    let outcome = attempt.make_again(pair);
+    match &outcome {
+        Outcome::Connected => servers(|servers| servers.claims(server, clock::monotonic_ns())),
+        Outcome::Done(Ok(_), _) => servers(|servers| servers.missed(server)),
+        _ => {}
+    }
+    outcome
+}
+
 /// The way to a server: as it was a moment ago, or as a socket tells that sends nothing.
-fn way(server: &Address, now: u64) -> Option<Way> {
+pub(crate) fn way(server: &Address, now: u64) -> Option<Way> {
     const IP_MTU: i32 = 14;
     const IPV6_MTU: i32 = 24;
     if let Some(known) = servers(|servers| servers.way(server, now)) {
@@ -127,17 +155,17 @@ fn round_trip(fd: i32) -> Option<u64> {
 }
 
 /// One connection in the making.
-struct Attempt<'a> {
-    fd: i32,
-    socket: &'static Socket,
-    server: &'a Address,
-    client: Address,
+pub(crate) struct Attempt<'a> {
+    pub(crate) fd: i32,
+    pub(crate) socket: &'static Socket,
+    pub(crate) server: &'a Address,
+    pub(crate) client: Address,
     directory: &'static [u8],
-    /// `None`: the helper is asked.
+    /// `None`: the helper is asked, or the connection is announced.
     name: Option<Name>,
     mark: u16,
-    nonblocking: bool,
-    patience: u64,
+    pub(crate) nonblocking: bool,
+    pub(crate) patience: u64,
     near_by: u64,
     /// The server has claimed a connection lately.
     is_known: bool,
@@ -177,15 +205,7 @@ impl Attempt<'_> {
     }
 
     fn make(&mut self) -> Outcome {
-        let address = self.address();
-        let began = clock::monotonic_ns();
-        // Only the SYN shows it.
-        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, i32::from(self.mark));
-        let mut connected = calls::connect(self.fd, address.pointer(), address.length);
-        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, 0);
-        if connected == Err(Errno(libc::EINPROGRESS)) && self.nonblocking {
-            connected = self.await_connected(began + self.near_by);
-        }
+        let connected = self.connect_with_mark();
         match connected {
             Ok(()) => {}
             Err(Errno(libc::EINPROGRESS | libc::EINTR | libc::EAGAIN)) => {
@@ -229,6 +249,19 @@ impl Attempt<'_> {
             true => Outcome::Done(Ok(0), reason),
             false => self.start_over(Ok(()), Reason::NearRefused),
         }
+    }
+
+    /// The kernel's connection, whose SYN alone shows the mark.
+    pub(crate) fn connect_with_mark(&self) -> Result<()> {
+        let address = self.address();
+        let began = clock::monotonic_ns();
+        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, i32::from(self.mark));
+        let connected = calls::connect(self.fd, address.pointer(), address.length);
+        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, 0);
+        if connected == Err(Errno(libc::EINPROGRESS)) && self.nonblocking {
+            return self.await_connected(began + self.near_by);
+        }
+        connected
     }
 
     /// Whether a server has written a proof into the connection, for another process that has shown itself as its client, or has ended it, as nothing came of
@@ -287,7 +320,7 @@ impl Attempt<'_> {
 
     /// Ends the connection, of which `known` is all that is known, and makes another one without the mark, from the same port. Where the program waits no
     /// longer for the first, it does not wait for the second.
-    fn start_over(&self, known: Result<()>, reason: Reason) -> Outcome {
+    pub(crate) fn start_over(&self, known: Result<()>, reason: Reason) -> Outcome {
         // What another thread wrote now would go with the connection.
         let _introduction = Introduction::begin(self.fd, self.socket);
         let nowhere = [0u64; 2]; // AF_UNSPEC
@@ -453,7 +486,7 @@ impl Attempt<'_> {
             server: claim.server,
         };
         page.head.state.store(life::OFFERED, Ordering::Release);
-        Ok(Handing { offer, hello, is_new })
+        Ok(Handing { offer, hello, is_new, server_id: claim.server_id })
     }
 
     /// What the server does with the answer: it says that its proof comes by the TCP connection, or none will.
@@ -573,12 +606,21 @@ impl Attempt<'_> {
         }
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
+        if self.name.is_some() {
+            let _ = servers(|servers| servers.claimed_by(self.server, handing.server_id));
+        }
+        self.take_up((index, channel), link.base, from.fd(), kept);
+        Handed::Connected
+    }
+
+    /// The AF_UNIX connection takes the socket's numbers. `kept`: stays beside. Under the set-up lock.
+    pub(crate) fn take_up(&self, (index, channel): (usize, usize), base: *mut u8, unix: i32, kept: Held) {
         let setting = Setting { fd: self.fd, socket: self.socket, nonblocking: self.nonblocking, bound: self.client };
-        attach::settle(&setting, link.base, index, channel);
+        attach::settle(&setting, base, index, channel);
         self.socket.set_addresses(&self.client, self.server);
         link::let_go(index);
         link::note(index, channel, 0, 0);
-        attach::replace(self.fd, from.fd(), self.socket, channel);
+        attach::replace(self.fd, unix, self.socket, channel);
         let is_whole = is_unwritten(kept.fd());
         keep_beside(kept, self.socket);
         options::connected(self.socket, self.fd, true);
@@ -587,7 +629,6 @@ impl Attempt<'_> {
         if !is_whole {
             let _ = lifeline::reset(self.socket, self.fd);
         }
-        Handed::Connected
     }
 
     /// Sends the link, if the server does not have it. False: the server did not take it.
@@ -606,6 +647,7 @@ struct Handing {
     offer: Offer,
     hello: Hello,
     is_new: bool,
+    server_id: u64,
 }
 
 impl Handing {

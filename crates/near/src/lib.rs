@@ -10,6 +10,7 @@
 //! helper      hostd, which introduces ends that no name leads to      held      descriptors of handshakes that are under way
 //! own         what this process calls itself           known     which servers claim connections, which clients answer
 //! connect     the client's half                        accept    the server's
+//! again       the same with what an earlier connection left      announced the same
 //! ```
 //!
 //! ```
@@ -22,6 +23,8 @@
 #![cfg_attr(not(test), no_std)]
 
 mod accept;
+mod again;
+mod announced;
 mod connect;
 mod directory;
 mod held;

@@ -55,9 +55,29 @@ pub struct Head {
     /// Of each side's relays, how many hold bytes that their programs wrote and that found no room: what other owners send
     /// comes behind them. Written by the relays.
     pub owes: [AtomicU32; 2],
-    _reserved: [u32; 14],
+    /// What becomes of a connection that is announced in memory: [`announced`].
+    pub announced: AtomicU32,
+    _reserved: [u32; 5],
+    /// What the server's proof is to hold.
+    pub token: [AtomicU64; 2],
+    /// What the client has read in it.
+    pub secret: [AtomicU64; 2],
     /// What each side sends by reference.
     pub references: [References; 2],
+}
+
+/// States of a connection between two network namespaces that is made again ([`Head::announced`]).
+pub mod announced {
+    /// Nothing is announced, or no longer.
+    pub const NONE: u32 = 0;
+    /// The client is making a TCP connection: its addresses follow.
+    pub const COMING: u32 = 1;
+    /// The client's: it has the connection that has these addresses, and waits for the server's proof.
+    pub const ANNOUNCED: u32 = 2;
+    /// The server's: it has accepted that connection, and writes a proof into it.
+    pub const CLAIMED: u32 = 3;
+    /// The server's: it does not take it.
+    pub const REFUSED: u32 = 4;
 }
 
 #[cfg(loom)]
@@ -77,7 +97,10 @@ impl Head {
             pair: narrow(),
             began: wide(),
             owes: core::array::from_fn(|_| narrow()),
-            _reserved: [0; 14],
+            announced: narrow(),
+            _reserved: [0; 5],
+            token: core::array::from_fn(|_| wide()),
+            secret: core::array::from_fn(|_| wide()),
             references: [References::new(), References::new()],
         }
     }
