@@ -69,7 +69,7 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
         }
         return false;
     }
-    let done = arriving.claim(directory, connected_at(answered));
+    let done = arriving.claim(directory, answered);
     known::waited(clock::monotonic_ns().saturating_sub(now));
     match done {
         Ok(is_stream) => is_stream,
@@ -119,12 +119,12 @@ impl Arriving<'_> {
     }
 
     /// Claims it. False: its client is not asked.
-    fn claim(&mut self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
+    fn claim(&mut self, directory: &[u8], answered: u64) -> Result<bool, Reason> {
         if let Some(announced) = announced::find(&self.client, &self.server, self.until) {
             return self.claim_announced(announced);
         }
         let now = clock::monotonic_ns();
-        let (unix, guest, peer) = match name::ask(directory, &self.client, connected) {
+        let (unix, guest, peer) = match name::ask(directory, &self.client, connected_at(answered)) {
             Ok(unix) => {
                 let who = fd_passing::creator(unix.fd()).map_err(|_| Reason::NearUnknown)?;
                 (unix, Guest { process: who.pid as u32, user: who.uid, address: self.client }, None)

@@ -34,6 +34,7 @@ pub struct Pair {
     base: *mut u8,
     /// What the connection's SYN shows.
     pub mark: u16,
+    token: Token,
 }
 
 impl Pair {
@@ -44,7 +45,7 @@ impl Pair {
         }
         let process = servers(|servers| servers.process(server))?;
         let way = way(server, now)?;
-        let mark = way.mark()?;
+        let (mark, token) = (way.mark()?, token()?);
         let _setup = SETUP.lock()?;
         for (index, channel) in peers::pairs(process).take(LOOKED_AT) {
             let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == way.source.ip) else { continue };
@@ -52,7 +53,7 @@ impl Pair {
             if alive(kept.descriptor(), link::page(base, channel), 0) != Ok(true) {
                 companion_cache::forget(index, channel);
             } else if peers::take_pair(index, channel) {
-                let pair = Pair { index, channel, base, mark };
+                let pair = Pair { index, channel, base, mark, token };
                 pair.page().head.announced.store(announced::COMING, Ordering::Release);
                 pair.bits().fetch_or(1 << channel, Ordering::Release);
                 return Some(pair);
@@ -70,12 +71,12 @@ impl Pair {
     }
 
     /// The connection is there, and has these addresses. Gives the generation that is offered.
-    fn announce(&self, client: &Address, server: &Address, token: &Token, socket: &Socket) -> u32 {
+    fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> u32 {
         let page = self.page();
         attach::describe(page, client, server);
         attach::introduce(page, socket);
         page.sides[1].owners.store(0, Ordering::Relaxed); // the server enters itself, once
-        put(&page.head.token, token);
+        put(&page.head.token, &self.token);
         page.head.state.store(life::OFFERED, Ordering::Release);
         page.head.announced.store(announced::ANNOUNCED, Ordering::Release);
         page.head.generation.load(Ordering::Relaxed)
@@ -145,9 +146,11 @@ impl Attempt<'_> {
         // From here on bytes come that are not the program's.
         let introduction = Introduction::begin(self.fd, self.socket);
         self.client = Address { scope: 0, ..sockaddr::bound_address(self.fd) };
-        let (Some(_), Some(token)) = (&introduction, token()) else { return Outcome::Done(Ok(0), Reason::NearRefused) };
-        let generation = pair.announce(&self.client, self.server, &token, self.socket);
-        match self.await_server(&pair, &token) {
+        if introduction.is_none() {
+            return Outcome::Done(Ok(0), Reason::NearRefused);
+        }
+        let generation = pair.announce(&self.client, self.server, self.socket);
+        match self.await_server(&pair) {
             Came::Proof(secret) => self.settle_again(pair, generation, &secret),
             Came::Nothing => Outcome::Done(Ok(0), Reason::NearUnclaimed),
             Came::Unclear => {
@@ -158,7 +161,7 @@ impl Attempt<'_> {
     }
 
     /// Waits for the server's proof.
-    fn await_server(&self, pair: &Pair, token: &Token) -> Came {
+    fn await_server(&self, pair: &Pair) -> Came {
         let mut patient = Patient::begin();
         let mut deadline = clock::monotonic_ns() + self.patience;
         let (mut is_late, mut has_a_piece) = (false, false);
@@ -168,7 +171,7 @@ impl Attempt<'_> {
             match looked {
                 Some(Looked::First(First::Proof(proof))) => {
                     take_proof(self.fd);
-                    return match pair.is(announced::CLAIMED) && proof.token == *token {
+                    return match pair.is(announced::CLAIMED) && proof.token == pair.token {
                         true => Came::Proof(proof.secret),
                         // Another process's, which was taken for this one.
                         false => Came::Unclear,

@@ -85,7 +85,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
         Some(Err(Reason::NotLocal)) | None => return Err(Reason::NotLocal),
         Some(Err(reason)) => return Ok(Outcome::Kernel(reason)),
     };
-    let nonblocking = is_nonblocking(fd);
+    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let patience = PATIENCE[usize::from(nonblocking)][usize::from(known != Server::Claims)];
     let near_by = if known == Server::Claims { patience } else { NEAR_BY };
     let mut attempt = Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by, is_known };
@@ -101,14 +101,10 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     Ok(outcome)
 }
 
-fn is_nonblocking(fd: i32) -> bool {
-    calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
-}
-
 /// Connects with what an earlier connection left.
 fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static [u8], pair: Pair) -> Outcome {
     socket_cache::spoil(socket);
-    let nonblocking = is_nonblocking(fd);
+    let nonblocking = socket.has(flag::NONBLOCK);
     let patience = PATIENCE[usize::from(nonblocking)][0];
     let (client, mark) = (Address::default(), pair.mark);
     let name = None;

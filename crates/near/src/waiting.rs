@@ -7,7 +7,7 @@ use shunt_stream::lifeline;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, clock, Errno, Result};
-use shunt_table::{fd_passing, global, private};
+use shunt_table::{fd_passing, global};
 
 /// How long a thread looks before it sleeps (ns).
 const LOOKS: u64 = 60_000;
@@ -54,7 +54,7 @@ impl Patient {
 /// Another descriptor of the TCP connection, which is to stay open beside the stream. Made before either end says its last word: where there is no number
 /// for it the connection is the kernel's.
 pub fn beside(fd: i32) -> Result<Held> {
-    Held::new(|| private::duplicate(fd).or_else(|_| calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)))
+    Held::duplicate(fd)
 }
 
 /// The TCP connection stays open beside the stream, and ends when that does, without a time of waiting: nothing is in it. It is idle for ever, however busy the
