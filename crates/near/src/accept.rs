@@ -64,6 +64,9 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     let mut arriving = Arriving { fd, listener, flags, client, server, mark, until: now + left, answers: ANSWERS };
     if left < LEAST || !table::fits(fd) {
         // Its client would wait for a claim that does not come.
+        if announced::find(&client, &server, now).is_some() {
+            return false; // it is refused
+        }
         if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
             arriving.decline(&unix);
         }

@@ -47,13 +47,19 @@ impl Pair {
         let way = way(server, now)?;
         let (mark, token) = (way.mark()?, token()?);
         let _setup = SETUP.lock()?;
+        Pair::choose(process, &way.source, (mark, token))
+    }
+
+    /// One that leads to this process, and has been used from this address. Under the set-up lock.
+    pub fn choose(process: u64, source: &Address, (mark, token): (u16, Token)) -> Option<Pair> {
         for (index, channel) in peers::pairs(process).take(LOOKED_AT) {
-            let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == way.source.ip) else { continue };
+            let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == source.ip) else { continue };
             let base = link::at(index).base;
             if alive(kept.descriptor(), link::page(base, channel), 0) != Ok(true) {
                 companion_cache::forget(index, channel);
             } else if peers::take_pair(index, channel) {
                 let pair = Pair { index, channel, base, mark, token };
+                pair.page().head.state.store(life::FREE, Ordering::Relaxed);
                 pair.page().head.announced.store(announced::COMING, Ordering::Release);
                 pair.bits().fetch_or(1 << channel, Ordering::Release);
                 return Some(pair);
@@ -71,7 +77,7 @@ impl Pair {
     }
 
     /// The connection is there, and has these addresses. Gives the generation that is offered.
-    fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> u32 {
+    pub fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> u32 {
         let page = self.page();
         attach::describe(page, client, server);
         attach::introduce(page, socket);
@@ -89,7 +95,8 @@ impl Pair {
         change(announced::COMING) || change(announced::ANNOUNCED)
     }
 
-    fn is(&self, state: u32) -> bool {
+    /// Whether the word says this.
+    pub fn is(&self, state: u32) -> bool {
         self.page().head.announced.load(Ordering::Acquire) == state
     }
 
@@ -118,18 +125,20 @@ impl Drop for Pair {
 }
 
 /// Writes a token into memory.
-fn put(words: &[AtomicU64; 2], token: &Token) {
+pub fn put(words: &[AtomicU64; 2], token: &Token) {
     for (word, half) in words.iter().zip(token.as_chunks::<8>().0) {
         word.store(u64::from_le_bytes(*half), Ordering::Relaxed);
     }
 }
 
 /// What came of an announcement.
-enum Came {
+pub enum Came {
     /// The server's secret, from its proof, which was taken off.
     Proof(Token),
     /// Nothing, nor will.
     Nothing,
+    /// The server takes it not.
+    Refused,
     /// A proof may come yet, or one came for another process.
     Unclear,
 }
@@ -153,15 +162,16 @@ impl Attempt<'_> {
         match self.await_server(&pair) {
             Came::Proof(secret) => self.settle_again(pair, generation, &secret),
             Came::Nothing => Outcome::Done(Ok(0), Reason::NearUnclaimed),
+            Came::Refused => Outcome::Done(Ok(0), Reason::NearRefused),
             Came::Unclear => {
-                drop(pair);
+                drop((pair, introduction));
                 self.start_over(Ok(()), Reason::NearRefused)
             }
         }
     }
 
     /// Waits for the server's proof.
-    fn await_server(&self, pair: &Pair) -> Came {
+    pub fn await_server(&self, pair: &Pair) -> Came {
         let mut patient = Patient::begin();
         let mut deadline = clock::monotonic_ns() + self.patience;
         let (mut is_late, mut has_a_piece) = (false, false);
@@ -183,7 +193,7 @@ impl Attempt<'_> {
                 Some(Looked::First(First::Program) | Looked::End) => return Came::Nothing,
             }
             if pair.is(announced::REFUSED) {
-                return Came::Nothing;
+                return Came::Refused;
             }
             if clock::monotonic_ns() >= deadline {
                 if is_late {

@@ -113,7 +113,7 @@ fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static
     let outcome = attempt.make_again(pair);
     match &outcome {
         Outcome::Connected => servers(|servers| servers.claims(server, clock::monotonic_ns())),
-        Outcome::Done(Ok(_), _) => servers(|servers| servers.missed(server)),
+        Outcome::Done(Ok(_), Reason::NearUnclaimed) => servers(|servers| servers.missed(server)),
         _ => {}
     }
     outcome
@@ -156,15 +156,15 @@ pub(crate) struct Attempt<'a> {
     pub(crate) socket: &'static Socket,
     pub(crate) server: &'a Address,
     pub(crate) client: Address,
-    directory: &'static [u8],
+    pub(crate) directory: &'static [u8],
     /// `None`: the helper is asked, or the connection is announced.
-    name: Option<Name>,
-    mark: u16,
+    pub(crate) name: Option<Name>,
+    pub(crate) mark: u16,
     pub(crate) nonblocking: bool,
     pub(crate) patience: u64,
-    near_by: u64,
+    pub(crate) near_by: u64,
     /// The server has claimed a connection lately.
-    is_known: bool,
+    pub(crate) is_known: bool,
 }
 
 /// What a wait for claims came to.

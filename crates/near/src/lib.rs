@@ -25,6 +25,8 @@
 mod accept;
 mod again;
 mod announced;
+#[cfg(test)]
+mod announcing;
 mod connect;
 mod directory;
 mod held;
