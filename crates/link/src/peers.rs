@@ -84,7 +84,8 @@ pub fn pairs(peer: u64) -> impl Iterator<Item = (usize, usize)> {
         is_ours && link.peer == peer && link.proved && link.user == user
     };
     let both = |index: usize| {
-        let is_kept = move |channel: &usize| at(index).waiting(*channel) && reusable(page(at(index).base, *channel), index, *channel);
+        let is_kept =
+            move |channel: &usize| at(index).waiting(*channel) && reusable(page(at(index).base, *channel), index, *channel);
         (0..CHANNELS).filter(is_kept).map(move |channel| (index, channel))
     };
     links().listed(peer as u32).filter(lends).flat_map(both)

@@ -175,7 +175,9 @@ impl Arriving<'_> {
         let _setup = SETUP.lock();
         let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
         // A client that says so of a channel that is not its own, or is no more: as in `take_up`.
-        let unix = announced.unix(nonblocking, &self.client).filter(|_| self.takes(announced.index, announced.channel, announced.generation));
+        let unix = announced
+            .unix(nonblocking, &self.client)
+            .filter(|_| self.takes(announced.index, announced.channel, announced.generation));
         let Some(unix) = unix else {
             self.reset();
             return Ok(false);

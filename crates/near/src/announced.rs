@@ -13,7 +13,7 @@ use shunt_segment::channel::{announced, life, ChannelPage};
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_stream::socket;
-use shunt_sys::{calls, clock, libc};
+use shunt_sys::{calls, clock, libc, thread};
 use shunt_table::global::SETUP;
 
 /// How long an announcement is waited for that is coming (ns): its client has the connection, and says so at once if it is awake.
@@ -33,6 +33,8 @@ pub struct Announced {
     pub user: u32,
     page: &'static ChannelPage,
     is_taken: bool,
+    /// The process that has it: a child that is forked by a handler meanwhile has not.
+    process: u32,
 }
 
 /// What memory says of a connection.
@@ -51,9 +53,28 @@ pub fn find(client: &Address, server: &Address, deadline: u64) -> Option<Announc
         match look(client, server) {
             Found::This(announced) => return Some(announced),
             Found::Nothing => return None,
-            Found::Coming if clock::monotonic_ns() >= until => return None,
+            Found::Coming if clock::monotonic_ns() >= until => {
+                refuse_coming(client);
+                return None;
+            }
             Found::Coming if patient.is_awake() => patient.pause(),
             Found::Coming => _ = nap(-1),
+        }
+    }
+}
+
+/// What has not come by now is not waited for again, whatever connection it is for: a handler may have left it by a jump.
+fn refuse_coming(client: &Address) {
+    let Some(_setup) = SETUP.lock() else { return };
+    for (index, _) in peers::of_clients_at(client) {
+        let base = link::at(index).base;
+        for channel in 0..CHANNELS {
+            let word = &link::page(base, channel).head.announced;
+            let (coming, refused) = (announced::COMING, announced::REFUSED);
+            let is_kept = companion_cache::get(index, channel).is_some();
+            if is_kept && word.compare_exchange(coming, refused, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                companion_cache::forget(index, channel);
+            }
         }
     }
 }
@@ -76,7 +97,15 @@ fn look(client: &Address, server: &Address) -> Found {
                 announced::ANNOUNCED if socket::of_channel(page) == (*client, *server) => {
                     let generation = page.head.generation.load(Ordering::Acquire);
                     link::enter(index);
-                    return Found::This(Announced { index, channel, generation, user, page, is_taken: false });
+                    return Found::This(Announced {
+                        index,
+                        channel,
+                        generation,
+                        user,
+                        page,
+                        is_taken: false,
+                        process: thread::process(),
+                    });
                 }
                 // That of a client that was killed comes never.
                 announced::COMING if alive(kept.descriptor(), page, 1) == Ok(true) => found = Found::Coming,
@@ -91,7 +120,7 @@ fn look(client: &Address, server: &Address) -> Found {
 impl Drop for Announced {
     fn drop(&mut self) {
         let _setup = SETUP.lock();
-        if !self.is_taken {
+        if !self.is_taken && self.is_own() {
             let _ = self.change(announced::REFUSED);
             companion_cache::forget(self.index, self.channel);
         }
@@ -100,6 +129,10 @@ impl Drop for Announced {
 }
 
 impl Announced {
+    fn is_own(&self) -> bool {
+        self.process == thread::process()
+    }
+
     fn change(&self, to: u32) -> bool {
         let word = &self.page.head.announced;
         word.compare_exchange(announced::ANNOUNCED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -136,6 +169,7 @@ impl Announced {
         let mut patient = Patient::begin();
         loop {
             match self.page.head.state.load(Ordering::Acquire) {
+                _ if !self.is_own() => return Err(Reason::ClientLeft),
                 life::ACCEPTED => return Ok(()),
                 life::OFFERED => {}
                 _ => return Err(Reason::ClientLeft),

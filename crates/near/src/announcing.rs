@@ -1,9 +1,10 @@
 //! Both ends of a connection that is announced, in one process, each with a hostile other end.
 
-use crate::again::{Came, Pair};
+use crate::again::Came;
 use crate::announced::{self, Announced};
 use crate::connect::Attempt;
 use crate::messages::{Proof, Token};
+use crate::pair::{put, Pair};
 use crate::waiting::look_for_proof;
 use core::sync::atomic::Ordering;
 use shunt_link::peers::{self, Guest};
@@ -60,7 +61,9 @@ impl Room {
         let guest = Guest { process: 0, user: 4001, address: addresses.0 };
         let (theirs, _) = match peers::known(offer.link.nonce, offer.link.sequence, &guest) {
             Some(known) => known,
-            None => peers::take_in(duplicate(offer.link.fd), offer.link.nonce, offer.link.sequence, &guest).expect("it is taken in"),
+            None => {
+                peers::take_in(duplicate(offer.link.fd), offer.link.nonce, offer.link.sequence, &guest).expect("it is taken in")
+            }
         };
         let mut ends = [-1; 2];
         calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()).expect("a pair");
@@ -108,7 +111,7 @@ impl Room {
     fn wait(&self, other: impl FnOnce(&Pair)) -> (Came, Pair) {
         let pair = self.pair();
         let attempt = self.attempt(&self.addresses.1);
-        pair.announce(&self.addresses.0, &self.addresses.1, attempt.socket);
+        pair.announce(&self.addresses.0, &self.addresses.1, attempt.socket).expect("it is coming");
         other(&pair);
         (attempt.await_server(&pair), pair)
     }
@@ -217,7 +220,7 @@ fn bytes_of_the_programs_are_left() {
 
 /// What a client does when the proof has come.
 fn answers(page: &ChannelPage, secret: Token, generation: u32) {
-    crate::again::put(&page.head.secret, &secret);
+    put(&page.head.secret, &secret);
     assert!(claim::accept(&page.head, generation));
 }
 
@@ -225,7 +228,8 @@ fn answers(page: &ChannelPage, secret: Token, generation: u32) {
 fn a_client_that_is_the_right_one() {
     let room = Room::new();
     let pair = room.pair();
-    let generation = pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
+    let generation =
+        pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket).expect("it is coming");
     let announced = room.find().expect("it is announced");
     assert_eq!((announced.generation, announced.user, announced.channel), (generation, 4001, room.channel));
     let proved = std::thread::scope(|scope| {
@@ -246,7 +250,8 @@ fn a_client_that_is_the_right_one() {
 fn an_answer_that_is_none() {
     let room = Room::new();
     let pair = room.pair();
-    let generation = pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
+    let generation =
+        pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket).expect("it is coming");
     let announced = room.find().expect("it is announced");
     answers(room.page(), [5; 16], generation);
     assert_eq!(announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE), Err(Reason::NearRefused));
@@ -259,7 +264,7 @@ fn a_client_that_is_silent_or_has_gone() {
     let room = Room::new();
     let announce = || {
         let pair = room.pair();
-        pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
+        let _ = pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
         pair
     };
     let until = || clock::monotonic_ns() + PATIENCE;
@@ -271,7 +276,7 @@ fn a_client_that_is_silent_or_has_gone() {
     drop(room);
     let room = Room::new();
     let pair = room.pair();
-    pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
+    let _ = pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
     let announced = room.find().expect("it is announced");
     drop(pair);
     assert_eq!(announced.prove(room.server.as_raw_fd(), until()), Err(Reason::ClientLeft), "recalled");
@@ -281,12 +286,23 @@ fn a_client_that_is_silent_or_has_gone() {
     // Killed: its end of the pair hangs up.
     let room = Room::new();
     let pair = room.pair();
-    assert!(announced::find(&room.addresses.0, &room.addresses.1, clock::monotonic_ns() + 1).is_none(), "it is coming");
     let _ = SETUP.lock().map(|_setup| companion_cache::forget(room.links[0], room.channel));
     let began = clock::monotonic_ns();
     assert!(announced::find(&room.addresses.0, &room.addresses.1, began + 100 * PATIENCE).is_none());
     assert!(clock::monotonic_ns() - began < 10 * PATIENCE, "and never comes");
     drop(pair);
+}
+
+/// What does not come is refused, as nobody waits for it a second time.
+#[test]
+fn an_announcement_that_comes_late() {
+    let room = Room::new();
+    let pair = room.pair();
+    assert!(room.find().is_none() && pair.is(state::REFUSED));
+    let socket = room.attempt(&room.addresses.1).socket;
+    assert_eq!(pair.announce(&room.addresses.0, &room.addresses.1, socket), None);
+    drop(pair);
+    assert!(!room.is_kept());
 }
 
 /// Another connection's, another client's, and that of a process that has kept nothing, as a child of the server.
@@ -295,7 +311,7 @@ fn announcements_for_others() {
     let room = Room::new();
     let pair = room.pair();
     let (client, server) = room.addresses;
-    pair.announce(&client, &server, room.attempt(&room.addresses.1).socket);
+    let _ = pair.announce(&client, &server, room.attempt(&room.addresses.1).socket);
     let find = |client: Address, server: Address| announced::find(&client, &server, clock::monotonic_ns() + PATIENCE).is_some();
     assert!(!find(Address { port: client.port ^ 1, ..client }, server), "of another port");
     assert!(!find(client, Address { port: server.port ^ 1, ..server }), "to another listener");

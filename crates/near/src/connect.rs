@@ -1,15 +1,16 @@
 //! The client's half: a name, a connection of the kernel's that shows the mark, and the handshake with the server that claims it.
 
-use crate::again::Pair;
 use crate::held::Held;
-use crate::known::{servers, Server, Way};
+use crate::known::{servers, Server};
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
 use crate::own::token;
+use crate::pair::Pair;
 use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, is_gone, is_unwritten, keep_beside, look_for_proof, say,
     take_proof, Heard, Looked,
 };
+use crate::way::way;
 use crate::{directory, helper, served};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
@@ -117,27 +118,6 @@ fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static
         _ => {}
     }
     outcome
-}
-
-/// The way to a server: as it was a moment ago, or as a socket tells that sends nothing.
-pub(crate) fn way(server: &Address, now: u64) -> Option<Way> {
-    const IP_MTU: i32 = 14;
-    const IPV6_MTU: i32 = 24;
-    if let Some(known) = servers(|servers| servers.way(server, now)) {
-        return Some(known);
-    }
-    let (family, level, option, headers) = match server.as_v4() {
-        Some(_) => (libc::AF_INET, libc::IPPROTO_IP, IP_MTU, 40),
-        None => (libc::AF_INET6, libc::IPPROTO_IPV6, IPV6_MTU, 60),
-    };
-    let probe = Pending(calls::socket(family, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?);
-    let address = Encoded::new(family, server);
-    calls::connect(probe.0, address.pointer(), address.length).ok()?;
-    let mtu = calls::getsockopt_int(probe.0, level, option).ok()?;
-    let source = Address { port: 0, ..sockaddr::bound_address(probe.0) };
-    let way = Way { source, segment: u32::try_from(mtu).ok()?.checked_sub(headers)? };
-    servers(|servers| servers.goes(server, way, now));
-    Some(way)
 }
 
 /// How long the kernel's handshake took (ns), as TCP_INFO tells.
@@ -603,7 +583,7 @@ impl Attempt<'_> {
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
         if self.name.is_some() {
-            let _ = servers(|servers| servers.claimed_by(self.server, handing.server_id));
+            servers(|servers| servers.claimed_by(self.server, handing.server_id));
         }
         self.take_up((index, channel), link.base, from.fd(), kept);
         Handed::Connected

@@ -321,7 +321,7 @@ mod tests {
     fn a_process_is_believed_after_a_row() {
         let mut servers = Known::NONE;
         let server = Address::v4([10, 0, 0, 2], 80);
-        let mut rows = |servers: &mut Known, process: u64| {
+        let rows = |servers: &mut Known, process: u64| {
             (1..100_000).find(|_| {
                 servers.claimed_by(&server, process);
                 servers.process(&server) == Some(process)

@@ -10,7 +10,8 @@
 //! helper      hostd, which introduces ends that no name leads to      held      descriptors of handshakes that are under way
 //! own         what this process calls itself           known     which servers claim connections, which clients answer
 //! connect     the client's half                        accept    the server's
-//! again       the same with what an earlier connection left      announced the same
+//! pair        what an earlier connection left              way       how packets leave
+//! again       connects with it                             announced accepts with it
 //! ```
 //!
 //! ```
@@ -36,9 +37,11 @@ mod mark;
 mod messages;
 mod name;
 mod own;
+mod pair;
 mod path;
 mod served;
 mod waiting;
+mod way;
 
 pub use directory::stop;
 use shunt_rendezvous::carriers::Carrier;
