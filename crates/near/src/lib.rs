@@ -26,8 +26,6 @@
 mod accept;
 mod again;
 mod announced;
-#[cfg(test)]
-mod announcing;
 mod connect;
 mod directory;
 mod held;
@@ -40,6 +38,8 @@ mod own;
 mod pair;
 mod path;
 mod served;
+#[cfg(test)]
+mod tests;
 mod waiting;
 mod way;
 
