@@ -210,7 +210,7 @@ fn report(pid: u32, filter: &Filter) -> Result<Report, Failure> {
     let program = program.ok_or_else(|| Failure::of_environment(format_args!("there is no process {pid}")))?;
     let descriptors = processes::descriptors(pid).map_err(|error| {
         Failure::of_environment(format_args!(
-            "process {pid} ({program}) cannot be inspected: {error}; only its own user and root may"
+            "process {pid} ({program}) cannot be inspected: {error}; only its own user may, and root with CAP_SYS_PTRACE (on the host, not in a container)"
         ))
     })?;
     let state = State::find(pid, &descriptors);

@@ -418,6 +418,26 @@ fn why_explains_a_process_without_shunt() {
     assert!(text.contains("does not run under shunt: ") && text.contains("is statically linked"), "{text}");
 }
 
+/// As root of a container is: it may list a stranger's descriptors, and not see what they are.
+#[test]
+fn why_says_that_it_may_not_look() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let mut command = Command::new("sleep");
+    let holder = Holder { child: command.arg("1000").uid(65534).spawn().unwrap() };
+    let process = holder.child.id();
+    let output = plain("setpriv")
+        .args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace", SHUNT, "why", &process.to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said =
+        format!("shunt: process {process} (sleep) cannot be inspected: Permission denied (os error 13); only its own user");
+    assert!(common::standard_error(&output).starts_with(&said), "{output:?}");
+}
+
 /// A reader that goes away early ends the command without a complaint.
 #[test]
 fn a_closed_pipe_is_no_error() {

@@ -296,6 +296,12 @@ struct far_pipes {
 
 static void *far_thread(void *argument)
 {
+    /* Signals about input are for the other threads: with two at a time in two threads, either may be noted first, on the kernel too. */
+    sigset_t input;
+    sigemptyset(&input);
+    sigaddset(&input, SIGIO);
+    sigaddset(&input, SIGRTMIN + 1);
+    pthread_sigmask(SIG_BLOCK, &input, NULL);
     struct far_pipes *pipes = argument;
     far_serve(pipes->from, pipes->to);
     return NULL;

@@ -93,10 +93,30 @@ pub fn is_gone(fd: i32) -> bool {
 
 /// Whether nothing has come by the TCP connection, nor its end.
 pub fn is_unread(fd: i32) -> bool {
-    let mut byte = 0u8;
-    let none = core::ptr::null_mut();
-    let looked = calls::recvfrom(fd, (&raw mut byte).cast(), 1, MSG_PEEK | MSG_DONTWAIT, none, core::ptr::null_mut());
-    looked == Err(Errno(libc::EAGAIN))
+    has_come(fd) == Some(0)
+}
+
+/// How many bytes have come and were not read; `None`: its end has, and no byte. Asked so that the connection's error stays the program's to hear, which recv(2)
+/// takes where no byte is before it, with MSG_PEEK, too.
+fn has_come(fd: i32) -> Option<usize> {
+    const ESTABLISHED: u8 = 1; // TCP_ESTABLISHED
+    let bytes = || {
+        let mut count = 0i32;
+        let asked = calls::ioctl(fd, libc::FIONREAD, (&raw mut count) as usize);
+        asked.ok().map(|_| count as usize)
+    };
+    let mut state = 0u8;
+    let mut length = 1;
+    match bytes()? {
+        0 => {}
+        some => return Some(some),
+    }
+    calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &mut length).ok()?;
+    match state {
+        ESTABLISHED => Some(0),
+        // What came right before the end.
+        _ => bytes().filter(|count| *count > 0),
+    }
 }
 
 /// What came by the TCP connection.
@@ -111,6 +131,11 @@ pub enum Looked {
 
 /// Looks, and takes nothing.
 pub fn look_for_proof(fd: i32) -> Looked {
+    match has_come(fd) {
+        None => return Looked::End,
+        Some(0) => return Looked::First(First::Part),
+        Some(_) => {}
+    }
     let mut bytes = [0u8; PROOF];
     let none = core::ptr::null_mut();
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), PROOF, MSG_PEEK | MSG_DONTWAIT, none, core::ptr::null_mut()) {
@@ -239,6 +264,31 @@ mod tests {
         let [server, client] = pair();
         assert!(matches!(hear_no_more(server.fd(), &mut room), Heard::End));
         assert!(!say(client.fd(), b"GO"));
+    }
+
+    /// A reset is the program's to hear, whatever was looked for.
+    #[test]
+    fn a_look_takes_no_error() {
+        use std::io::Write;
+        use std::os::fd::AsRawFd;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (mut server, _) = listener.accept().expect("it");
+        let (fd, later) = (client.as_raw_fd(), || clock::monotonic_ns() + 1_000_000_000);
+        assert!(is_unread(fd) && matches!(look_for_proof(fd), Looked::First(First::Part)));
+        server.write_all(b"x").expect("a byte");
+        await_any([fd], later());
+        assert!(!is_unread(fd) && matches!(look_for_proof(fd), Looked::First(First::Program)));
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
+        let at_once = (&raw const at_once).cast();
+        calls::setsockopt(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at_once, length).expect("an option");
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut &client, &mut byte).expect("it");
+        drop(server);
+        await_any([fd], later());
+        assert!(!is_unread(fd) && matches!(look_for_proof(fd), Looked::End));
+        assert_eq!(calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR), Ok(libc::ECONNRESET));
     }
 
     #[test]

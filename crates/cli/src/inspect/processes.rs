@@ -106,18 +106,19 @@ pub fn own_number(pid: u32) -> u32 {
 /// The process's descriptors, in ascending order.
 ///
 /// # Errors
-/// If the process does not exist or belongs to another user.
+/// If the process does not exist, or may not be looked at: it is another user's, or changed its user, and root is without CAP_SYS_PTRACE, as in containers.
 pub fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
-    let directory = path(pid, "fd");
-    let mut descriptors: Vec<Descriptor> = std::fs::read_dir(&directory)?
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            // A descriptor may have been closed since the directory was read.
-            let link = std::fs::read_link(entry.path()).ok()?;
-            Some(Descriptor { number, target: target(link.as_os_str().as_bytes()) })
-        })
-        .collect();
+    let mut descriptors = Vec::new();
+    for entry in std::fs::read_dir(path(pid, "fd"))?.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        match std::fs::read_link(entry.path()) {
+            Ok(link) => descriptors.push(Descriptor { number, target: target(link.as_os_str().as_bytes()) }),
+            // To list the numbers takes less than to see what they are (proc(5)).
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+            // It may have been closed since the directory was read.
+            Err(_) => {}
+        }
+    }
     descriptors.sort_unstable_by_key(|descriptor| descriptor.number);
     Ok(descriptors)
 }

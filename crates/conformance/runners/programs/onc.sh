@@ -1,24 +1,35 @@
 # Programs of SunRPC: rpcbind and rpcinfo, rusersd, rstatd, ypserv, rquotad, nfs-ganesha, kadmind, over TCP, UDP and AF_UNIX. Under shunt each case runs
-# with libtirpc's layers as they are and collapsed (--rpc on); on the kernel twice alike.
+# with libtirpc's layers as they are and collapsed (--rpc on), and with one side alone under shunt, collapsed; on the kernel four times alike.
 
-# The function $1 in a host of its own: network, /run, processes, which end with it.
+# The function $1 in a host of its own: network, /run, processes, which end with it. Its servers are started by `_serving`.
 _host() {
-    local rpc libraries
-    for rpc in plain collapsed; do
-        libraries=${LD_PRELOAD:-}
-        [[ $rpc == plain || $libraries != *libshunt.so* ]] || libraries+=:${libraries%libshunt.so*}libshunt_tirpc.so
-        echo "-- $rpc"
-        LD_PRELOAD='' LIBRARIES=$libraries timeout 100 unshare -m -n -p -u -f --kill-child --mount-proc \
-            bash -c "$(declare -f await tell_why "$1")
+    local sides under=${LD_PRELOAD:-} collapsed=${LD_PRELOAD:-} servers clients
+    [[ $collapsed != *libshunt.so* ]] || collapsed+=:${collapsed%libshunt.so*}libshunt_tirpc.so
+    for sides in plain collapsed servers clients; do
+        servers=$collapsed clients=$collapsed
+        case $sides in
+            plain) servers=$under clients=$under ;;
+            servers) clients='' ;;
+            clients) servers='' ;;
+        esac
+        echo "-- $sides"
+        LD_PRELOAD='' SERVERS=$servers CLIENTS=$clients WHY=$under timeout 100 unshare -m -n -p -u -f --kill-child --mount-proc \
+            bash -c "$(declare -f await tell_why _serving "$1")
                 mount -t tmpfs run /run; ip link set lo up; export SHUNT_UDP=on SHUNT_UNIX=on
-                [ -z \"\$LIBRARIES\" ] || export LD_PRELOAD=\$LIBRARIES
+                [ -z \"\$CLIENTS\" ] || export LD_PRELOAD=\$CLIENTS
                 $1
-                LD_PRELOAD=\${LD_PRELOAD%%:*} tell_why" 2>&1
+                LD_PRELOAD=\$WHY tell_why" 2>&1
     done
 }
 
+# Becomes the server that the words call, in a shell of its own.
+_serving() {
+    if [ -n "$SERVERS" ]; then export LD_PRELOAD=$SERVERS; else unset LD_PRELOAD; fi
+    exec "$@"
+}
+
 _binds() {
-    rpcbind -f -w &
+    _serving rpcbind -f -w &
     await rpcinfo -p 127.0.0.1
     rpcinfo -p 127.0.0.1 | sort
     for transport in tcp udp; do
@@ -32,10 +43,10 @@ _binds() {
 rpcbind_and_rpcinfo() { _host _binds; }
 
 _asks_users() {
-    rpcbind -f -w &
+    _serving rpcbind -f -w &
     await rpcinfo -p 127.0.0.1
-    rpc.rusersd
-    rpc.rstatd
+    (_serving rpc.rusersd)
+    (_serving rpc.rstatd)
     await rpcinfo -T udp 127.0.0.1 100001 1
     await rpcinfo -T udp 127.0.0.1 100002 3
     rusers -l 127.0.0.1 | wc -l
@@ -52,9 +63,9 @@ _asks_maps() {
     [ -e /etc/yp.conf ] && mount --bind yp.conf /etc/yp.conf
     domainname lab
     seq 10000 | sed 's/.*/key& value number &/' | /usr/lib/yp/makedbm - /var/yp/lab/things
-    rpcbind -f -w &
+    _serving rpcbind -f -w &
     await rpcinfo -p 127.0.0.1
-    ypserv -f &
+    _serving ypserv -f &
     await rpcinfo -T udp 127.0.0.1 100004 2
     ypbind -n &
     await ypwhich
@@ -76,9 +87,9 @@ _asks_maps() {
 maps() { _host _asks_maps; }
 
 _asks_quotas() {
-    rpcbind -f -w &
+    _serving rpcbind -f -w &
     await rpcinfo -p 127.0.0.1
-    rpc.rquotad -F >/dev/null 2>&1 &
+    _serving rpc.rquotad -F >/dev/null 2>&1 &
     await rpcinfo -T tcp 127.0.0.1 100011 2
     for version in 1 2 3; do
         rpcinfo -T udp 127.0.0.1 100011 $version 2>&1
@@ -94,9 +105,9 @@ _asks_mounts() {
 NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; NFS_Port = 2049; MNT_Port = 20048; }
 EXPORT { Export_Id = 1; Path = $PWD/export; Pseudo = /lab; Access_Type = RO; Protocols = 3; Transports = TCP, UDP; SecType = sys; FSAL { Name = VFS; } }
 END
-    rpcbind -f -w &
+    _serving rpcbind -f -w &
     await rpcinfo -p 127.0.0.1
-    ganesha.nfsd -F -L ganesha.log -f ganesha.conf -p /run/ganesha/pid >/dev/null 2>&1 &
+    _serving ganesha.nfsd -F -L ganesha.log -f ganesha.conf -p /run/ganesha/pid >/dev/null 2>&1 &
     await rpcinfo -T tcp 127.0.0.1 100005 3
     showmount -e 127.0.0.1 | sed 's|/.*/|/|'
     for program in 100003 100005; do
@@ -141,8 +152,8 @@ END
         kdb5_util create -s -P master -r LAB
         kadmin.local -q 'addprinc -pw secret root/admin'
         kadmin.local -q 'addprinc -randkey kadmin/127.0.0.1'
-        krb5kdc -n &
-        kadmind -nofork &
+        _serving krb5kdc -n &
+        _serving kadmind -nofork &
     } >/dev/null 2>&1
     await kadmin -p root/admin -w secret -q listprincs
     { for n in $(seq 50); do echo "addprinc -pw password$n user$n"; done; } | kadmin -p root/admin -w secret 2>&1 | grep -c created

@@ -61,19 +61,25 @@ pub fn forked() {
 /// Enters bytes of the stream from `start` on, which lie in its view of number `view`; gives their number. `None`: there are as many as can be.
 /// The caller holds the receiving lock.
 pub(super) fn enter(socket: &Socket, start: u64, view: u32) -> Option<u64> {
-    if socket.connected.loans.handed.load(Ordering::Relaxed) >= OF_EACH {
+    let handed = &socket.connected.loans.handed;
+    if handed.load(Ordering::Relaxed) >= OF_EACH {
         return None;
     }
+    // Both counts first: a child of fork that finds the entry gives it back, and takes off what was counted for it.
+    handed.fetch_add(1, Ordering::Relaxed);
+    pools::retain(view);
     let number = with(|memory| {
         let free = memory.list.iter_mut().find(|place| place.is_none())?;
         memory.numbers += 1;
         let number = memory.numbers;
         *free = Some(Handed { number, socket, start, view, process: thread::process() });
         Some(number)
-    })??;
-    pools::retain(view);
-    socket.connected.loans.handed.fetch_add(1, Ordering::Relaxed);
-    Some(number)
+    });
+    if number.flatten().is_none() {
+        handed.fetch_sub(1, Ordering::Relaxed);
+        pools::leave(view);
+    }
+    number.flatten()
 }
 
 /// The stream whose bytes these are; `None`: it has ended, or they are a parent process's. `Err`: there are none of the number.
