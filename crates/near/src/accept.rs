@@ -1,9 +1,10 @@
 //! The server's half: a connection that shows a mark is claimed at its client's name, and becomes a stream when the client has read what was written
 //! into the connection for it.
 
-use crate::announced::{self, Announced};
+use crate::announced::{self, Announced, Proved, Shown};
 use crate::held::Held;
 use crate::known::{self, clients, Server};
+use crate::mark::Kind;
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
 use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_beside, say, Heard};
 use crate::{directory, helper, mark, name, own, served};
@@ -30,9 +31,11 @@ use shunt_table::{diag, fd_passing, sockaddr, table};
 
 /// How old a connection may be that is claimed (ns), by the kernel's clock: as long as its client waits at most.
 const CLAIMS: u64 = 50_000_000;
+/// The same of one that is announced: shorter by a tick than its client waits.
+const AGAIN: u64 = 20_000_000;
 /// How long each word of a client's is waited for (ns): it waits for this end, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
-/// How long the last words of a client are waited for (ns) that hostd has introduced: as long as it waits itself, since to give up is a reset then.
+/// How long the last words of a client are waited for (ns) that hostd has introduced, or that has announced its connection: as long as it waits itself, since to give up is a reset then.
 const LAST_WORDS: u64 = 200_000_000;
 /// With less time than this left (ns) none is claimed: it would be given up in the middle.
 const LEAST: u64 = 1_000_000;
@@ -51,10 +54,11 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     directory::look_through(directory, now);
     served::tend(directory, fd, listener.listening.inode.load(Ordering::Relaxed), now);
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
+    let Some(kind) = mark::shown(shown.segment, shown.own) else { return false };
     // What is older than its client waits, by the kernel's clock, is not claimed. Where the kernel waits for bytes before it tells of a connection, none is
     // young.
     let is_young = |answered: &u64| answered + CLAIMS >= now && !deferred::concern(listener);
-    let Some(answered) = shown.answered.filter(is_young).filter(|_| mark::is_one(shown.segment, shown.own)) else { return false };
+    let Some(answered) = shown.answered.filter(is_young) else { return false };
     if kernel_only::keeps() {
         return false;
     }
@@ -62,17 +66,21 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     let server = sockaddr::bound_address(fd);
     let mark = shown.segment as u16;
     let mut arriving = Arriving { fd, listener, flags, client, server, mark, until: now + left, answers: ANSWERS };
-    if left < LEAST || !table::fits(fd) {
+    let is_late = kind == Kind::Announced && answered + AGAIN < now;
+    if left < LEAST || is_late || !table::fits(fd) {
         // Its client would wait for a claim that does not come.
-        if announced::find(&client, &server, now).is_some() {
-            return false; // it is refused
-        }
-        if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
-            arriving.decline(&unix);
+        match kind {
+            Kind::Announced => drop(announced::find(&arriving.shown(), now)), // it is refused
+            Kind::Named => {
+                if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
+                    arriving.decline(&unix);
+                }
+            }
+            Kind::Introduced => {}
         }
         return false;
     }
-    let done = arriving.claim(directory, answered);
+    let done = arriving.claim(kind, directory, answered);
     known::waited(clock::monotonic_ns().saturating_sub(now));
     match done {
         Ok(is_stream) => is_stream,
@@ -121,23 +129,30 @@ impl Arriving<'_> {
         self.until.min(clock::monotonic_ns() + self.answers)
     }
 
-    /// Claims it. False: its client is not asked.
-    fn claim(&mut self, directory: &[u8], answered: u64) -> Result<bool, Reason> {
-        if let Some(announced) = announced::find(&self.client, &self.server, self.until) {
-            return self.claim_announced(announced);
-        }
+    fn shown(&self) -> Shown {
+        Shown { client: self.client, server: self.server, mark: self.mark }
+    }
+
+    /// Claims it, where its client waits by the kind of its mark, and nowhere else. False: its client is not asked.
+    fn claim(&mut self, kind: Kind, directory: &[u8], answered: u64) -> Result<bool, Reason> {
         let now = clock::monotonic_ns();
-        let (unix, guest, peer) = match name::ask(directory, &self.client, connected_at(answered)) {
-            Ok(unix) => {
+        let (unix, guest, peer) = match kind {
+            Kind::Announced => {
+                return match announced::find(&self.shown(), self.until) {
+                    Some(announced) => self.claim_announced(announced),
+                    None => Ok(false),
+                }
+            }
+            Kind::Named => {
+                let unix = name::ask(directory, &self.client, connected_at(answered))?;
                 let who = fd_passing::creator(unix.fd()).map_err(|_| Reason::NearUnknown)?;
                 (unix, Guest { process: who.pid as u32, user: who.uid, address: self.client }, None)
             }
-            // Its address was translated, or it binds no names.
-            Err(Reason::NearUnknown) if helper::is_there(directory, now) => match self.meet(directory, now)? {
+            Kind::Introduced if !helper::is_there(directory, now) => return Err(Reason::NearUnknown),
+            Kind::Introduced => match self.meet(directory, now)? {
                 Some(met) => (met.unix, Guest { process: 0, user: met.user, address: self.client }, Some(met.peer)),
                 None => return Ok(false),
             },
-            Err(reason) => return Err(reason),
         };
         let place = known::client(&self.client, guest.user);
         if clients(|clients| clients.of(&place, now)) == Server::Silent {
@@ -164,14 +179,17 @@ impl Arriving<'_> {
         }
         // Before what binds this end.
         let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
-        let done = announced.prove(self.fd, self.deadline());
+        let done = announced.prove(self.fd, now + LAST_WORDS);
         let now = clock::monotonic_ns();
         match done {
-            Ok(()) => clients(|clients| clients.claims(&place, now)),
-            Err(Reason::NearRefused) if now < self.until => clients(|clients| clients.failed(&place, now)),
-            Err(_) => {}
+            Proved::Taken => clients(|clients| clients.claims(&place, now)),
+            Proved::Left(reason) => return Err(reason),
+            Proved::Doubtful(reason) => {
+                clients(|clients| clients.failed(&place, now));
+                self.reset();
+                return Err(reason);
+            }
         }
-        done?;
         let _setup = SETUP.lock();
         let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
         // A client that says so of a channel that is not its own, or is no more: as in `take_up`.

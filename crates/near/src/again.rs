@@ -46,18 +46,25 @@ impl Attempt<'_> {
         if introduction.is_none() {
             return Outcome::Done(Ok(0), Reason::NearRefused);
         }
-        let Some(generation) = pair.announce(&self.client, self.server, self.socket) else {
-            return Outcome::Done(Ok(0), Reason::NearRefused);
+        let came = match pair.announce(&self.client, self.server, self.socket) {
+            true => self.await_server(&pair),
+            false => Came::Refused,
         };
-        match self.await_server(&pair) {
-            Came::Proof(secret) => self.settle_again(pair, generation, &secret),
-            Came::Nothing => Outcome::Done(Ok(0), Reason::NearUnclaimed),
-            Came::Refused => Outcome::Done(Ok(0), Reason::NearRefused),
-            Came::Unclear => {
-                drop((pair, introduction));
-                self.start_over(Ok(()), Reason::NearRefused)
-            }
+        if !matches!(came, Came::Proof(_)) {
+            servers(|servers| servers.missed(self.server));
         }
+        match came {
+            Came::Proof(secret) => {
+                if let Some(outcome) = self.settle_again(pair, &secret) {
+                    return outcome;
+                }
+            }
+            Came::Nothing => return Outcome::Done(Ok(0), Reason::NearUnclaimed),
+            Came::Refused => return Outcome::Done(Ok(0), Reason::NearRefused),
+            Came::Unclear => drop(pair),
+        }
+        drop(introduction);
+        self.start_over(Ok(()), Reason::NearRefused)
     }
 
     /// Waits for the server's proof.
@@ -104,23 +111,25 @@ impl Attempt<'_> {
         }
     }
 
-    /// The server holds the connection. What it has kept of the pair is the other end of what takes the socket's numbers.
-    fn settle_again(&self, pair: Pair, generation: u32, secret: &Token) -> Outcome {
-        let Ok(beside) = beside(self.fd) else { return Outcome::Done(Ok(0), Reason::NoDescriptors) };
-        let Some(_setup) = SETUP.lock() else { return Outcome::Done(Ok(0), Reason::Unknown) };
-        let Some(kept) = companion_cache::get(pair.index, pair.channel) else {
-            return Outcome::Done(Ok(0), Reason::NearRefused);
-        };
+    /// The server holds the connection. What it has kept of the pair is the other end of what takes the socket's numbers. `None`: it waits no longer, and ends the
+    /// connection.
+    pub(crate) fn settle_again(&self, pair: Pair, secret: &Token) -> Option<Outcome> {
+        let head = &pair.page().head;
+        // Whatever comes of it: the server sees that it is this end that has read the proof.
+        put(&head.secret, secret);
+        let refuses = |reason| offered::take_back(head).then_some(Outcome::Done(Ok(0), reason));
+        let Ok(beside) = beside(self.fd) else { return refuses(Reason::NoDescriptors) };
+        let Some(_setup) = SETUP.lock() else { return refuses(Reason::Unknown) };
+        let Some(kept) = companion_cache::get(pair.index, pair.channel) else { return refuses(Reason::NearRefused) };
         kept.set_nonblocking(self.nonblocking);
         kept.client = self.client;
         let unix = kept.descriptor();
-        put(&pair.page().head.secret, secret);
         // What was written into the TCP connection is there to be read; the server takes the offer back when it waits no longer.
-        if !is_unwritten(self.fd) || !offered::accept(&pair.page().head, generation) {
-            return Outcome::Done(Ok(0), Reason::NearRefused);
+        if !is_unwritten(self.fd) || !offered::accept(head, pair.generation) {
+            return refuses(Reason::NearRefused);
         }
         let (place, base) = pair.give();
         self.take_up(place, base, unix, beside);
-        Outcome::Connected
+        Some(Outcome::Connected)
     }
 }

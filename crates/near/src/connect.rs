@@ -2,6 +2,7 @@
 
 use crate::held::Held;
 use crate::known::{servers, Server};
+use crate::mark::Kind;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
 use crate::own::token;
@@ -40,6 +41,9 @@ use shunt_table::{fd_passing, sockaddr};
 /// How long a server is waited for that may claim the connection (ns): in calls that wait and in those that do not; where it has claimed one lately, and
 /// where nothing is known of it. Longer than two ticks of the kernel's clock: so long a server may take a name for older than the connection that is not.
 const PATIENCE: [[u64; 2]; 2] = [[50_000_000, 20_000_000], [20_000_000, 20_000_000]];
+/// How long the claim is waited for of a server to which the connection is announced (ns): a tick longer than the server claims one. To give up sooner would leave a
+/// connection to the program that another process of the same address may announce as its own.
+const ANNOUNCED: u64 = 30_000_000;
 /// How long a call that does not wait waits for the TCP connection (ns), where nothing is known of the server: it takes some 50 us on one host, and
 /// what takes longer is far.
 const NEAR_BY: u64 = 1_000_000;
@@ -77,7 +81,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     }
     directory::look_through(directory, now);
     let way = way(server, now).ok_or(Reason::NotLocal)?;
-    let mark = way.mark().ok_or(Reason::NotLocal)?;
+    let (named, introduced) = way.mark(Kind::Named).zip(way.mark(Kind::Introduced)).ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
     let name = match is_served.then(|| Name::bind(directory, &client, now)) {
@@ -86,6 +90,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
         Some(Err(Reason::NotLocal)) | None => return Err(Reason::NotLocal),
         Some(Err(reason)) => return Ok(Outcome::Kernel(reason)),
     };
+    let mark = if name.is_some() { named } else { introduced };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let patience = PATIENCE[usize::from(nonblocking)][usize::from(known != Server::Claims)];
     let near_by = if known == Server::Claims { patience } else { NEAR_BY };
@@ -106,16 +111,14 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
 fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static [u8], pair: Pair) -> Outcome {
     socket_cache::spoil(socket);
     let nonblocking = socket.has(flag::NONBLOCK);
-    let patience = PATIENCE[usize::from(nonblocking)][0];
+    let patience = ANNOUNCED;
     let (client, mark) = (Address::default(), pair.mark);
     let name = None;
     let mut attempt =
         Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by: patience, is_known: true };
     let outcome = attempt.make_again(pair);
-    match &outcome {
-        Outcome::Connected => servers(|servers| servers.claims(server, clock::monotonic_ns())),
-        Outcome::Done(Ok(_), Reason::NearUnclaimed) => servers(|servers| servers.missed(server)),
-        _ => {}
+    if matches!(outcome, Outcome::Connected) {
+        servers(|servers| servers.claims(server, clock::monotonic_ns()));
     }
     outcome
 }
@@ -583,7 +586,11 @@ impl Attempt<'_> {
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
         if self.name.is_some() {
-            servers(|servers| servers.claimed_by(self.server, handing.server_id));
+            let announces = servers(|servers| {
+                servers.claimed_by(self.server, handing.server_id);
+                servers.process(self.server).is_some()
+            });
+            link::header(link.base).announces.store(announces.into(), Ordering::Relaxed);
         }
         self.take_up((index, channel), link.base, from.fd(), kept);
         Handed::Connected

@@ -49,8 +49,8 @@ pub struct Way {
 
 impl Way {
     /// A mark for a connection that goes it; `None`: it has no room for one.
-    pub fn mark(&self) -> Option<u16> {
-        mark::drawn(self.segment, drawn())
+    pub fn mark(&self, kind: mark::Kind) -> Option<u16> {
+        mark::drawn(kind, self.segment, drawn())
     }
 }
 

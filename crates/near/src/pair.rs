@@ -2,6 +2,7 @@
 //! page by which the next connection is announced.
 
 use crate::known::servers;
+use crate::mark::Kind;
 use crate::messages::Token;
 use crate::own::token;
 use crate::way::way;
@@ -26,6 +27,8 @@ pub struct Pair {
     pub index: usize,
     /// The channel in it.
     pub channel: usize,
+    /// The channel's generation.
+    pub generation: u32,
     base: *mut u8,
     /// What the connection's SYN shows.
     pub mark: u16,
@@ -43,22 +46,27 @@ impl Pair {
         }
         let process = servers(|servers| servers.process(server))?;
         let way = way(server, now)?;
-        let (mark, token) = (way.mark()?, token()?);
+        let (mark, token) = (way.mark(Kind::Announced)?, token()?);
         let _setup = SETUP.lock()?;
-        Pair::choose(process, &way.source, (mark, token))
+        Pair::choose(process, (&way.source, server), (mark, token))
     }
 
     /// One that leads to this process, and has been used from this address. Under the set-up lock.
-    pub fn choose(process: u64, source: &Address, (mark, token): (u16, Token)) -> Option<Pair> {
+    pub fn choose(process: u64, (source, server): (&Address, &Address), (mark, token): (u16, Token)) -> Option<Pair> {
         for (index, channel) in peers::pairs(process).take(LOOKED_AT) {
             let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == source.ip) else { continue };
             let base = link::at(index).base;
             if alive(kept.descriptor(), link::page(base, channel), 0) != Ok(true) {
                 companion_cache::forget(index, channel);
             } else if peers::take_pair(index, channel) {
-                let pair = Pair { index, channel, base, mark, token, process: thread::process() };
-                pair.page().head.state.store(life::FREE, Ordering::Relaxed);
-                pair.page().head.announced.store(announced::COMING, Ordering::Release);
+                let page = link::page(base, channel);
+                let generation = page.head.generation.load(Ordering::Relaxed);
+                let pair = Pair { index, channel, generation, base, mark, token, process: thread::process() };
+                page.head.state.store(life::FREE, Ordering::Relaxed);
+                page.head.mark.store(mark.into(), Ordering::Relaxed);
+                // A server looks at those alone that come to it.
+                attach::describe(page, source, server);
+                page.head.announced.store(pair.word(announced::COMING), Ordering::Release);
                 pair.bits().fetch_or(1 << channel, Ordering::Release);
                 return Some(pair);
             }
@@ -79,10 +87,19 @@ impl Pair {
         self.process == thread::process()
     }
 
-    /// The connection is there, and has these addresses. Gives the generation that is offered; `None`: the server waits for it no longer.
-    pub fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> Option<u32> {
+    fn word(&self, state: u32) -> u32 {
+        announced::word(state, self.generation)
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        let word = &self.page().head.announced;
+        word.compare_exchange(self.word(from), self.word(to), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The connection is there, and has these addresses. False: the server waits for it no longer.
+    pub fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> bool {
         if !self.is_own() {
-            return None;
+            return false;
         }
         let page = self.page();
         attach::describe(page, client, server);
@@ -90,21 +107,17 @@ impl Pair {
         page.sides[1].owners.store(0, Ordering::Relaxed); // the server enters itself, once
         put(&page.head.token, &self.token);
         page.head.state.store(life::OFFERED, Ordering::Release);
-        let (word, coming) = (&page.head.announced, announced::COMING);
-        word.compare_exchange(coming, announced::ANNOUNCED, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        Some(page.head.generation.load(Ordering::Relaxed))
+        self.change(announced::COMING, announced::ANNOUNCED)
     }
 
     /// Nothing is announced any more. False: the server has claimed it, or refused.
     pub fn recall(&self) -> bool {
-        let word = &self.page().head.announced;
-        let change = |from: u32| word.compare_exchange(from, announced::NONE, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        !self.is_own() || change(announced::COMING) || change(announced::ANNOUNCED)
+        !self.is_own() || [announced::COMING, announced::ANNOUNCED].into_iter().any(|from| self.change(from, announced::NONE))
     }
 
     /// Whether the word says this.
     pub fn is(&self, state: u32) -> bool {
-        self.page().head.announced.load(Ordering::Acquire) == state
+        self.page().head.announced.load(Ordering::Acquire) == self.word(state)
     }
 
     /// The connection is a stream of link and channel; gives these, and where the link lies. Under the set-up lock.
@@ -118,7 +131,7 @@ impl Pair {
     /// Nothing is to be read in the channel.
     fn is_over(&self) {
         self.bits().fetch_and(!(1 << self.channel), Ordering::AcqRel);
-        self.page().head.announced.store(announced::NONE, Ordering::Release);
+        self.page().head.announced.store(self.word(announced::NONE), Ordering::Release);
     }
 }
 

@@ -57,7 +57,9 @@ pub struct Head {
     pub owes: [AtomicU32; 2],
     /// What becomes of a connection that is announced in memory: [`announced`].
     pub announced: AtomicU32,
-    _reserved: [u32; 5],
+    /// The mark that its SYN shows.
+    pub mark: AtomicU32,
+    _reserved: [u32; 4],
     /// What the server's proof is to hold.
     pub token: [AtomicU64; 2],
     /// What the client has read in it.
@@ -66,8 +68,11 @@ pub struct Head {
     pub references: [References; 2],
 }
 
-/// States of a connection between two network namespaces that is made again ([`Head::announced`]).
+/// States of a connection between two network namespaces that is made again ([`Head::announced`]), in one word with the channel's generation: what a server has
+/// found of one connection changes nothing of the next one on the channel.
 pub mod announced {
+    const BITS: u32 = 3;
+    const STATE: u32 = (1 << BITS) - 1;
     /// Nothing is announced, or no longer.
     pub const NONE: u32 = 0;
     /// The client is making a TCP connection: its addresses follow.
@@ -78,6 +83,21 @@ pub mod announced {
     pub const CLAIMED: u32 = 3;
     /// The server's: it does not take it.
     pub const REFUSED: u32 = 4;
+
+    /// The word for a state of this generation, of which it holds the lower bits.
+    pub const fn word(state: u32, generation: u32) -> u32 {
+        generation << BITS | state
+    }
+
+    /// The state that a word tells.
+    pub const fn state(word: u32) -> u32 {
+        word & STATE
+    }
+
+    /// The same generation's word for another state.
+    pub const fn with(word: u32, state: u32) -> u32 {
+        word & !STATE | state
+    }
 }
 
 #[cfg(loom)]
@@ -98,7 +118,8 @@ impl Head {
             began: wide(),
             owes: core::array::from_fn(|_| narrow()),
             announced: narrow(),
-            _reserved: [0; 5],
+            mark: narrow(),
+            _reserved: [0; 4],
             token: core::array::from_fn(|_| wide()),
             secret: core::array::from_fn(|_| wide()),
             references: [References::new(), References::new()],

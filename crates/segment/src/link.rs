@@ -65,6 +65,8 @@ pub struct LinkHeader {
     pub bid: Bid,
     /// Channels of which [`crate::channel::Head::announced`] may tell something, one bit each: the client's word.
     pub announced: AtomicU32,
+    /// 1 once the client means to announce connections: ends of pairs are kept for them.
+    pub announces: AtomicU32,
 }
 
 #[cfg(not(loom))]

@@ -134,6 +134,10 @@ fn forks_and_execs() {
         if p: os.waitpid(p, 0)\n\
         else: os._exit(0)\n\
         assert s.recv(1) == b'0'; s.close()\n\
+        s = one(1); os.set_inheritable(s.fileno(), True); code = 'import socket,sys; s = socket.socket(fileno=int(sys.argv[1])); s.sendall(b\'x\'); assert s.recv(1) == b\'x\'; print(s.getsockname(), s.getpeername())'\n\
+        said = subprocess.run([sys.executable, '-c', code, str(s.fileno())], close_fds=False, check=True, stdout=subprocess.PIPE).stdout.decode()\n\
+        assert said == '%s %s\\n' % (s.getsockname(), s.getpeername()), said\n\
+        s.close()\n\
         n = int(sys.argv[2])\n\
         if n: os.execv(sys.executable, [sys.executable, '-c', sys.argv[3], sys.argv[1], str(n - 1), sys.argv[3]])\n\
         print('fine')\n";
@@ -240,4 +244,86 @@ fn networks_with_equal_addresses() {
     }
     one.finish();
     other.finish();
+}
+
+/// What the server keeps for a client: ends of pairs of one that will announce, and none of one that has not come often.
+#[test]
+fn what_is_kept() {
+    let Some(site) = site("kept") else { return };
+    let server = with_threads(&site);
+    let code = "for k in range(int(sys.argv[2])): one(k).close()\n\
+        time.sleep(0.1); print(len([1 for n in os.listdir(sys.argv[3]) if os.readlink(sys.argv[3] + '/' + n)[:7] == 'socket:']))\n";
+    let descriptors = format!("/proc/{}/fd", server.id());
+    let sockets = |count: u32| -> u32 {
+        let mut said = 0;
+        until("each connection through shared memory", || {
+            let before = site.counted(server.id(), "near");
+            said = run(&site, code, &[&count.to_string(), &descriptors]).trim().parse().expect("a number");
+            site.counted(server.id(), "near") == before + u64::from(count)
+        });
+        said
+    };
+    let none = sockets(1);
+    assert_eq!(sockets(3), none);
+    assert!(sockets(4) > none);
+    stop(server, libc::SIGTERM);
+    site.finish();
+}
+
+/// A neighbour of the victim's address announces its connection, whose client has nothing of shunt's, as its own. The proof of it tells nobody anything, and the
+/// connection it was written into ends.
+#[test]
+fn another_one_s_connection_is_announced() {
+    use core::mem::offset_of;
+    use shunt_segment::channel::{ChannelPage, Head};
+    use shunt_segment::link::LinkHeader;
+    let Some(site) = site("stolen") else { return };
+    let server = with_threads(&site);
+    let code = "import ctypes,struct\n\
+        for k in range(12): one(k).close(); time.sleep(0.005)\n\
+        page, generation, client, server, ports, announced, mark, bits = (int(n) for n in sys.argv[3:11])\n\
+        def ip(a): return b'\\0' * 10 + b'\\xff\\xff' + socket.inet_aton(a)\n\
+        def put(a, b): ctypes.memmove(a, b, len(b))\n\
+        bases = [int(l.split('-')[0], 16) for l in open('/proc/self/maps') if 'memfd:shunt-link' in l and l.split()[2] == '00000000']\n\
+        held = 0\n\
+        for base in [b for b in bases if ctypes.string_at(b, 8) == b'shuntlnk']:\n\
+        \x20   for channel in range(32):\n\
+        \x20       p = base + page * (1 + channel); g = struct.unpack('I', ctypes.string_at(p + generation, 4))[0]\n\
+        \x20       put(p + client, ip(sys.argv[2])); put(p + server, ip(sys.argv[1])); put(p + ports, struct.pack('I', 39999 | 9100 << 16))\n\
+        \x20       put(p + mark, struct.pack('I', 1329)); put(p, struct.pack('I', 1))\n\
+        \x20       put(p + announced, struct.pack('I', (g << 3 | 2) & 0xffffffff))\n\
+        \x20   put(base + bits, b'\\xff' * 4); held += 1\n\
+        assert held\n\
+        print('announced', flush=True); time.sleep(60)\n";
+    let page = |at: usize| (offset_of!(ChannelPage, head) + at).to_string();
+    let words = [
+        core::mem::size_of::<ChannelPage>().to_string(),
+        page(offset_of!(Head, generation)),
+        page(offset_of!(Head, client)),
+        page(offset_of!(Head, server)),
+        page(offset_of!(Head, ports)),
+        page(offset_of!(Head, announced)),
+        page(offset_of!(Head, mark)),
+        offset_of!(LinkHeader, announced).to_string(),
+    ];
+    let code = format!("{ONE}{code}");
+    let (to, from) = (site.address(), site.hosts[0].addresses[0].to_string());
+    let arguments: Vec<&str> = ["-c", &code, &to, &from].into_iter().chain(words.iter().map(String::as_str)).collect();
+    let stranger = site.start(0, "stranger", &python_program(), &arguments);
+    stranger.wait_for("announced");
+    let victim = "import socket,sys\n\
+        s = socket.socket(); s.bind((sys.argv[2], 39999)); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1329)\n\
+        s.connect((sys.argv[1], 9100)); s.settimeout(5); b = b''\n\
+        try:\n\
+        \x20   while True: b += s.recv(1000) or 1 / 0\n\
+        except ConnectionResetError: print('reset', len(b))\n";
+    let mut command = site.hosts[0].command(&python_program());
+    command.args(["-c", victim, &to, &from]).stdout(Stdio::piped());
+    let said = spawn(&mut command).and_then(std::process::Child::wait_with_output).expect("it runs");
+    let said = String::from_utf8(said.stdout).expect("text");
+    assert!(said.starts_with("reset"), "{said}");
+    stranger.kill();
+    assert_eq!(run(&site, "for k in range(20): one(k).close()\nprint('fine')\n", &[]), "fine\n");
+    stop(server, libc::SIGTERM);
+    site.finish();
 }

@@ -1,14 +1,16 @@
 //! Both ends of a connection that is announced, in one process, each with a hostile other end.
 
 use crate::again::Came;
-use crate::announced::{self, Announced};
+use crate::announced::{self, Announced, Proved, Shown};
 use crate::connect::Attempt;
+use crate::known::servers;
 use crate::messages::{Proof, Token};
 use crate::pair::{put, Pair};
 use crate::waiting::look_for_proof;
 use core::sync::atomic::Ordering;
 use shunt_link::peers::{self, Guest};
 use shunt_link::{self as link, companion_cache};
+use shunt_rendezvous::carriers::Outcome;
 use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{announced as state, life, release, ChannelPage};
@@ -24,6 +26,8 @@ use std::sync::{Mutex, MutexGuard};
 /// Processes that the servers of these tests call themselves.
 const PROCESS: u64 = 0x7fff_0001_0900;
 const PATIENCE: u64 = 100_000_000;
+/// The mark that each connection shows.
+const MARK: u16 = 1321;
 
 /// A pair that both ends have kept, and a TCP connection.
 struct Room {
@@ -86,7 +90,7 @@ impl Room {
     /// The pair, as a client has it that is about to connect.
     fn pair(&self) -> Pair {
         let _setup = SETUP.lock();
-        Pair::choose(PROCESS, &self.addresses.0, (1331, [9; 16])).expect("the pair that was kept")
+        Pair::choose(PROCESS, (&self.addresses.0, &self.addresses.1), (MARK, [9; 16])).expect("the pair that was kept")
     }
 
     fn attempt<'a>(&self, server: &'a Address) -> Attempt<'a> {
@@ -99,7 +103,7 @@ impl Room {
             client,
             directory: b"/nowhere",
             name: None,
-            mark: 1331,
+            mark: MARK,
             nonblocking: false,
             patience: PATIENCE,
             near_by: PATIENCE,
@@ -111,13 +115,25 @@ impl Room {
     fn wait(&self, other: impl FnOnce(&Pair)) -> (Came, Pair) {
         let pair = self.pair();
         let attempt = self.attempt(&self.addresses.1);
-        pair.announce(&self.addresses.0, &self.addresses.1, attempt.socket).expect("it is coming");
+        assert!(pair.announce(&self.addresses.0, &self.addresses.1, attempt.socket), "it is coming");
         other(&pair);
         (attempt.await_server(&pair), pair)
     }
 
-    fn say(&self, word: u32) {
-        self.page().head.announced.store(word, Ordering::Release);
+    /// The other end changes the word of what is announced.
+    fn say(&self, to: u32) {
+        let word = &self.page().head.announced;
+        word.store(state::with(word.load(Ordering::Relaxed), to), Ordering::Release);
+    }
+
+    fn announce(&self) -> Pair {
+        let pair = self.pair();
+        assert!(pair.announce(&self.addresses.0, &self.addresses.1, self.attempt(&self.addresses.1).socket), "it is coming");
+        pair
+    }
+
+    fn shown(&self) -> Shown {
+        Shown { client: self.addresses.0, server: self.addresses.1, mark: MARK }
     }
 
     fn writes(&self, token: Token) {
@@ -138,7 +154,7 @@ impl Room {
     }
 
     fn find(&self) -> Option<Announced> {
-        announced::find(&self.addresses.0, &self.addresses.1, clock::monotonic_ns() + PATIENCE)
+        announced::find(&self.shown(), clock::monotonic_ns() + PATIENCE)
     }
 }
 
@@ -227,21 +243,19 @@ fn answers(page: &ChannelPage, secret: Token, generation: u32) {
 #[test]
 fn a_client_that_is_the_right_one() {
     let room = Room::new();
-    let pair = room.pair();
-    let generation =
-        pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket).expect("it is coming");
-    let announced = room.find().expect("it is announced");
-    assert_eq!((announced.generation, announced.user, announced.channel), (generation, 4001, room.channel));
+    let pair = room.announce();
+    let mut announced = room.find().expect("it is announced");
+    assert_eq!((announced.generation, announced.user, announced.channel), (pair.generation, 4001, room.channel));
     let proved = std::thread::scope(|scope| {
         let server = scope.spawn(|| announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + 10 * PATIENCE));
         let mut bytes = [0; 56];
         (&room.client).read_exact(&mut bytes).expect("the proof");
         let crate::messages::First::Proof(proof) = Proof::begin(&bytes) else { panic!("no proof") };
         assert!(proof.token == [9; 16] && pair.is(state::CLAIMED));
-        answers(room.page(), proof.secret, generation);
+        answers(room.page(), proof.secret, pair.generation);
         server.join().expect("no panic")
     });
-    assert_eq!(proved, Ok(()));
+    assert_eq!(proved, Proved::Taken);
     assert!(room.find().is_none(), "it is no other connection's");
 }
 
@@ -249,12 +263,10 @@ fn a_client_that_is_the_right_one() {
 #[test]
 fn an_answer_that_is_none() {
     let room = Room::new();
-    let pair = room.pair();
-    let generation =
-        pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket).expect("it is coming");
-    let announced = room.find().expect("it is announced");
-    answers(room.page(), [5; 16], generation);
-    assert_eq!(announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE), Err(Reason::NearRefused));
+    let pair = room.announce();
+    let mut announced = room.find().expect("it is announced");
+    answers(room.page(), [5; 16], pair.generation);
+    assert_eq!(announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE), Proved::Doubtful(Reason::NearRefused));
     drop((announced, pair));
     assert!(!room.is_kept());
 }
@@ -262,24 +274,18 @@ fn an_answer_that_is_none() {
 #[test]
 fn a_client_that_is_silent_or_has_gone() {
     let room = Room::new();
-    let announce = || {
-        let pair = room.pair();
-        let _ = pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
-        pair
-    };
     let until = || clock::monotonic_ns() + PATIENCE;
-    let pair = announce();
-    let announced = room.find().expect("it is announced");
-    assert_eq!(announced.prove(room.server.as_raw_fd(), until()), Err(Reason::NearRefused));
+    let pair = room.announce();
+    let mut announced = room.find().expect("it is announced");
+    assert_eq!(announced.prove(room.server.as_raw_fd(), until()), Proved::Doubtful(Reason::NearRefused));
     assert_eq!(room.page().head.state.load(Ordering::Relaxed), life::FREE, "it accepts nothing any more");
     drop((announced, pair));
     drop(room);
     let room = Room::new();
-    let pair = room.pair();
-    let _ = pair.announce(&room.addresses.0, &room.addresses.1, room.attempt(&room.addresses.1).socket);
-    let announced = room.find().expect("it is announced");
+    let pair = room.announce();
+    let mut announced = room.find().expect("it is announced");
     drop(pair);
-    assert_eq!(announced.prove(room.server.as_raw_fd(), until()), Err(Reason::ClientLeft), "recalled");
+    assert_eq!(announced.prove(room.server.as_raw_fd(), until()), Proved::Left(Reason::ClientLeft), "recalled");
     assert!(matches!(look_for_proof(room.client.as_raw_fd()), crate::waiting::Looked::First(crate::messages::First::Part)));
     drop(announced);
     drop(room);
@@ -288,7 +294,7 @@ fn a_client_that_is_silent_or_has_gone() {
     let pair = room.pair();
     let _ = SETUP.lock().map(|_setup| companion_cache::forget(room.links[0], room.channel));
     let began = clock::monotonic_ns();
-    assert!(announced::find(&room.addresses.0, &room.addresses.1, began + 100 * PATIENCE).is_none());
+    assert!(announced::find(&room.shown(), began + 100 * PATIENCE).is_none());
     assert!(clock::monotonic_ns() - began < 10 * PATIENCE, "and never comes");
     drop(pair);
 }
@@ -300,7 +306,7 @@ fn an_announcement_that_comes_late() {
     let pair = room.pair();
     assert!(room.find().is_none() && pair.is(state::REFUSED));
     let socket = room.attempt(&room.addresses.1).socket;
-    assert_eq!(pair.announce(&room.addresses.0, &room.addresses.1, socket), None);
+    assert!(!pair.announce(&room.addresses.0, &room.addresses.1, socket));
     drop(pair);
     assert!(!room.is_kept());
 }
@@ -309,17 +315,143 @@ fn an_announcement_that_comes_late() {
 #[test]
 fn announcements_for_others() {
     let room = Room::new();
-    let pair = room.pair();
+    let _pair = room.announce();
     let (client, server) = room.addresses;
-    let _ = pair.announce(&client, &server, room.attempt(&room.addresses.1).socket);
-    let find = |client: Address, server: Address| announced::find(&client, &server, clock::monotonic_ns() + PATIENCE).is_some();
-    assert!(!find(Address { port: client.port ^ 1, ..client }, server), "of another port");
-    assert!(!find(client, Address { port: server.port ^ 1, ..server }), "to another listener");
-    assert!(!find(Address::v4([127, 0, 0, 2], client.port), server), "of another host");
+    let find = |client: Address, server: Address, mark: u16| {
+        announced::find(&Shown { client, server, mark }, clock::monotonic_ns() + PATIENCE).is_some()
+    };
+    assert!(!find(Address { port: client.port ^ 1, ..client }, server, MARK), "of another port");
+    assert!(!find(client, Address { port: server.port ^ 1, ..server }, MARK), "to another listener");
+    assert!(!find(client, server, MARK - 8), "of another mark");
+    assert!(!find(Address::v4([127, 0, 0, 2], client.port), server, MARK), "of another host");
     let elsewhere = Address::v4([127, 0, 0, 2], client.port);
     shunt_rendezvous::attach::describe(room.page(), &elsewhere, &server);
-    assert!(!find(elsewhere, server), "that its client has no link from");
+    assert!(!find(elsewhere, server, MARK), "that its client has no link from");
     shunt_rendezvous::attach::describe(room.page(), &client, &server);
     let _ = SETUP.lock().map(|_setup| companion_cache::forget(room.links[1], room.channel));
-    assert!(!find(client, server));
+    assert!(!find(client, server, MARK));
+}
+
+/// The server found an announcement, and slept; its client recalled it, and announced another connection on the same pair. No proof of the second goes into the
+/// first, and the second is another thread's to claim.
+#[test]
+fn an_announcement_that_was_followed_by_another() {
+    let room = Room::new();
+    let first = room.announce();
+    let mut found = room.find().expect("it is announced");
+    assert!(first.recall());
+    drop(first);
+    let second = room.announce();
+    assert_eq!(found.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE), Proved::Left(Reason::ClientLeft));
+    assert!(room.is_empty() && second.is(state::ANNOUNCED));
+    drop(found);
+    assert!(second.is(state::ANNOUNCED) && room.find().is_some(), "it is whole, and so is what the server has kept for it");
+}
+
+/// Behind the claim: what the next connection on the channel does is no answer to this one.
+#[test]
+fn the_next_connection_s_answer_is_none() {
+    let room = Room::new();
+    let pair = room.announce();
+    let mut found = room.find().expect("it is announced");
+    room.page().head.generation.fetch_add(1, Ordering::Relaxed);
+    room.page().head.state.store(life::ACCEPTED, Ordering::Relaxed);
+    room.page().head.announced.store(state::word(state::ANNOUNCED, pair.generation), Ordering::Relaxed);
+    let proved = found.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE);
+    assert_eq!(proved, Proved::Doubtful(Reason::NearRefused));
+}
+
+/// Both leave the connection to TCP, or neither: the server by the secret, the client by the word that it took its offer back with.
+#[test]
+fn a_client_that_has_read_the_proof_and_leaves_it() {
+    for shows in [true, false] {
+        let room = Room::new();
+        let _pair = room.announce();
+        let mut announced = room.find().expect("it is announced");
+        let proved = std::thread::scope(|scope| {
+            let server = scope.spawn(|| announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + 10 * PATIENCE));
+            let mut bytes = [0; 56];
+            (&room.client).read_exact(&mut bytes).expect("the proof");
+            let crate::messages::First::Proof(proof) = Proof::begin(&bytes) else { panic!("no proof") };
+            if shows {
+                put(&room.page().head.secret, &proof.secret);
+            }
+            assert!(claim::take_back(&room.page().head));
+            server.join().expect("no panic")
+        });
+        let wanted = if shows { Proved::Left(Reason::ClientLeft) } else { Proved::Doubtful(Reason::NearRefused) };
+        assert_eq!(proved, wanted);
+    }
+}
+
+/// The client: where the server has taken the offer back it resets the connection, and another one is to be made.
+#[test]
+fn a_proof_that_is_read_too_late() {
+    for is_late in [false, true] {
+        let room = Room::new();
+        let pair = room.announce();
+        let attempt = room.attempt(&room.addresses.1);
+        // No end of the pair is there, so that it leaves the connection to TCP.
+        let _ = SETUP.lock().map(|_setup| companion_cache::forget(room.links[0], room.channel));
+        if is_late {
+            assert!(claim::take_back(&room.page().head));
+        }
+        let settled = attempt.settle_again(pair, &[5; 16]);
+        assert_eq!(settled.is_none(), is_late);
+        assert_eq!(room.page().head.secret[0].load(Ordering::Relaxed), u64::from_le_bytes([5; 8]), "shown, whatever comes of it");
+    }
+}
+
+/// connect(2) may take minutes: other connections of the same client do not wait for it, nor do those to other addresses.
+#[test]
+fn what_is_coming_is_waited_for_by_its_own_connection_and_for_a_moment() {
+    let room = Room::new();
+    let pair = room.pair();
+    let (client, server) = room.addresses;
+    let find = |server: Address, mark: u16| {
+        let none = announced::find(&Shown { client, server, mark }, clock::monotonic_ns() + PATIENCE).is_none();
+        none && pair.is(state::COMING)
+    };
+    assert!(
+        find(Address { port: server.port ^ 1, ..server }, MARK) && find(server, MARK - 8),
+        "it is not refused for another's sake"
+    );
+    room.page().head.began.fetch_sub(clock::ticks_for_ns(1_000_000_000), Ordering::Relaxed);
+    assert!(find(server, MARK), "it is old");
+    assert!(pair.announce(&client, &server, room.attempt(&room.addresses.1).socket) && room.find().is_some());
+}
+
+/// A process that serves no longer there, or takes nothing, is not believed for ever.
+#[test]
+fn a_process_that_takes_no_connection_has_missed_one() {
+    for word in [state::REFUSED, state::CLAIMED] {
+        let mut room = Room::new();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        room.addresses.1 = of(listener.local_addr().expect("its address"));
+        let server = room.addresses.1;
+        (0..4).for_each(|_| servers(|servers| servers.claimed_by(&server, PROCESS)));
+        assert_eq!(servers(|servers| servers.process(&server)), Some(PROCESS));
+        let pair = room.pair();
+        let mut attempt = room.attempt(&server);
+        attempt.fd = calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let is_announced = || state::state(room.page().head.announced.load(Ordering::Acquire)) == state::ANNOUNCED;
+                while !is_announced() {
+                    std::thread::yield_now();
+                }
+                room.say(word);
+            });
+            attempt.make_again(pair)
+        });
+        assert!(matches!(outcome, Outcome::Done(Ok(_), Reason::NearRefused)), "{word}");
+        assert_eq!(servers(|servers| servers.process(&server)), None, "{word}");
+        let first = listener.accept().expect("it").0;
+        if word == state::CLAIMED {
+            let read = (&first).read(&mut [0]);
+            assert!(read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+            listener.accept().expect("another one");
+        }
+        calls::close(attempt.fd).expect("it is open");
+    }
 }
