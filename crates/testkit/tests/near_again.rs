@@ -134,7 +134,7 @@ fn forks_and_execs() {
         if p: os.waitpid(p, 0)\n\
         else: os._exit(0)\n\
         assert s.recv(1) == b'0'; s.close()\n\
-        s = one(1); os.set_inheritable(s.fileno(), True); code = \"import socket,sys; s = socket.socket(fileno=int(sys.argv[1])); s.sendall(b'x'); assert s.recv(1) == b'x'; print(s.getsockname(), s.getpeername())\\n\
+        s = one(1); os.set_inheritable(s.fileno(), True); code = \"import socket,sys; s = socket.socket(fileno=int(sys.argv[1])); s.sendall(b'x'); assert s.recv(1) == b'x'; print(s.getsockname(), s.getpeername())\"\n\
         said = subprocess.run([sys.executable, '-c', code, str(s.fileno())], close_fds=False, check=True, stdout=subprocess.PIPE).stdout.decode()\n\
         assert said == '%s %s\\n' % (s.getsockname(), s.getpeername()), said\n\
         s.close()\n\
