@@ -1,7 +1,7 @@
 //! Marks: sizes of segments that a SYN names, by which a server sees that the connection's client waits, and where.
 //!
 //! They lie below those that streams to other hosts show ([`shunt_rendezvous::shown`] reads both), are odd, and are below what the interface has: no program
-//! names such by itself. Each is of one kind, and a server looks for its client in that one's way alone: in another way somebody else might have waited.
+//! names such by itself. Each is of one kind, and a server looks for its client in that one's way alone: in another way another process might have waited.
 
 /// How many marks there are. Each odd number of bytes less costs a connection that TCP carries after all.
 const CHOICE: u32 = 32;

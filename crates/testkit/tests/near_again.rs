@@ -316,7 +316,7 @@ fn another_one_s_connection_is_announced() {
         try:\n\
         \x20   while True: b += s.recv(1000) or 1 / 0\n\
         except ConnectionResetError: print('reset', len(b))\n";
-    let mut command = site.hosts[0].command(&python_program());
+    let mut command = site.hosts[0].command(python_program());
     command.args(["-c", victim, &to, &from]).stdout(Stdio::piped());
     let said = spawn(&mut command).and_then(std::process::Child::wait_with_output).expect("it runs");
     let said = String::from_utf8(said.stdout).expect("text");
