@@ -92,7 +92,8 @@ impl Link {
         header(self.base).lent.load(Ordering::Relaxed) == STATIONS
     }
 
-    pub(crate) fn is_retired(&self) -> bool {
+    /// Whether no further connection is made in it.
+    pub fn is_retired(&self) -> bool {
         self.closed || header(self.base).retired.load(Ordering::Acquire) != 0
     }
 

@@ -2,11 +2,17 @@
 //! makes a connection: each is agreed on beside the link. All functions are called under the set-up lock.
 
 use crate::adopt::adopt;
+use crate::channels::reusable;
+use crate::companion_cache;
 use crate::drop::drop_link;
+use crate::leave::{enter, let_go};
 use crate::lend::{try_offer, Offer};
-use crate::list::{at, count, links, Link};
+use crate::list::{at, count, links, page, Link};
 use crate::make::make_for_peer;
+use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
+use shunt_segment::channel::release;
+use shunt_segment::CHANNELS;
 use shunt_sys::{calls, Errno, Result};
 
 /// Links of such clients that a process takes.
@@ -25,6 +31,13 @@ pub struct Guest {
     pub user: u32,
     /// Where its connection comes from.
     pub address: Address,
+}
+
+impl Link {
+    /// Whether it leads to another network namespace, or comes from one.
+    pub fn is_near(&self) -> bool {
+        self.peer != 0
+    }
 }
 
 /// Marks a link that is theirs, as no process's number does.
@@ -60,6 +73,56 @@ pub fn offer(peer: u64) -> Result<(Offer, bool)> {
     }
     let index = make_for_peer(peer)?;
     try_offer(at(index), index).map(|offer| (offer, true)).ok_or(Errno(shunt_sys::libc::ENOMEM))
+}
+
+/// Pairs of ended connections to process `peer`: link and channel.
+pub fn pairs(peer: u64) -> impl Iterator<Item = (usize, usize)> {
+    let user = calls::geteuid();
+    let lends = move |index: &usize| {
+        let link = at(*index);
+        let is_ours = !link.base.is_null() && link.ours && !link.inherited && !link.is_retired();
+        is_ours && link.peer == peer && link.proved && link.user == user
+    };
+    let both = |index: usize| {
+        let is_kept =
+            move |channel: &usize| at(index).waiting(*channel) && reusable(page(at(index).base, *channel), index, *channel);
+        (0..CHANNELS).filter(is_kept).map(move |channel| (index, channel))
+    };
+    links().listed(peer as u32).filter(lends).flat_map(both)
+}
+
+/// Takes such a pair for the next connection, which is not to be dropped before it is made. False: the server wants it for itself, or takes no more in this link.
+pub fn take_pair(index: usize, channel: usize) -> bool {
+    let sides = &page(at(index).base, channel).sides;
+    let taken = sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed);
+    if taken.is_err() {
+        return false;
+    }
+    if !at(index).count() || at(index).is_retired() {
+        sides.iter().for_each(|side| side.released.store(release::CLOSED, Ordering::Release));
+        companion_cache::forget(index, channel);
+        return false;
+    }
+    at(index).lend_again(channel);
+    enter(index);
+    true
+}
+
+/// Nobody has taken it: it serves another one.
+pub fn put_pair_back(index: usize, channel: usize) {
+    page(at(index).base, channel).sides.iter().for_each(|side| side.released.store(release::KEPT, Ordering::Release));
+    at(index).withdraw(channel);
+    let_go(index);
+}
+
+/// Links of clients at `address`, and their users.
+pub fn of_clients_at(address: &Address) -> impl Iterator<Item = (usize, u32)> + '_ {
+    let is_of = |index: &usize| {
+        let link = at(*index);
+        let guest = Guest { process: link.other.0, user: link.other.1, address: *address };
+        is_guest(link) && !link.inherited && link.peer == guest.group()
+    };
+    (0..count()).filter(is_of).map(|index| (index, at(index).other.1))
 }
 
 /// The peer has proved that it has the link.

@@ -1,13 +1,16 @@
 //! The server's half: a connection that shows a mark is claimed at its client's name, and becomes a stream when the client has read what was written
 //! into the connection for it.
 
+use crate::announced::{self, Announced, Proved, Shown};
 use crate::held::Held;
 use crate::known::{self, clients, Server};
+use crate::mark::Kind;
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
 use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_beside, say, Heard};
 use crate::{directory, helper, mark, name, own, served};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
+use shunt_link::companion_cache;
 use shunt_link::peers::{self, Guest};
 use shunt_rendezvous::accept::{deferred, Accepted};
 use shunt_rendezvous::shown;
@@ -28,9 +31,11 @@ use shunt_table::{diag, fd_passing, sockaddr, table};
 
 /// How old a connection may be that is claimed (ns), by the kernel's clock: as long as its client waits at most.
 const CLAIMS: u64 = 50_000_000;
+/// The same of one that is announced: shorter by a tick than its client waits.
+const AGAIN: u64 = 20_000_000;
 /// How long each word of a client's is waited for (ns): it waits for this end, awake as a rule.
 const ANSWERS: u64 = 20_000_000;
-/// How long the last words of a client are waited for (ns) that hostd has introduced: as long as it waits itself, since to give up is a reset then.
+/// How long the last words of a client are waited for (ns) that hostd has introduced, or that has announced its connection: as long as it waits itself, since to give up is a reset then.
 const LAST_WORDS: u64 = 200_000_000;
 /// With less time than this left (ns) none is claimed: it would be given up in the middle.
 const LEAST: u64 = 1_000_000;
@@ -49,10 +54,11 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     directory::look_through(directory, now);
     served::tend(directory, fd, listener.listening.inode.load(Ordering::Relaxed), now);
     let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
+    let Some(kind) = mark::shown(shown.segment, shown.own) else { return false };
     // What is older than its client waits, by the kernel's clock, is not claimed. Where the kernel waits for bytes before it tells of a connection, none is
     // young.
     let is_young = |answered: &u64| answered + CLAIMS >= now && !deferred::concern(listener);
-    let Some(answered) = shown.answered.filter(is_young).filter(|_| mark::is_one(shown.segment, shown.own)) else { return false };
+    let Some(answered) = shown.answered.filter(is_young) else { return false };
     if kernel_only::keeps() {
         return false;
     }
@@ -60,14 +66,21 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     let server = sockaddr::bound_address(fd);
     let mark = shown.segment as u16;
     let mut arriving = Arriving { fd, listener, flags, client, server, mark, until: now + left, answers: ANSWERS };
-    if left < LEAST || !table::fits(fd) {
+    let is_late = kind == Kind::Announced && answered + AGAIN < now;
+    if left < LEAST || is_late || !table::fits(fd) {
         // Its client would wait for a claim that does not come.
-        if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
-            arriving.decline(&unix);
+        match kind {
+            Kind::Announced => drop(announced::find(&arriving.shown(), now)), // it is refused
+            Kind::Named => {
+                if let Ok(unix) = name::ask(directory, &client, connected_at(answered)) {
+                    arriving.decline(&unix);
+                }
+            }
+            Kind::Introduced => {}
         }
         return false;
     }
-    let done = arriving.claim(directory, connected_at(answered));
+    let done = arriving.claim(kind, directory, answered);
     known::waited(clock::monotonic_ns().saturating_sub(now));
     match done {
         Ok(is_stream) => is_stream,
@@ -116,20 +129,30 @@ impl Arriving<'_> {
         self.until.min(clock::monotonic_ns() + self.answers)
     }
 
-    /// Claims it. False: its client is not asked.
-    fn claim(&mut self, directory: &[u8], connected: i64) -> Result<bool, Reason> {
+    fn shown(&self) -> Shown {
+        Shown { client: self.client, server: self.server, mark: self.mark }
+    }
+
+    /// Claims it, where its client waits by the kind of its mark, and nowhere else. False: its client is not asked.
+    fn claim(&mut self, kind: Kind, directory: &[u8], answered: u64) -> Result<bool, Reason> {
         let now = clock::monotonic_ns();
-        let (unix, guest, peer) = match name::ask(directory, &self.client, connected) {
-            Ok(unix) => {
+        let (unix, guest, peer) = match kind {
+            Kind::Announced => {
+                return match announced::find(&self.shown(), self.until) {
+                    Some(announced) => self.claim_announced(announced),
+                    None => Ok(false),
+                }
+            }
+            Kind::Named => {
+                let unix = name::ask(directory, &self.client, connected_at(answered))?;
                 let who = fd_passing::creator(unix.fd()).map_err(|_| Reason::NearUnknown)?;
                 (unix, Guest { process: who.pid as u32, user: who.uid, address: self.client }, None)
             }
-            // Its address was translated, or it binds no names.
-            Err(Reason::NearUnknown) if helper::is_there(directory, now) => match self.meet(directory, now)? {
+            Kind::Introduced if !helper::is_there(directory, now) => return Err(Reason::NearUnknown),
+            Kind::Introduced => match self.meet(directory, now)? {
                 Some(met) => (met.unix, Guest { process: 0, user: met.user, address: self.client }, Some(met.peer)),
                 None => return Ok(false),
             },
-            Err(reason) => return Err(reason),
         };
         let place = known::client(&self.client, guest.user);
         if clients(|clients| clients.of(&place, now)) == Server::Silent {
@@ -145,6 +168,43 @@ impl Arriving<'_> {
             Err(_) => {}
         }
         done.map(|()| true)
+    }
+
+    /// Claims one that is announced in memory.
+    fn claim_announced(&mut self, mut announced: Announced) -> Result<bool, Reason> {
+        let now = clock::monotonic_ns();
+        let place = known::client(&self.client, announced.user);
+        if clients(|clients| clients.of(&place, now)) == Server::Silent {
+            return Ok(false);
+        }
+        // Before what binds this end.
+        let shadow = beside(self.fd).map_err(|_| Reason::NoDescriptors)?;
+        let done = announced.prove(self.fd, now + LAST_WORDS);
+        let now = clock::monotonic_ns();
+        match done {
+            Proved::Taken => clients(|clients| clients.claims(&place, now)),
+            Proved::Left(reason) => return Err(reason),
+            Proved::Doubtful(reason) => {
+                clients(|clients| clients.failed(&place, now));
+                self.reset();
+                return Err(reason);
+            }
+        }
+        let _setup = SETUP.lock();
+        let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
+        // A client that says so of a channel that is not its own, or is no more: as in `take_up`.
+        let unix = announced
+            .unix(nonblocking, &self.client)
+            .filter(|_| self.takes(announced.index, announced.channel, announced.generation));
+        let Some(unix) = unix else {
+            self.reset();
+            return Ok(false);
+        };
+        self.replace(unix);
+        if self.seats(shadow, announced.index, announced.channel) {
+            announced.is_taken();
+        }
+        Ok(true)
     }
 
     /// Tells the client that it need not wait.
@@ -316,26 +376,46 @@ impl Arriving<'_> {
     /// was heard.
     fn take_up(&self, unix: Held, shadow: Held, ready: &Ready, index: usize, is_late: bool) {
         let _setup = SETUP.lock();
-        let base = link::at(index).base;
         let channel = usize::from(ready.channel);
-        let is_its_own = takes_channel(link::page(base, channel), ready.generation, &self.client, &self.server);
+        let is_its_own = self.takes(index, channel, ready.generation);
+        companion_cache::forget(index, channel); // of an earlier connection
         let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
         let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
         let _ = calls::fcntl(unix.fd(), libc::F_SETFL, flags as usize);
-        let close_on_exec = if self.flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let _ = calls::dup3(unix.fd(), self.fd, close_on_exec);
+        self.replace(unix.fd());
         drop(unix);
-        let accepted = Accepted { companion: self.fd, client: self.client, server: self.server, index, channel };
-        // A client that says so of another channel, and without memory for it: the program's descriptor is a companion whose peer is told nothing. It reads as
-        // ended.
-        if is_late || !is_its_own || shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
+        // A client that says so of another channel: the program's descriptor is a companion whose peer is told nothing. It reads as ended.
+        if is_late || !is_its_own {
             let _ = calls::shutdown(self.fd, libc::SHUT_RDWR);
-            return;
+        } else {
+            let _ = self.seats(shadow, index, channel);
+        }
+    }
+
+    fn takes(&self, index: usize, channel: usize, generation: u32) -> bool {
+        takes_channel(link::page(link::at(index).base, channel), generation, &self.client, &self.server)
+    }
+
+    /// The AF_UNIX connection takes the number.
+    fn replace(&self, unix: i32) {
+        let close_on_exec = if self.flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        let _ = calls::dup3(unix, self.fd, close_on_exec);
+    }
+
+    /// It is a stream of this channel, and the TCP connection stays beside it. False, without memory for it: it reads as ended.
+    fn seats(&self, shadow: Held, index: usize, channel: usize) -> bool {
+        let base = link::at(index).base;
+        let accepted = Accepted { companion: self.fd, client: self.client, server: self.server, index, channel };
+        let nonblocking = self.flags & libc::SOCK_NONBLOCK != 0;
+        if shunt_rendezvous::accept::seat(&accepted, base, self.listener, nonblocking).is_err() {
+            let _ = calls::shutdown(self.fd, libc::SHUT_RDWR);
+            return false;
         }
         if let Some(socket) = socket::stream(self.fd) {
             keep_beside(shadow, socket);
         }
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
+        true
     }
 }
 

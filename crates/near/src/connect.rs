@@ -1,15 +1,17 @@
 //! The client's half: a name, a connection of the kernel's that shows the mark, and the handshake with the server that claims it.
 
 use crate::held::Held;
-use crate::known::{servers, Server, Way};
-use crate::mark;
+use crate::known::{servers, Server};
+use crate::mark::Kind;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
-use crate::own::{drawn, token};
+use crate::own::token;
+use crate::pair::Pair;
 use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, is_gone, is_unwritten, keep_beside, look_for_proof, say,
     take_proof, Heard, Looked,
 };
+use crate::way::way;
 use crate::{directory, helper, served};
 use core::sync::atomic::Ordering;
 use shunt_config::Hosts;
@@ -39,6 +41,9 @@ use shunt_table::{fd_passing, sockaddr};
 /// How long a server is waited for that may claim the connection (ns): in calls that wait and in those that do not; where it has claimed one lately, and
 /// where nothing is known of it. Longer than two ticks of the kernel's clock: so long a server may take a name for older than the connection that is not.
 const PATIENCE: [[u64; 2]; 2] = [[50_000_000, 20_000_000], [20_000_000, 20_000_000]];
+/// How long the claim is waited for of a server to which the connection is announced (ns): a tick longer than the server claims one. To give up sooner would leave a
+/// connection to the program that another process of the same address may announce as its own.
+const ANNOUNCED: u64 = 30_000_000;
 /// How long a call that does not wait waits for the TCP connection (ns), where nothing is known of the server: it takes some 50 us on one host, and
 /// what takes longer is far.
 const NEAR_BY: u64 = 1_000_000;
@@ -61,15 +66,22 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     }
     let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
     let said = options::largest_segment(socket);
-    if is_of_another_host || said != 0 || kernel_only::keeps() || bound_port::is_not_to_be_bound(fd) {
+    if is_of_another_host || said != 0 || kernel_only::keeps() {
         return Err(Reason::NotLocal);
     }
     if known == Server::Silent {
         return Err(Reason::NearUnclaimed);
     }
+    let is_known = known == Server::Claims;
+    if let Some(pair) = is_known.then(|| Pair::take(socket, server, now)).flatten() {
+        return Ok(again(fd, socket, server, directory, pair));
+    }
+    if bound_port::is_not_to_be_bound(fd) {
+        return Err(Reason::NotLocal);
+    }
     directory::look_through(directory, now);
     let way = way(server, now).ok_or(Reason::NotLocal)?;
-    let mark = mark::drawn(way.segment, drawn()).ok_or(Reason::NotLocal)?;
+    let (named, introduced) = way.mark(Kind::Named).zip(way.mark(Kind::Introduced)).ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
     let name = match is_served.then(|| Name::bind(directory, &client, now)) {
@@ -78,10 +90,10 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
         Some(Err(Reason::NotLocal)) | None => return Err(Reason::NotLocal),
         Some(Err(reason)) => return Ok(Outcome::Kernel(reason)),
     };
+    let mark = if name.is_some() { named } else { introduced };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let patience = PATIENCE[usize::from(nonblocking)][usize::from(known != Server::Claims)];
     let near_by = if known == Server::Claims { patience } else { NEAR_BY };
-    let is_known = known == Server::Claims;
     let mut attempt = Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by, is_known };
     let outcome = attempt.make();
     let now = clock::monotonic_ns();
@@ -95,25 +107,20 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     Ok(outcome)
 }
 
-/// The way to a server: as it was a moment ago, or as a socket tells that sends nothing.
-fn way(server: &Address, now: u64) -> Option<Way> {
-    const IP_MTU: i32 = 14;
-    const IPV6_MTU: i32 = 24;
-    if let Some(known) = servers(|servers| servers.way(server, now)) {
-        return Some(known);
+/// Connects with what an earlier connection left.
+fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static [u8], pair: Pair) -> Outcome {
+    socket_cache::spoil(socket);
+    let nonblocking = socket.has(flag::NONBLOCK);
+    let patience = ANNOUNCED;
+    let (client, mark) = (Address::default(), pair.mark);
+    let name = None;
+    let mut attempt =
+        Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by: patience, is_known: true };
+    let outcome = attempt.make_again(pair);
+    if matches!(outcome, Outcome::Connected) {
+        servers(|servers| servers.claims(server, clock::monotonic_ns()));
     }
-    let (family, level, option, headers) = match server.as_v4() {
-        Some(_) => (libc::AF_INET, libc::IPPROTO_IP, IP_MTU, 40),
-        None => (libc::AF_INET6, libc::IPPROTO_IPV6, IPV6_MTU, 60),
-    };
-    let probe = Pending(calls::socket(family, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?);
-    let address = Encoded::new(family, server);
-    calls::connect(probe.0, address.pointer(), address.length).ok()?;
-    let mtu = calls::getsockopt_int(probe.0, level, option).ok()?;
-    let source = Address { port: 0, ..sockaddr::bound_address(probe.0) };
-    let way = Way { source, segment: u32::try_from(mtu).ok()?.checked_sub(headers)? };
-    servers(|servers| servers.goes(server, way, now));
-    Some(way)
+    outcome
 }
 
 /// How long the kernel's handshake took (ns), as TCP_INFO tells.
@@ -127,20 +134,20 @@ fn round_trip(fd: i32) -> Option<u64> {
 }
 
 /// One connection in the making.
-struct Attempt<'a> {
-    fd: i32,
-    socket: &'static Socket,
-    server: &'a Address,
-    client: Address,
-    directory: &'static [u8],
-    /// `None`: the helper is asked.
-    name: Option<Name>,
-    mark: u16,
-    nonblocking: bool,
-    patience: u64,
-    near_by: u64,
+pub(crate) struct Attempt<'a> {
+    pub(crate) fd: i32,
+    pub(crate) socket: &'static Socket,
+    pub(crate) server: &'a Address,
+    pub(crate) client: Address,
+    pub(crate) directory: &'static [u8],
+    /// `None`: the helper is asked, or the connection is announced.
+    pub(crate) name: Option<Name>,
+    pub(crate) mark: u16,
+    pub(crate) nonblocking: bool,
+    pub(crate) patience: u64,
+    pub(crate) near_by: u64,
     /// The server has claimed a connection lately.
-    is_known: bool,
+    pub(crate) is_known: bool,
 }
 
 /// What a wait for claims came to.
@@ -177,15 +184,7 @@ impl Attempt<'_> {
     }
 
     fn make(&mut self) -> Outcome {
-        let address = self.address();
-        let began = clock::monotonic_ns();
-        // Only the SYN shows it.
-        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, i32::from(self.mark));
-        let mut connected = calls::connect(self.fd, address.pointer(), address.length);
-        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, 0);
-        if connected == Err(Errno(libc::EINPROGRESS)) && self.nonblocking {
-            connected = self.await_connected(began + self.near_by);
-        }
+        let connected = self.connect_with_mark();
         match connected {
             Ok(()) => {}
             Err(Errno(libc::EINPROGRESS | libc::EINTR | libc::EAGAIN)) => {
@@ -229,6 +228,19 @@ impl Attempt<'_> {
             true => Outcome::Done(Ok(0), reason),
             false => self.start_over(Ok(()), Reason::NearRefused),
         }
+    }
+
+    /// The kernel's connection, whose SYN alone shows the mark.
+    pub(crate) fn connect_with_mark(&self) -> Result<()> {
+        let address = self.address();
+        let began = clock::monotonic_ns();
+        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, i32::from(self.mark));
+        let connected = calls::connect(self.fd, address.pointer(), address.length);
+        let _ = calls::setsockopt_int(self.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, 0);
+        if connected == Err(Errno(libc::EINPROGRESS)) && self.nonblocking {
+            return self.await_connected(began + self.near_by);
+        }
+        connected
     }
 
     /// Whether a server has written a proof into the connection, for another process that has shown itself as its client, or has ended it, as nothing came of
@@ -287,7 +299,7 @@ impl Attempt<'_> {
 
     /// Ends the connection, of which `known` is all that is known, and makes another one without the mark, from the same port. Where the program waits no
     /// longer for the first, it does not wait for the second.
-    fn start_over(&self, known: Result<()>, reason: Reason) -> Outcome {
+    pub(crate) fn start_over(&self, known: Result<()>, reason: Reason) -> Outcome {
         // What another thread wrote now would go with the connection.
         let _introduction = Introduction::begin(self.fd, self.socket);
         let nowhere = [0u64; 2]; // AF_UNSPEC
@@ -453,7 +465,7 @@ impl Attempt<'_> {
             server: claim.server,
         };
         page.head.state.store(life::OFFERED, Ordering::Release);
-        Ok(Handing { offer, hello, is_new })
+        Ok(Handing { offer, hello, is_new, server_id: claim.server_id })
     }
 
     /// What the server does with the answer: it says that its proof comes by the TCP connection, or none will.
@@ -573,12 +585,25 @@ impl Attempt<'_> {
         }
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
+        if self.name.is_some() {
+            let announces = servers(|servers| {
+                servers.claimed_by(self.server, handing.server_id);
+                servers.process(self.server).is_some()
+            });
+            link::header(link.base).announces.store(announces.into(), Ordering::Relaxed);
+        }
+        self.take_up((index, channel), link.base, from.fd(), kept);
+        Handed::Connected
+    }
+
+    /// The AF_UNIX connection takes the socket's numbers. `kept`: stays beside. Under the set-up lock.
+    pub(crate) fn take_up(&self, (index, channel): (usize, usize), base: *mut u8, unix: i32, kept: Held) {
         let setting = Setting { fd: self.fd, socket: self.socket, nonblocking: self.nonblocking, bound: self.client };
-        attach::settle(&setting, link.base, index, channel);
+        attach::settle(&setting, base, index, channel);
         self.socket.set_addresses(&self.client, self.server);
         link::let_go(index);
         link::note(index, channel, 0, 0);
-        attach::replace(self.fd, from.fd(), self.socket, channel);
+        attach::replace(self.fd, unix, self.socket, channel);
         let is_whole = is_unwritten(kept.fd());
         keep_beside(kept, self.socket);
         options::connected(self.socket, self.fd, true);
@@ -587,7 +612,6 @@ impl Attempt<'_> {
         if !is_whole {
             let _ = lifeline::reset(self.socket, self.fd);
         }
-        Handed::Connected
     }
 
     /// Sends the link, if the server does not have it. False: the server did not take it.
@@ -606,6 +630,7 @@ struct Handing {
     offer: Offer,
     hello: Hello,
     is_new: bool,
+    server_id: u64,
 }
 
 impl Handing {

@@ -2,9 +2,9 @@
 //! its parent's: so it closes them at once. Whatever makes or closes one does both, and the note of it, under the set-up lock, which forks take.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use shunt_sys::{libc, Errno, Result};
+use shunt_sys::{calls, libc, Errno, Result};
 use shunt_table::global::SETUP;
-use shunt_table::private;
+use shunt_table::{private, table};
 
 /// So many at a time. A handshake that finds no place has no descriptors left.
 const PLACES: usize = 256;
@@ -30,6 +30,16 @@ impl Held {
         // A place is this thread's between the two: others make theirs under the lock.
         let place = UNDER_WAY.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
         let fd = make().and_then(private::keep)?;
+        UNDER_WAY[place].store(fd, Ordering::Relaxed);
+        Ok(Held { place, forgotten: FORGOTTEN.load(Ordering::Relaxed) })
+    }
+
+    /// A duplicate of `fd`, as [`Held::new`]; where private numbers are taken, another one.
+    pub fn duplicate(fd: i32) -> Result<Held> {
+        let _setup = SETUP.lock();
+        let place = UNDER_WAY.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
+        let fd = private::duplicate(fd).or_else(|_| calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3))?;
+        table::set_private(fd);
         UNDER_WAY[place].store(fd, Ordering::Relaxed);
         Ok(Held { place, forgotten: FORGOTTEN.load(Ordering::Relaxed) })
     }
@@ -82,7 +92,6 @@ pub fn moved(from: i32, to: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shunt_sys::calls;
 
     /// fork(2), while no other test's thread has the lock, which nobody would give back in the child.
     fn forked() -> i32 {

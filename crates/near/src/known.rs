@@ -1,6 +1,8 @@
 //! What is known of others: whether a server claims connections and the way to it, which clients did not answer, and how long was waited for them in vain. A
 //! few entries, of which the oldest goes when there is no room; a server that is forgotten costs a client one wait more.
 
+use crate::mark;
+use crate::own::drawn;
 use shunt_segment::address::Address;
 use shunt_table::global::{LockedCell, SETUP};
 
@@ -28,6 +30,12 @@ struct Entry {
     way: (Way, u64),
     /// Nobody shows that it listens there: believed until then (ns).
     unserved: u64,
+    /// The process that has claimed the last connection at its name; 0: none.
+    process: u64,
+    /// So many connections in a row it has claimed.
+    row: u32,
+    /// So often another process has accepted what was announced to one: twice as many in a row are wanted for each.
+    missed: u32,
 }
 
 /// How packets to a server leave this namespace.
@@ -39,11 +47,31 @@ pub struct Way {
     pub segment: u32,
 }
 
+impl Way {
+    /// A mark for a connection that goes it; `None`: it has no room for one.
+    pub fn mark(&self, kind: mark::Kind) -> Option<u16> {
+        mark::drawn(kind, self.segment, drawn())
+    }
+}
+
 const NOWHERE: Address = Address { ip: [0; 16], port: 0, scope: 0 };
 
 /// An entry that is not used.
-const NONE: Entry =
-    Entry { address: NOWHERE, until: 0, failures: 0, claims: false, way: (Way { source: NOWHERE, segment: 0 }, 0), unserved: 0 };
+const NONE: Entry = Entry {
+    address: NOWHERE,
+    until: 0,
+    failures: 0,
+    claims: false,
+    way: (Way { source: NOWHERE, segment: 0 }, 0),
+    unserved: 0,
+    process: 0,
+    row: 0,
+    missed: 0,
+};
+/// So many connections in a row are one process's, before the next one is announced to it.
+const ROW: u32 = 4;
+/// Times that number is doubled, at most.
+const MOST_MISSED: u32 = 10;
 
 /// Servers by address, or clients by address and user.
 pub struct Known {
@@ -191,6 +219,25 @@ impl Known {
         (entry.failures, entry.claims, entry.until) = (0, true, now + PROVED);
     }
 
+    /// This process has claimed one there, at its name.
+    pub fn claimed_by(&mut self, address: &Address, process: u64) {
+        let entry = self.entry(address);
+        entry.row = if entry.process == process { entry.row.saturating_add(1) } else { 1 };
+        entry.process = process;
+    }
+
+    /// The process to which the next connection there may be announced.
+    pub fn process(&mut self, address: &Address) -> Option<u64> {
+        let entry = self.find(address).filter(|entry| entry.process != 0 && entry.row >= ROW << entry.missed)?;
+        Some(entry.process)
+    }
+
+    /// The process to which a connection there was announced has not claimed it.
+    pub fn missed(&mut self, address: &Address) {
+        let entry = self.entry(address);
+        (entry.row, entry.missed) = (0, (entry.missed + 1).min(MOST_MISSED));
+    }
+
     /// It has not. One that has claimed others lately is busy, unless that happens several times in a row. Else it is left alone for a second, and
     /// for longer the oftener that happens.
     pub fn failed(&mut self, address: &Address, now: u64) {
@@ -267,6 +314,28 @@ mod tests {
             waits.waited(FREE);
         }
         assert_eq!(waits.left(now), WAITS, "those that are awake cost nothing");
+    }
+
+    /// A server of several processes that accept in turn is announced to hardly ever.
+    #[test]
+    fn a_process_is_believed_after_a_row() {
+        let mut servers = Known::NONE;
+        let server = Address::v4([10, 0, 0, 2], 80);
+        let rows = |servers: &mut Known, process: u64| {
+            (1..100_000).find(|_| {
+                servers.claimed_by(&server, process);
+                servers.process(&server) == Some(process)
+            })
+        };
+        assert_eq!(rows(&mut servers, 7), Some(ROW));
+        servers.claimed_by(&server, 8);
+        assert_eq!(servers.process(&server), None, "another one");
+        assert_eq!(rows(&mut servers, 7), Some(ROW));
+        for times in 1..=12 {
+            servers.missed(&server);
+            assert_eq!(servers.process(&server), None);
+            assert_eq!(rows(&mut servers, 7), Some(ROW << times.min(MOST_MISSED)));
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! helper      hostd, which introduces ends that no name leads to      held      descriptors of handshakes that are under way
 //! own         what this process calls itself           known     which servers claim connections, which clients answer
 //! connect     the client's half                        accept    the server's
+//! pair        what an earlier connection left              way       how packets leave
+//! again       connects with it                             announced accepts with it
 //! ```
 //!
 //! ```
@@ -22,6 +24,8 @@
 #![cfg_attr(not(test), no_std)]
 
 mod accept;
+mod again;
+mod announced;
 mod connect;
 mod directory;
 mod held;
@@ -31,9 +35,13 @@ mod mark;
 mod messages;
 mod name;
 mod own;
+mod pair;
 mod path;
 mod served;
+#[cfg(test)]
+mod tests;
 mod waiting;
+mod way;
 
 pub use directory::stop;
 use shunt_rendezvous::carriers::Carrier;

@@ -7,15 +7,54 @@ use shunt_stream::lifeline;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, clock, Errno, Result};
-use shunt_table::{fd_passing, global, private};
+use shunt_table::{fd_passing, global};
 
 /// How long a thread looks before it sleeps (ns).
 const LOOKS: u64 = 60_000;
 
+/// A wait for a word in memory, by a thread that is awake for as long as the other end of a handshake takes that is.
+pub struct Patient {
+    began: u64,
+    rounds: u32,
+}
+
+impl Patient {
+    /// How long another end takes that runs on another processor (ns): until then this one is not offered to others.
+    const ALONE: u64 = 20_000;
+
+    /// One that begins now.
+    pub fn begin() -> Patient {
+        Patient { began: clock::monotonic_ns(), rounds: 0 }
+    }
+
+    /// Whether the thread is to look on, rather than sleep.
+    pub fn is_awake(&self) -> bool {
+        self.waited() < LOOKS.min(global::options().spin_ns)
+    }
+
+    fn waited(&self) -> u64 {
+        clock::monotonic_ns().saturating_sub(self.began)
+    }
+
+    /// Whether the kernel is to be asked in this round, too.
+    pub fn looks(&self) -> bool {
+        self.rounds.is_multiple_of(8) || !self.is_awake()
+    }
+
+    /// Between two looks.
+    pub fn pause(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        (0..16).for_each(|_| core::hint::spin_loop());
+        if self.waited() > Patient::ALONE {
+            calls::sched_yield();
+        }
+    }
+}
+
 /// Another descriptor of the TCP connection, which is to stay open beside the stream. Made before either end says its last word: where there is no number
 /// for it the connection is the kernel's.
 pub fn beside(fd: i32) -> Result<Held> {
-    Held::new(|| private::duplicate(fd).or_else(|_| calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)))
+    Held::duplicate(fd)
 }
 
 /// The TCP connection stays open beside the stream, and ends when that does, without a time of waiting: nothing is in it. It is idle for ever, however busy the

@@ -27,6 +27,8 @@ pub(crate) enum Found {
     Plain,
     /// The kernel is to be asked for each connection which member of a group gets it.
     Group,
+    /// The address is none of this host's.
+    Elsewhere,
 }
 
 impl Found {

@@ -142,6 +142,7 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
     }
     let header = link::header(link.base);
     let usable = match header.sole.load(Ordering::Acquire) {
+        _ if link.is_near() => header.announces.load(Ordering::Relaxed) != 0,
         1 => link.bell >= 0,
         _ if link.ours => link.bell >= 0 && header.bid.intended.load(Ordering::Relaxed) != 0,
         _ => shared_server::keeps(index),

@@ -94,8 +94,10 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
     let known = remembered(server, now);
     let is_group = known.as_ref().is_some_and(|answer| answer.found == Found::Group);
     if let Some(answer) = known.filter(|_| !is_group) {
-        if answer.found == Found::Plain {
-            return Err(Reason::PeerPlain);
+        match answer.found {
+            Found::Plain => return Err(Reason::PeerPlain),
+            Found::Elsewhere => return Err(Reason::NotLocal),
+            Found::Alone | Found::Group => {}
         }
         let (source, owner) = (answer.source, answer.owner);
         if reconnect(&setting, &source, server, owner) {
@@ -109,7 +111,12 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
     }
     let source = match route::local_source(server) {
         Ok(Some(source)) => source,
-        Ok(None) => return Err(Reason::NotLocal),
+        Ok(None) => {
+            let (found, until) = (Found::Elsewhere, now + Found::Elsewhere.lasts());
+            let (source, owner) = (Address::default(), diag::Owner { inode: 0, uid: 0 });
+            remember(Answer { server: *server, source, owner, found, until });
+            return Err(Reason::NotLocal);
+        }
         Err(_) => return Err(Reason::NoDiagnosis),
     };
     with_port(&setting, &source, server, |client, reserved| {

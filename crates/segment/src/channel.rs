@@ -55,9 +55,49 @@ pub struct Head {
     /// Of each side's relays, how many hold bytes that their programs wrote and that found no room: what other owners send
     /// comes behind them. Written by the relays.
     pub owes: [AtomicU32; 2],
-    _reserved: [u32; 14],
+    /// What becomes of a connection that is announced in memory: [`announced`].
+    pub announced: AtomicU32,
+    /// The mark that its SYN shows.
+    pub mark: AtomicU32,
+    _reserved: [u32; 4],
+    /// What the server's proof is to hold.
+    pub token: [AtomicU64; 2],
+    /// What the client has read in it.
+    pub secret: [AtomicU64; 2],
     /// What each side sends by reference.
     pub references: [References; 2],
+}
+
+/// States of a connection between two network namespaces that is made again ([`Head::announced`]), in one word with the channel's generation: what a server has
+/// found of one connection changes nothing of the next one on the channel.
+pub mod announced {
+    const BITS: u32 = 3;
+    const STATE: u32 = (1 << BITS) - 1;
+    /// Nothing is announced, or no longer.
+    pub const NONE: u32 = 0;
+    /// The client is making a TCP connection: its addresses follow.
+    pub const COMING: u32 = 1;
+    /// The client's: it has the connection that has these addresses, and waits for the server's proof.
+    pub const ANNOUNCED: u32 = 2;
+    /// The server's: it has accepted that connection, and writes a proof into it.
+    pub const CLAIMED: u32 = 3;
+    /// The server's: it does not take it.
+    pub const REFUSED: u32 = 4;
+
+    /// The word for a state of this generation, of which it holds the lower bits.
+    pub const fn word(state: u32, generation: u32) -> u32 {
+        generation << BITS | state
+    }
+
+    /// The state that a word tells.
+    pub const fn state(word: u32) -> u32 {
+        word & STATE
+    }
+
+    /// The same generation's word for another state.
+    pub const fn with(word: u32, state: u32) -> u32 {
+        word & !STATE | state
+    }
 }
 
 #[cfg(loom)]
@@ -77,7 +117,11 @@ impl Head {
             pair: narrow(),
             began: wide(),
             owes: core::array::from_fn(|_| narrow()),
-            _reserved: [0; 14],
+            announced: narrow(),
+            mark: narrow(),
+            _reserved: [0; 4],
+            token: core::array::from_fn(|_| wide()),
+            secret: core::array::from_fn(|_| wide()),
             references: [References::new(), References::new()],
         }
     }

@@ -63,6 +63,10 @@ pub struct LinkHeader {
     pub offers: Offers,
     /// The one that is to be made in memory where several processes accept.
     pub bid: Bid,
+    /// Channels of which [`crate::channel::Head::announced`] may tell something, one bit each: the client's word.
+    pub announced: AtomicU32,
+    /// 1 once the client means to announce connections: ends of pairs are kept for them.
+    pub announces: AtomicU32,
 }
 
 #[cfg(not(loom))]

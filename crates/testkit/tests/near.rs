@@ -346,29 +346,32 @@ fn plain_programs_get_no_byte() {
     }
     assert!(plain.try_wait().expect("a child").is_none(), "a plain server got other bytes");
     let _ = (plain.kill(), plain.wait(), liar.kill(), liar.wait());
-    // A client without shunt, with the very marks, and its name held by a stranger that answers nothing: the server goes on.
+    // A client without shunt, with the very marks, and its name held by a stranger that answers nothing: the server goes on. It asks at the names of marks alone
+    // that say that there is one: others' clients bind none, and anybody might have.
     let server = start_redis(&site, "redis");
     let marked = "import socket,sys\n\
         held = []\n\
-        for mark in [m for m in range(1269, 1333, 2) if m % 4 == 3] + [1269, 1273]:\n\
+        named = [m for m in range(1269, 1333, 2) if m % 4 == 3]; others = [m for m in range(1269, 1333, 2) if m % 4 == 1]\n\
+        for has_name, mark in [(False, m) for m in named] + [(True, m) for m in named[:2] + others]:\n\
         \x20   s = socket.socket(); s.bind(('', 0)); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mark)\n\
-        \x20   if mark % 4 == 1:\n\
+        \x20   if has_name:\n\
         \x20       u = socket.socket(socket.AF_UNIX)\n\
-        \x20       u.bind('%s/near-%s%s-%04x' % (sys.argv[2], '0' * 20 + 'ffff', socket.inet_aton(sys.argv[3]).hex(), s.getsockname()[1])); u.listen(1); held.append(u)\n\
+        \x20       u.bind('%s/near-%s%s-%04x' % (sys.argv[2], '0' * 20 + 'ffff', socket.inet_aton(sys.argv[3]).hex(), s.getsockname()[1])); u.listen(1); u.setblocking(False); held.append(u)\n\
         \x20   s.connect((sys.argv[1], 6379)); s.sendall(b'PING\\r\\n')\n\
         \x20   b = s.recv(100)\n\
-        \x20   assert b == b'+PONG\\r\\n', b\n";
+        \x20   assert b == b'+PONG\\r\\n', b\n\
+        \x20   try: asked = has_name and u.accept()\n\
+        \x20   except BlockingIOError: asked = None\n\
+        \x20   assert not asked or mark in named, mark\n";
     let client = site.hosts[0].addresses[0].to_string();
     let mut command = site.hosts[0].command(&python);
     command.args(["-c", marked, &site.address(), &directory, &client]);
     let status = spawn(&mut command).expect("it runs").wait().expect("a child");
     assert!(status.success(), "a plain client got other bytes");
     assert_eq!(site.counted(server.id(), "near"), 0);
-    assert_eq!(
-        (site.counted(server.id(), "near-unknown"), site.counted(server.id(), "near-refused")),
-        (16, 1),
-        "marks that were seen"
-    );
+    // 16 without a name, 8 of hostd's; one with it that was silent, as all of its address are from then on. On a crowded machine some are too old.
+    let (unknown, refused) = (site.counted(server.id(), "near-unknown"), site.counted(server.id(), "near-refused"));
+    assert!((12..=24).contains(&unknown) && refused <= 1, "marks that were seen: {unknown}, {refused}");
     stop(server, libc::SIGTERM);
     site.finish();
 }

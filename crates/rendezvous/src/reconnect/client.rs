@@ -138,7 +138,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
 }
 
 /// Whether the other end of `side`'s companion lives, and nothing lies on either that the next connection would be reset for.
-pub(crate) fn alive(companion: i32, page: &ChannelPage, side: usize) -> Result<bool> {
+pub fn alive(companion: i32, page: &ChannelPage, side: usize) -> Result<bool> {
     let events = calls::poll_one(companion, libc::POLLIN, 0)?;
     let gone = events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
     Ok(!gone && !bypass::is_left(page, side, companion, events != 0))

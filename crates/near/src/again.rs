@@ -1,0 +1,135 @@
+//! The client's half of a connection that is announced in memory: its server is a process that has proved itself in an earlier one, and the pair of that one,
+//! which both ends have kept, serves it.
+
+use crate::connect::Attempt;
+use crate::known::servers;
+use crate::messages::{First, Token};
+use crate::pair::{put, Pair};
+use crate::waiting::{await_any, await_others, beside, is_unwritten, look_for_proof, take_proof, Looked, Patient};
+use shunt_link::companion_cache;
+use shunt_rendezvous::carriers::Outcome;
+use shunt_ring::claim as offered;
+use shunt_segment::address::Address;
+use shunt_segment::channel::announced;
+use shunt_segment::reason::Reason;
+use shunt_stream::socket::introduced::Introduction;
+use shunt_sys::{clock, libc, Errno};
+use shunt_table::global::SETUP;
+use shunt_table::sockaddr;
+
+/// How long the proof of a server is waited for that has said that it writes one (ns).
+const PROOF: u64 = 200_000_000;
+/// What came of an announcement.
+pub enum Came {
+    /// The server's secret, from its proof, which was taken off.
+    Proof(Token),
+    /// Nothing, nor will.
+    Nothing,
+    /// The server takes it not.
+    Refused,
+    /// A proof may come yet, or one came for another process.
+    Unclear,
+}
+
+impl Attempt<'_> {
+    /// Makes the connection, and announces it.
+    pub fn make_again(&mut self, pair: Pair) -> Outcome {
+        if let Err(error) = self.connect_with_mark() {
+            if matches!(error, Errno(libc::EINPROGRESS | libc::EINTR | libc::EAGAIN)) {
+                servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
+            }
+            return Outcome::Done(Err(error), Reason::NearUnclaimed);
+        }
+        // From here on bytes come that are not the program's.
+        let introduction = Introduction::begin(self.fd, self.socket);
+        self.client = Address { scope: 0, ..sockaddr::bound_address(self.fd) };
+        if introduction.is_none() {
+            return Outcome::Done(Ok(0), Reason::NearRefused);
+        }
+        let came = match pair.announce(&self.client, self.server, self.socket) {
+            true => self.await_server(&pair),
+            false => Came::Refused,
+        };
+        if !matches!(came, Came::Proof(_)) {
+            servers(|servers| servers.missed(self.server));
+        }
+        match came {
+            Came::Proof(secret) => {
+                if let Some(outcome) = self.settle_again(pair, &secret) {
+                    return outcome;
+                }
+            }
+            Came::Nothing => return Outcome::Done(Ok(0), Reason::NearUnclaimed),
+            Came::Refused => return Outcome::Done(Ok(0), Reason::NearRefused),
+            Came::Unclear => drop(pair),
+        }
+        drop(introduction);
+        self.start_over(Ok(()), Reason::NearRefused)
+    }
+
+    /// Waits for the server's proof.
+    pub fn await_server(&self, pair: &Pair) -> Came {
+        let mut patient = Patient::begin();
+        let mut deadline = clock::monotonic_ns() + self.patience;
+        let (mut is_late, mut has_a_piece) = (false, false);
+        loop {
+            // The server claims it before it writes.
+            let looked = (pair.is(announced::CLAIMED) || patient.looks()).then(|| look_for_proof(self.fd));
+            match looked {
+                Some(Looked::First(First::Proof(proof))) => {
+                    take_proof(self.fd);
+                    return match pair.is(announced::CLAIMED) && proof.token == pair.token {
+                        true => Came::Proof(proof.secret),
+                        // Another process's, which was taken for this one.
+                        false => Came::Unclear,
+                    };
+                }
+                None | Some(Looked::First(First::Part)) => {}
+                Some(Looked::Piece) => has_a_piece = true,
+                // The program's bytes come from no server that has claimed it, whose proof comes first; nor does one behind the connection's end.
+                Some(Looked::First(First::Program) | Looked::End) => return Came::Nothing,
+            }
+            if pair.is(announced::REFUSED) {
+                return Came::Refused;
+            }
+            if clock::monotonic_ns() >= deadline {
+                if is_late {
+                    return Came::Unclear;
+                }
+                if pair.recall() {
+                    return Came::Nothing;
+                }
+                (is_late, deadline) = (true, clock::monotonic_ns() + PROOF);
+            }
+            if patient.is_awake() {
+                patient.pause();
+            } else if has_a_piece {
+                let _ = await_others([self.fd], deadline);
+            } else {
+                let _ = await_any([self.fd], deadline);
+            }
+        }
+    }
+
+    /// The server holds the connection. What it has kept of the pair is the other end of what takes the socket's numbers. `None`: it waits no longer, and ends the
+    /// connection.
+    pub(crate) fn settle_again(&self, pair: Pair, secret: &Token) -> Option<Outcome> {
+        let head = &pair.page().head;
+        // Whatever comes of it: the server sees that it is this end that has read the proof.
+        put(&head.secret, secret);
+        let refuses = |reason| offered::take_back(head).then_some(Outcome::Done(Ok(0), reason));
+        let Ok(beside) = beside(self.fd) else { return refuses(Reason::NoDescriptors) };
+        let Some(_setup) = SETUP.lock() else { return refuses(Reason::Unknown) };
+        let Some(kept) = companion_cache::get(pair.index, pair.channel) else { return refuses(Reason::NearRefused) };
+        kept.set_nonblocking(self.nonblocking);
+        kept.client = self.client;
+        let unix = kept.descriptor();
+        // What was written into the TCP connection is there to be read; the server takes the offer back when it waits no longer.
+        if !is_unwritten(self.fd) || !offered::accept(head, pair.generation) {
+            return refuses(Reason::NearRefused);
+        }
+        let (place, base) = pair.give();
+        self.take_up(place, base, unix, beside);
+        Some(Outcome::Connected)
+    }
+}

@@ -1,0 +1,160 @@
+//! What an ended connection has left at the client: a channel, and this end of an AF_UNIX pair, whose other end the server has kept. And the word in the channel's
+//! page by which the next connection is announced.
+
+use crate::known::servers;
+use crate::mark::Kind;
+use crate::messages::Token;
+use crate::own::token;
+use crate::way::way;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use shunt_link as link;
+use shunt_link::{companion_cache, peers};
+use shunt_rendezvous::attach;
+use shunt_rendezvous::reconnect::client::alive;
+use shunt_ring::claim as offered;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{announced, life, release, ChannelPage};
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::thread;
+use shunt_table::global::SETUP;
+
+/// Pairs that are looked at: the server may not have closed its ends of the last ones.
+const LOOKED_AT: usize = 4;
+
+/// The kept pair of an ended connection, and its channel, until it is given away or dropped.
+pub struct Pair {
+    /// The link.
+    pub index: usize,
+    /// The channel in it.
+    pub channel: usize,
+    /// The channel's generation.
+    pub generation: u32,
+    base: *mut u8,
+    /// What the connection's SYN shows.
+    pub mark: u16,
+    /// What the server's proof is to hold.
+    pub token: Token,
+    /// The process that has it: a child that is forked by a handler meanwhile has not.
+    process: u32,
+}
+
+impl Pair {
+    /// One that leads to the process that serves this address. `None`: there is none, or the program has chosen its address.
+    pub fn take(socket: &Socket, server: &Address, now: u64) -> Option<Pair> {
+        if socket.has(flag::BOUND) || socket.listening.at_address.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let process = servers(|servers| servers.process(server))?;
+        let way = way(server, now)?;
+        let (mark, token) = (way.mark(Kind::Announced)?, token()?);
+        let _setup = SETUP.lock()?;
+        Pair::choose(process, (&way.source, server), (mark, token))
+    }
+
+    /// One that leads to this process, and has been used from this address. Under the set-up lock.
+    pub fn choose(process: u64, (source, server): (&Address, &Address), (mark, token): (u16, Token)) -> Option<Pair> {
+        for (index, channel) in peers::pairs(process).take(LOOKED_AT) {
+            let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == source.ip) else { continue };
+            let base = link::at(index).base;
+            if alive(kept.descriptor(), link::page(base, channel), 0) != Ok(true) {
+                companion_cache::forget(index, channel);
+            } else if peers::take_pair(index, channel) {
+                let page = link::page(base, channel);
+                let generation = page.head.generation.load(Ordering::Relaxed);
+                let pair = Pair { index, channel, generation, base, mark, token, process: thread::process() };
+                page.head.state.store(life::FREE, Ordering::Relaxed);
+                page.head.mark.store(mark.into(), Ordering::Relaxed);
+                // A server looks at those alone that come to it.
+                attach::describe(page, source, server);
+                page.head.announced.store(pair.word(announced::COMING), Ordering::Release);
+                pair.bits().fetch_or(1 << channel, Ordering::Release);
+                return Some(pair);
+            }
+        }
+        None
+    }
+
+    /// The channel's page.
+    pub fn page(&self) -> &'static ChannelPage {
+        link::page(self.base, self.channel)
+    }
+
+    fn bits(&self) -> &'static AtomicU32 {
+        &link::header(self.base).announced
+    }
+
+    fn is_own(&self) -> bool {
+        self.process == thread::process()
+    }
+
+    fn word(&self, state: u32) -> u32 {
+        announced::word(state, self.generation)
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        let word = &self.page().head.announced;
+        word.compare_exchange(self.word(from), self.word(to), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The connection is there, and has these addresses. False: the server waits for it no longer.
+    pub fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> bool {
+        if !self.is_own() {
+            return false;
+        }
+        let page = self.page();
+        attach::describe(page, client, server);
+        attach::introduce(page, socket);
+        page.sides[1].owners.store(0, Ordering::Relaxed); // the server enters itself, once
+        put(&page.head.token, &self.token);
+        page.head.state.store(life::OFFERED, Ordering::Release);
+        self.change(announced::COMING, announced::ANNOUNCED)
+    }
+
+    /// Nothing is announced any more. False: the server has claimed it, or refused.
+    pub fn recall(&self) -> bool {
+        !self.is_own() || [announced::COMING, announced::ANNOUNCED].into_iter().any(|from| self.change(from, announced::NONE))
+    }
+
+    /// Whether the word says this.
+    pub fn is(&self, state: u32) -> bool {
+        self.page().head.announced.load(Ordering::Acquire) == self.word(state)
+    }
+
+    /// The connection is a stream of link and channel; gives these, and where the link lies. Under the set-up lock.
+    pub fn give(self) -> ((usize, usize), *mut u8) {
+        self.is_over();
+        let place = ((self.index, self.channel), self.base);
+        core::mem::forget(self);
+        place
+    }
+
+    /// Nothing is to be read in the channel.
+    fn is_over(&self) {
+        self.bits().fetch_and(!(1 << self.channel), Ordering::AcqRel);
+        self.page().head.announced.store(self.word(announced::NONE), Ordering::Release);
+    }
+}
+
+/// Nothing came of it. Where no server has had a part in it, another connection may have the pair; else nobody has it any more.
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let Some(_setup) = SETUP.lock().filter(|_| self.is_own()) else { return };
+        let is_whole = self.is(announced::NONE) || self.recall();
+        self.is_over();
+        let page = self.page();
+        offered::take_back(&page.head);
+        page.head.state.store(life::FREE, Ordering::Release);
+        if is_whole {
+            return peers::put_pair_back(self.index, self.channel);
+        }
+        page.sides.iter().for_each(|side| side.released.store(release::CLOSED, Ordering::Release));
+        link::leave(self.index, self.channel, false, false);
+    }
+}
+
+/// Writes a token into memory.
+pub fn put(words: &[AtomicU64; 2], token: &Token) {
+    for (word, half) in words.iter().zip(token.as_chunks::<8>().0) {
+        word.store(u64::from_le_bytes(*half), Ordering::Relaxed);
+    }
+}
