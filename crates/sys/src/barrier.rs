@@ -27,8 +27,9 @@ pub fn register() -> crate::Result<()> {
 /// bell is lost so sleeps until something else wakes it. The call's own interrupts take as long as the wait, so where they were sent nothing is
 /// added.
 pub fn everywhere() {
-    let begun = processor::ticks();
     fence(Ordering::SeqCst);
+    // Behind the fence: of a thread that is stopped before it the time counts for nothing.
+    let begun = processor::ticks();
     let _ = calls::membarrier(GLOBAL_EXPEDITED, 0, 0);
     while processor::ticks().wrapping_sub(begun) < SEEN {
         core::hint::spin_loop();
