@@ -118,7 +118,10 @@ fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static
         Attempt { fd, socket, server, client, directory, name, mark, nonblocking, patience, near_by: patience, is_known: true };
     let outcome = attempt.make_again(pair);
     if matches!(outcome, Outcome::Connected) {
-        servers(|servers| servers.claims(server, clock::monotonic_ns()));
+        servers(|servers| {
+            servers.claims(server, clock::monotonic_ns());
+            servers.taken(server);
+        });
     }
     outcome
 }
@@ -604,7 +607,8 @@ impl Attempt<'_> {
         link::let_go(index);
         link::note(index, channel, 0, 0);
         attach::replace(self.fd, unix, self.socket, channel);
-        let is_whole = is_unwritten(kept.fd());
+        // A server that has answered and ended at once has ended the TCP connection as well.
+        let is_whole = is_unwritten(kept.fd()) || is_gone(kept.fd());
         keep_beside(kept, self.socket);
         options::connected(self.socket, self.fd, true);
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));

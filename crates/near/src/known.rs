@@ -232,6 +232,16 @@ impl Known {
         Some(entry.process)
     }
 
+    /// The process has taken a connection that was announced to it. After as many in a row as it had to claim before, one miss is forgotten.
+    pub fn taken(&mut self, address: &Address) {
+        let entry = self.entry(address);
+        entry.row = entry.row.saturating_add(1);
+        if entry.missed > 0 && entry.row >= 2 * (ROW << entry.missed) {
+            entry.missed -= 1;
+            entry.row = ROW << entry.missed;
+        }
+    }
+
     /// The process to which a connection there was announced has not claimed it.
     pub fn missed(&mut self, address: &Address) {
         let entry = self.entry(address);
@@ -335,6 +345,14 @@ mod tests {
             servers.missed(&server);
             assert_eq!(servers.process(&server), None);
             assert_eq!(rows(&mut servers, 7), Some(ROW << times.min(MOST_MISSED)));
+        }
+        // It is forgotten as slowly as it was learnt.
+        let mut taken = 0;
+        for missed in (1..=MOST_MISSED).rev() {
+            (0..ROW << missed).for_each(|_| servers.taken(&server));
+            taken += ROW << missed;
+            assert_eq!(servers.process(&server), Some(7));
+            assert_eq!(servers.entry(&server).missed, missed - 1, "{taken}");
         }
     }
 

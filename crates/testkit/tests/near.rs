@@ -431,6 +431,28 @@ fn users_whom_the_directory_lets_in() {
     site.finish();
 }
 
+/// What a server has said is heard, however soon it has ended the connection.
+#[test]
+fn a_server_that_ends_at_once() {
+    let Some(site) = site("ends") else { return };
+    let python = python_program();
+    let server = "import socket,sys\n\
+        l = socket.create_server((sys.argv[1], 9100), backlog=200)\n\
+        print('ready', flush=True)\n\
+        while True:\n\
+        \x20   c, a = l.accept(); c.sendall(b'hi'); c.close()\n";
+    let client = "import socket,sys\n\
+        for k in range(200):\n\
+        \x20   s = socket.create_connection((sys.argv[1], 9100)); s.settimeout(20)\n\
+        \x20   assert s.recv(2) == b'hi' and s.recv(1) == b'', k\n\
+        \x20   s.close()\n";
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    until_near(&site, &server, || drop(site.run(0, &python, &["-c", client, &site.address()])));
+    drop(server);
+    site.finish();
+}
+
 /// No /proc, a file system that cannot be written, and little memory: as in a hardened container.
 #[test]
 fn in_a_container_s_confines() {
