@@ -19,6 +19,7 @@ use shunt_table::sockaddr;
 
 /// How long the proof of a server is waited for that has said that it writes one (ns).
 const PROOF: u64 = 200_000_000;
+
 /// What came of an announcement.
 pub enum Came {
     /// The server's secret, from its proof, which was taken off.
@@ -35,10 +36,13 @@ impl Attempt<'_> {
     /// Makes the connection, and announces it.
     pub fn make_again(&mut self, pair: Pair) -> Outcome {
         if let Err(error) = self.connect_with_mark() {
-            if matches!(error, Errno(libc::EINPROGRESS | libc::EINTR | libc::EAGAIN)) {
-                servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
+            if !matches!(error, Errno(libc::EINPROGRESS | libc::EINTR | libc::EAGAIN)) {
+                return Outcome::Done(Err(error), Reason::NearUnclaimed);
             }
-            return Outcome::Done(Err(error), Reason::NearUnclaimed);
+            servers(|servers| servers.is_far(self.server, clock::monotonic_ns()));
+            // Its SYN shows a mark, by which another process of the address could announce it when nobody looks for a proof any more.
+            drop(pair);
+            return self.start_over(Err(error), Reason::NearUnclaimed);
         }
         // From here on bytes come that are not the program's.
         let introduction = Introduction::begin(self.fd, self.socket);
@@ -63,7 +67,6 @@ impl Attempt<'_> {
             Came::Refused => return Outcome::Done(Ok(0), Reason::NearRefused),
             Came::Unclear => drop(pair),
         }
-        drop(introduction);
         self.start_over(Ok(()), Reason::NearRefused)
     }
 
@@ -73,6 +76,10 @@ impl Attempt<'_> {
         let mut deadline = clock::monotonic_ns() + self.patience;
         let (mut is_late, mut has_a_piece) = (false, false);
         loop {
+            // In a child of fork what comes is its parent's.
+            if !pair.is_own() {
+                return Came::Nothing;
+            }
             // The server claims it before it writes.
             let looked = (pair.is(announced::CLAIMED) || patient.looks()).then(|| look_for_proof(self.fd));
             match looked {
@@ -114,19 +121,25 @@ impl Attempt<'_> {
     /// The server holds the connection. What it has kept of the pair is the other end of what takes the socket's numbers. `None`: it waits no longer, and ends the
     /// connection.
     pub(crate) fn settle_again(&self, pair: Pair, secret: &Token) -> Option<Outcome> {
+        if !pair.is_own() {
+            return Some(Outcome::Done(Ok(0), Reason::NearRefused));
+        }
         let head = &pair.page().head;
         // Whatever comes of it: the server sees that it is this end that has read the proof.
         put(&head.secret, secret);
-        let refuses = |reason| offered::take_back(head).then_some(Outcome::Done(Ok(0), reason));
+        let refuses = |reason| pair.answer(announced::LEFT).then_some(Outcome::Done(Ok(0), reason));
         let Ok(beside) = beside(self.fd) else { return refuses(Reason::NoDescriptors) };
         let Some(_setup) = SETUP.lock() else { return refuses(Reason::Unknown) };
         let Some(kept) = companion_cache::get(pair.index, pair.channel) else { return refuses(Reason::NearRefused) };
         kept.set_nonblocking(self.nonblocking);
         kept.client = self.client;
         let unix = kept.descriptor();
-        // What was written into the TCP connection is there to be read; the server takes the offer back when it waits no longer.
+        // What was written into the TCP connection is there to be read.
         if !is_unwritten(self.fd) || !offered::accept(head, pair.generation) {
             return refuses(Reason::NearRefused);
+        }
+        if !pair.answer(announced::TAKEN) {
+            return None;
         }
         let (place, base) = pair.give();
         self.take_up(place, base, unix, beside);

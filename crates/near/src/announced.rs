@@ -7,9 +7,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_link::{companion_cache, peers};
 use shunt_rendezvous::reconnect::client::alive;
-use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
-use shunt_segment::channel::{announced, life, ChannelPage};
+use shunt_segment::channel::{announced, ChannelPage};
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_stream::socket;
@@ -33,6 +32,8 @@ pub struct Announced {
     pub generation: u32,
     /// The client's user.
     pub user: u32,
+    /// What was found: of its generation, and no other, this end changes the word.
+    word: u32,
     page: &'static ChannelPage,
     is_claimed: bool,
     is_taken: bool,
@@ -94,20 +95,37 @@ pub fn find(shown: &Shown, deadline: u64) -> Option<Announced> {
     }
 }
 
-/// What has not come by now is not waited for again, from whatever port it is: a handler may have left it by a jump.
+/// What has not come by now is not waited for again: its client hears that at once.
 fn refuse_coming(shown: &Shown) {
     let Some(_setup) = SETUP.lock() else { return };
-    for (index, _) in peers::of_clients_at(&shown.client) {
-        let base = link::at(index).base;
-        for channel in 0..CHANNELS {
-            let page = link::page(base, channel);
-            let word = page.head.announced.load(Ordering::Acquire);
-            let is_it = announced::state(word) == announced::COMING && shown.is_in(page);
-            if is_it && companion_cache::get(index, channel).is_some() && change(page, word, announced::REFUSED) {
-                companion_cache::forget(index, channel);
-            }
+    for place in kept_by_clients(shown) {
+        let word = place.page.head.announced.load(Ordering::Acquire);
+        if announced::state(word) == announced::COMING && is_young(place.page) && change(place.page, word, announced::REFUSED) {
+            companion_cache::forget(place.index, place.channel);
         }
     }
+}
+
+/// A channel in which a client may announce the connection, and this end of its pair.
+struct Place {
+    index: usize,
+    user: u32,
+    channel: usize,
+    page: &'static ChannelPage,
+    unix: i32,
+}
+
+/// Those of clients at the connection's address. Under the set-up lock.
+fn kept_by_clients(shown: &Shown) -> impl Iterator<Item = Place> + '_ {
+    peers::of_clients_at(&shown.client).flat_map(move |(index, user)| {
+        let base = link::at(index).base;
+        let bits = link::header(base).announced.load(Ordering::Acquire);
+        (0..CHANNELS).filter(move |channel| bits & 1 << channel != 0).filter_map(move |channel| {
+            let unix = companion_cache::get(index, channel)?.descriptor();
+            let page = link::page(base, channel);
+            shown.is_in(page).then_some(Place { index, user, channel, page, unix })
+        })
+    })
 }
 
 /// Sleeps a moment, or until the descriptor hangs up. True: it has.
@@ -128,38 +146,25 @@ fn is_young(page: &ChannelPage) -> bool {
 fn look(shown: &Shown) -> Found {
     let Some(_setup) = SETUP.lock() else { return Found::Nothing };
     let mut found = Found::Nothing;
-    for (index, user) in peers::of_clients_at(&shown.client) {
-        let base = link::at(index).base;
-        let bits = link::header(base).announced.load(Ordering::Acquire);
-        for channel in (0..CHANNELS).filter(|channel| bits & 1 << channel != 0) {
-            let page = link::page(base, channel);
-            let Some(kept) = companion_cache::get(index, channel) else { continue };
-            let word = page.head.announced.load(Ordering::Acquire);
-            if !shown.is_in(page) {
-                continue;
-            }
-            match announced::state(word) {
-                announced::ANNOUNCED if socket::of_channel(page).0 == shown.client => {
-                    let generation = page.head.generation.load(Ordering::Acquire);
-                    link::enter(index);
-                    return Found::This(Announced {
-                        index,
-                        channel,
-                        generation,
-                        user,
-                        page,
-                        is_claimed: false,
-                        is_taken: false,
-                        process: thread::process(),
-                    });
+    for Place { index, user, channel, page, unix } in kept_by_clients(shown) {
+        let word = page.head.announced.load(Ordering::Acquire);
+        match announced::state(word) {
+            announced::ANNOUNCED if socket::of_channel(page) == (shown.client, shown.server) => {
+                let generation = page.head.generation.load(Ordering::Acquire);
+                if announced::word(announced::ANNOUNCED, generation) != word {
+                    continue;
                 }
-                // One is enough, and asked for.
-                announced::COMING if matches!(found, Found::Coming) || !is_young(page) => {}
-                // That of a client that was killed comes never.
-                announced::COMING if alive(kept.descriptor(), page, 1) == Ok(true) => found = Found::Coming,
-                announced::COMING => companion_cache::forget(index, channel),
-                _ => {}
+                link::enter(index);
+                let process = thread::process();
+                let (is_claimed, is_taken) = (false, false);
+                return Found::This(Announced { index, channel, generation, user, word, page, is_claimed, is_taken, process });
             }
+            // One is enough, and asked for.
+            announced::COMING if matches!(found, Found::Coming) || !is_young(page) => {}
+            // That of a client that was killed comes never.
+            announced::COMING if alive(unix, page, 1) == Ok(true) => found = Found::Coming,
+            announced::COMING => companion_cache::forget(index, channel),
+            _ => {}
         }
     }
     found
@@ -170,7 +175,7 @@ impl Drop for Announced {
         let _setup = SETUP.lock();
         // What the client has recalled is its own again, and may be announced for another connection by now.
         let is_this_one_s = self.page.head.generation.load(Ordering::Acquire) == self.generation;
-        if !self.is_taken && self.is_own() && is_this_one_s && (self.is_claimed || self.change(announced::REFUSED)) {
+        if !self.is_taken && self.is_own() && is_this_one_s && (self.is_claimed || self.change(self.word, announced::REFUSED)) {
             companion_cache::forget(self.index, self.channel);
         }
         link::let_go(self.index);
@@ -182,17 +187,23 @@ impl Announced {
         self.process == thread::process()
     }
 
-    /// False: the client has recalled it, though it may have announced another connection since.
-    fn change(&self, to: u32) -> bool {
-        change(self.page, announced::word(announced::ANNOUNCED, self.generation), to)
+    /// False: the client has changed it, and may have announced another connection since.
+    fn change(&self, from: u32, to: u32) -> bool {
+        change(self.page, from, to)
+    }
+
+    fn claimed(&self) -> u32 {
+        announced::with(self.word, announced::CLAIMED)
     }
 
     /// Claims the connection, and writes the proof into it; the client's answer is waited for. What fails behind the claim fails at the client, too.
     pub fn prove(&mut self, fd: i32, deadline: u64) -> Proved {
         let Some(secret) = token() else { return Proved::Left(Reason::NearRefused) };
-        let Some(unix) = self.other_end() else { return Proved::Left(Reason::ClientLeft) };
+        if !self.is_to_be_had() {
+            return Proved::Left(Reason::ClientLeft);
+        }
         // Bytes that the client's program has written are to be read, so they leave the connection where it is.
-        self.is_claimed = is_unread(fd) && self.change(announced::CLAIMED);
+        self.is_claimed = is_unread(fd) && self.is_own() && self.change(self.word, announced::CLAIMED);
         if !self.is_claimed {
             return Proved::Left(Reason::ClientLeft);
         }
@@ -200,7 +211,7 @@ impl Announced {
         if !say(fd, &proof.encode()) {
             return Proved::Doubtful(Reason::ClientLeft);
         }
-        let answered = self.await_answer(unix, deadline);
+        let answered = self.await_answer(deadline);
         match answered {
             // It is the parent's, and so is the connection.
             _ if !self.is_own() => Proved::Left(Reason::ClientLeft),
@@ -212,32 +223,38 @@ impl Announced {
         }
     }
 
-    /// What is kept of the pair, if the client lives, and its link is to have connections still.
-    fn other_end(&self) -> Option<i32> {
-        let _setup = SETUP.lock()?;
-        let unix = companion_cache::get(self.index, self.channel)?.descriptor();
-        (!link::at(self.index).is_retired() && alive(unix, self.page, 1) == Ok(true)).then_some(unix)
+    /// Whether the client lives, and its link is to have connections still.
+    fn is_to_be_had(&self) -> bool {
+        let Some(_setup) = SETUP.lock() else { return false };
+        let Some(kept) = companion_cache::get(self.index, self.channel) else { return false };
+        !link::at(self.index).is_retired() && alive(kept.descriptor(), self.page, 1) == Ok(true)
     }
 
-    /// The client goes on, it leaves the connection to TCP, and this end takes the offer back in one and the same word.
-    fn await_answer(&self, unix: i32, deadline: u64) -> Answered {
+    /// Sleeps a moment. True: the client's end of the pair has hung up, or this one is kept no longer.
+    fn naps_until_it_has_gone(&self) -> bool {
+        let kept = SETUP.lock().and_then(|_setup| companion_cache::get(self.index, self.channel).map(|kept| kept.descriptor()));
+        kept.is_none_or(nap)
+    }
+
+    /// The client takes the stream, it leaves the connection to TCP, and this end gives it up in one and the same word, which holds the generation.
+    fn await_answer(&self, deadline: u64) -> Answered {
         let mut patient = Patient::begin();
+        let taken = announced::with(self.word, announced::TAKEN);
         loop {
-            let state = self.page.head.state.load(Ordering::Acquire);
-            let is_this_one_s = self.page.head.generation.load(Ordering::Acquire) == self.generation;
-            match state {
-                life::ACCEPTED if is_this_one_s => return Answered::Takes,
-                life::OFFERED if is_this_one_s && self.is_own() => {}
+            match self.page.head.announced.load(Ordering::Acquire) {
+                word if word == taken => return Answered::Takes,
+                word if word == self.claimed() && self.is_own() => {}
                 _ => return Answered::Leaves,
             }
             let has_hung_up = if patient.is_awake() {
                 patient.pause();
                 false
             } else {
-                nap(unix)
+                self.naps_until_it_has_gone()
             };
-            // What it has accepted it meant, though it may have ended since.
-            if (has_hung_up || clock::monotonic_ns() >= deadline) && self.is_own() && offered::take_back(&self.page.head) {
+            // What it has taken it meant, though it may have ended since.
+            let gives_up = (has_hung_up || clock::monotonic_ns() >= deadline) && self.is_own();
+            if gives_up && self.change(self.claimed(), announced::REFUSED) {
                 return Answered::Nothing(if has_hung_up { Reason::ClientLeft } else { Reason::NearRefused });
             }
         }
@@ -261,7 +278,7 @@ impl Announced {
 enum Answered {
     /// It takes the stream.
     Takes,
-    /// It has taken its offer back.
+    /// It leaves the connection to TCP.
     Leaves,
     /// Why not.
     Nothing(Reason),

@@ -83,7 +83,8 @@ impl Pair {
         &link::header(self.base).announced
     }
 
-    fn is_own(&self) -> bool {
+    /// Whether it is this process's, and not its parent's.
+    pub fn is_own(&self) -> bool {
         self.process == thread::process()
     }
 
@@ -115,12 +116,18 @@ impl Pair {
         !self.is_own() || [announced::COMING, announced::ANNOUNCED].into_iter().any(|from| self.change(from, announced::NONE))
     }
 
+    /// The proof was read: the connection is left to TCP, or is a stream. False: the server waits no longer.
+    pub fn answer(&self, to: u32) -> bool {
+        self.change(announced::CLAIMED, to)
+    }
+
     /// Whether the word says this.
     pub fn is(&self, state: u32) -> bool {
         self.page().head.announced.load(Ordering::Acquire) == self.word(state)
     }
 
-    /// The connection is a stream of link and channel; gives these, and where the link lies. Under the set-up lock.
+    /// The connection is a stream of link and channel; gives these, and where the link lies. The word stays, which the server has perhaps not read. Under the set-up
+    /// lock.
     pub fn give(self) -> ((usize, usize), *mut u8) {
         self.is_over();
         let place = ((self.index, self.channel), self.base);
@@ -128,18 +135,21 @@ impl Pair {
         place
     }
 
-    /// Nothing is to be read in the channel.
+    /// Nothing is to be looked for in the channel.
     fn is_over(&self) {
         self.bits().fetch_and(!(1 << self.channel), Ordering::AcqRel);
-        self.page().head.announced.store(self.word(announced::NONE), Ordering::Release);
     }
 }
 
 /// Nothing came of it. Where no server has had a part in it, another connection may have the pair; else nobody has it any more.
 impl Drop for Pair {
     fn drop(&mut self) {
-        let Some(_setup) = SETUP.lock().filter(|_| self.is_own()) else { return };
+        let Some(_setup) = SETUP.lock() else { return };
+        if !self.is_own() {
+            return link::let_go(self.index);
+        }
         let is_whole = self.is(announced::NONE) || self.recall();
+        let _ = self.answer(announced::LEFT); // a server that has claimed it hears that nobody answers
         self.is_over();
         let page = self.page();
         offered::take_back(&page.head);

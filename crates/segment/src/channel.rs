@@ -81,8 +81,12 @@ pub mod announced {
     pub const ANNOUNCED: u32 = 2;
     /// The server's: it has accepted that connection, and writes a proof into it.
     pub const CLAIMED: u32 = 3;
-    /// The server's: it does not take it.
+    /// The server's: it does not take it, or waits for the client's answer to the proof no longer.
     pub const REFUSED: u32 = 4;
+    /// The client's: it has read the proof, and leaves the connection to TCP.
+    pub const LEFT: u32 = 5;
+    /// The client's: it has read the proof, and the connection is a stream.
+    pub const TAKEN: u32 = 6;
 
     /// The word for a state of this generation, of which it holds the lower bits.
     pub const fn word(state: u32, generation: u32) -> u32 {

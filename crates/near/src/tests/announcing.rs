@@ -235,9 +235,9 @@ fn bytes_of_the_programs_are_left() {
 }
 
 /// What a client does when the proof has come.
-fn answers(page: &ChannelPage, secret: Token, generation: u32) {
-    put(&page.head.secret, &secret);
-    assert!(claim::accept(&page.head, generation));
+fn answers(pair: &Pair, secret: Token) {
+    put(&pair.page().head.secret, &secret);
+    assert!(claim::accept(&pair.page().head, pair.generation) && pair.answer(state::TAKEN));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_client_that_is_the_right_one() {
         (&room.client).read_exact(&mut bytes).expect("the proof");
         let crate::messages::First::Proof(proof) = Proof::begin(&bytes) else { panic!("no proof") };
         assert!(proof.token == [9; 16] && pair.is(state::CLAIMED));
-        answers(room.page(), proof.secret, pair.generation);
+        answers(&pair, proof.secret);
         server.join().expect("no panic")
     });
     assert_eq!(proved, Proved::Taken);
@@ -265,8 +265,15 @@ fn an_answer_that_is_none() {
     let room = Room::new();
     let pair = room.announce();
     let mut announced = room.find().expect("it is announced");
-    answers(room.page(), [5; 16], pair.generation);
-    assert_eq!(announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE), Proved::Doubtful(Reason::NearRefused));
+    let proved = std::thread::scope(|scope| {
+        let server = scope.spawn(|| announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + 10 * PATIENCE));
+        while !pair.is(state::CLAIMED) {
+            std::thread::yield_now();
+        }
+        answers(&pair, [5; 16]);
+        server.join().expect("no panic")
+    });
+    assert_eq!(proved, Proved::Doubtful(Reason::NearRefused));
     drop((announced, pair));
     assert!(!room.is_kept());
 }
@@ -278,7 +285,7 @@ fn a_client_that_is_silent_or_has_gone() {
     let pair = room.announce();
     let mut announced = room.find().expect("it is announced");
     assert_eq!(announced.prove(room.server.as_raw_fd(), until()), Proved::Doubtful(Reason::NearRefused));
-    assert_eq!(room.page().head.state.load(Ordering::Relaxed), life::FREE, "it accepts nothing any more");
+    assert!(pair.is(state::REFUSED) && !pair.answer(state::TAKEN), "it takes nothing any more");
     drop((announced, pair));
     drop(room);
     let room = Room::new();
@@ -345,6 +352,10 @@ fn an_announcement_that_was_followed_by_another() {
     assert_eq!(found.prove(room.server.as_raw_fd(), clock::monotonic_ns() + PATIENCE), Proved::Left(Reason::ClientLeft));
     assert!(room.is_empty() && second.is(state::ANNOUNCED));
     drop(found);
+    // Between the look at the word and that at the generation.
+    room.page().head.generation.fetch_add(1, Ordering::Relaxed);
+    assert!(room.find().is_none(), "addresses of one, generation of the other");
+    room.page().head.generation.fetch_sub(1, Ordering::Relaxed);
     assert!(second.is(state::ANNOUNCED) && room.find().is_some(), "it is whole, and so is what the server has kept for it");
 }
 
@@ -366,7 +377,7 @@ fn the_next_connection_s_answer_is_none() {
 fn a_client_that_has_read_the_proof_and_leaves_it() {
     for shows in [true, false] {
         let room = Room::new();
-        let _pair = room.announce();
+        let pair = room.announce();
         let mut announced = room.find().expect("it is announced");
         let proved = std::thread::scope(|scope| {
             let server = scope.spawn(|| announced.prove(room.server.as_raw_fd(), clock::monotonic_ns() + 10 * PATIENCE));
@@ -376,7 +387,7 @@ fn a_client_that_has_read_the_proof_and_leaves_it() {
             if shows {
                 put(&room.page().head.secret, &proof.secret);
             }
-            assert!(claim::take_back(&room.page().head));
+            assert!(pair.answer(state::LEFT));
             server.join().expect("no panic")
         });
         let wanted = if shows { Proved::Left(Reason::ClientLeft) } else { Proved::Doubtful(Reason::NearRefused) };
@@ -393,9 +404,7 @@ fn a_proof_that_is_read_too_late() {
         let attempt = room.attempt(&room.addresses.1);
         // No end of the pair is there, so that it leaves the connection to TCP.
         let _ = SETUP.lock().map(|_setup| companion_cache::forget(room.links[0], room.channel));
-        if is_late {
-            assert!(claim::take_back(&room.page().head));
-        }
+        room.say(if is_late { state::REFUSED } else { state::CLAIMED });
         let settled = attempt.settle_again(pair, &[5; 16]);
         assert_eq!(settled.is_none(), is_late);
         assert_eq!(room.page().head.secret[0].load(Ordering::Relaxed), u64::from_le_bytes([5; 8]), "shown, whatever comes of it");
@@ -419,6 +428,32 @@ fn what_is_coming_is_waited_for_by_its_own_connection_and_for_a_moment() {
     room.page().head.began.fetch_sub(clock::ticks_for_ns(1_000_000_000), Ordering::Relaxed);
     assert!(find(server, MARK), "it is old");
     assert!(pair.announce(&client, &server, room.attempt(&room.addresses.1).socket) && room.find().is_some());
+}
+
+/// A SYN that is under way, and shows a mark that nobody waits by any more, does not go on.
+#[test]
+fn a_connection_that_is_not_there_in_time_is_begun_anew() {
+    let mut room = Room::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    calls::listen(listener.as_raw_fd(), 0).expect("it listens");
+    room.addresses.1 = of(listener.local_addr().expect("its address"));
+    let socket =
+        || calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0).expect("a socket");
+    let address = shunt_table::sockaddr::Encoded::new(libc::AF_INET, &room.addresses.1);
+    // Until its queue is full.
+    let others: Vec<i32> = (0..4).map(|_| socket()).collect();
+    others.iter().for_each(|other| _ = calls::connect(*other, address.pointer(), address.length));
+    let server = room.addresses.1;
+    let mut attempt = room.attempt(&server);
+    (attempt.fd, attempt.nonblocking) = (socket(), true);
+    let outcome = attempt.make_again(room.pair());
+    assert!(matches!(outcome, Outcome::Done(Err(shunt_sys::Errno(libc::EINPROGRESS)), Reason::NearUnclaimed)));
+    assert!(room.is_kept(), "no server has had a part in it");
+    let own = shunt_table::sockaddr::bound_address(attempt.fd);
+    let mut came = || listener.accept().expect("one of them");
+    let (it, _) = std::iter::repeat_with(&mut came).find(|(_, from)| from.port() == own.port).expect("one of them");
+    assert_ne!(shunt_rendezvous::shown::look(it.as_raw_fd(), 40).segment, u32::from(MARK), "nobody waits by a mark");
+    others.iter().chain([&attempt.fd]).for_each(|fd| calls::close(*fd).expect("it is open"));
 }
 
 /// A process that serves no longer there, or takes nothing, is not believed for ever.
