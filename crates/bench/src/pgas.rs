@@ -22,7 +22,7 @@ use crate::statistics::median;
 use model::{Counts, Here, Measured};
 use programs::{Counting, Directory, Report, BINARIES, PROGRAMS};
 
-/// Processes of the seven programs: with one they compute alone, which the model needs.
+/// Processes of the seven programs, beside one alone, whose computation the model takes.
 const PROCESSES: [usize; 3] = [2, 4, 8];
 
 /// The most a run may take before it is given up.

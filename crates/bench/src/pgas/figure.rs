@@ -130,6 +130,8 @@ const WIDTH: i32 = 900;
 const LEFT: i32 = 60;
 const TOP: i32 = 60;
 const HIGH: i32 = 260;
+/// Bars end here, in a picture's unit, and say what they come to: one that is hundreds would leave nothing of others.
+const CUT: f64 = 10.0;
 
 /// Figure 5: the unit of each program is its time with two processes.
 pub fn svg(bars: &[Bar]) -> Result<String, String> {
@@ -146,9 +148,11 @@ pub fn svg(bars: &[Bar]) -> Result<String, String> {
 pub fn stacked(title: &str, stacks: &[Stack]) -> Result<String, String> {
     let mut groups: Vec<&str> = stacks.iter().map(|stack| stack.group).collect();
     groups.dedup();
-    let most = stacks.iter().map(|stack| stack.computed + stack.communicated).fold(1.0, f64::max) * 1.1;
+    let longest = stacks.iter().map(|stack| stack.computed + stack.communicated).fold(1.0, f64::max);
+    let most = longest.min(CUT) * 1.1;
+    let step = if most > 4.0 { 1.0 } else { 0.5 };
     let room = (WIDTH - LEFT - 20) / groups.len().max(1) as i32;
-    let height = |value: f64| (value / most * f64::from(HIGH)).round() as i32;
+    let height = |value: f64| (value.min(CUT) / most * f64::from(HIGH)).round() as i32;
     picture((WIDTH, TOP + HIGH + 60), |area| {
         write(area, title, (LEFT, 14), 16, &INK, HPos::Left)?;
         write(area, "computation", (LEFT + 20, 38), 12, &INK, HPos::Left)?;
@@ -156,7 +160,7 @@ pub fn stacked(title: &str, stacks: &[Stack]) -> Result<String, String> {
         write(area, "communication and waiting", (LEFT + 140, 38), 12, &INK, HPos::Left)?;
         fill(area, (LEFT + 120, 38), (LEFT + 134, 50), &KERNEL)?;
         let bottom = TOP + HIGH;
-        for tick in (0..=20).map(|half| f64::from(half) / 2.0).filter(|tick| *tick <= most) {
+        for tick in (0..=10).map(|steps| f64::from(steps) * step).filter(|tick| *tick <= most) {
             let at = bottom - height(tick);
             fill(area, (LEFT, at), (WIDTH - 20, at + 1), &GRID)?;
             write_middle(area, &format!("{tick}"), (LEFT - 8, at), 12, &QUIET, HPos::Right)?;
@@ -168,9 +172,13 @@ pub fn stacked(title: &str, stacks: &[Stack]) -> Result<String, String> {
             for (place, stack) in own.into_iter().enumerate() {
                 let left = start + place as i32 * wide;
                 let right = left + wide - 4;
-                let computed = bottom - height(stack.computed);
+                let (computed, whole) = (bottom - height(stack.computed), stack.computed + stack.communicated);
+                let top = bottom - height(whole);
                 fill(area, (left, computed), (right, bottom), &SHUNT)?;
-                fill(area, (left, bottom - height(stack.computed + stack.communicated)), (right, computed), &KERNEL)?;
+                fill(area, (left, top), (right, computed), &KERNEL)?;
+                if whole > CUT {
+                    write(area, &format!("{whole:.0}"), ((left + right) / 2, top - 14), 11, &INK, HPos::Center)?;
+                }
                 write(
                     area,
                     &stack.label,
@@ -209,5 +217,10 @@ mod tests {
         assert!(text.contains("99 (9.9 x)") && text.contains("0.303 (34.6 x)"), "{text}");
         assert_eq!(json(&bars)[1]["communication_ms"], 5.5);
         assert!(svg(&bars).unwrap().contains("matrix"));
+        let long = Stack { group: "sort", label: "here".to_owned(), computed: 3.0, communicated: 273.0 };
+        let short = Stack { group: "sort", label: "CM-5".to_owned(), computed: 0.5, communicated: 0.5 };
+        let picture = stacked("", &[short, long]).unwrap();
+        // The short one has a tenth of the room.
+        assert!(picture.contains("276") && picture.contains("height=\"12\""), "{picture}");
     }
 }

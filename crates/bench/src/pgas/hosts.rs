@@ -1,6 +1,6 @@
 //! Between two hosts (network namespaces): operations on a rank of the other one, beside the active messages that carry them.
 //!
-//! Contenders take turns. The active messages are bare: two threads, one of which spins and answers; a rank's operations need a keeper on the
+//! Contenders take turns. The active messages are bare: two threads, one of which answers as soon as it looks; a rank's operations need a keeper on the
 //! other host, and its own memory does not.
 
 use std::collections::BTreeMap;
