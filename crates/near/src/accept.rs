@@ -3,10 +3,11 @@
 
 use crate::announced::{self, Announced, Proved, Shown};
 use crate::held::Held;
+use crate::kernel::is_unread;
 use crate::known::{self, clients, Server};
 use crate::mark::Kind;
 use crate::messages::{self, word, Claim, Proof, Ready, Token, COMMITTED, GO, LINK, READY, TAKEN, UNKNOWN_LINK, WORD};
-use crate::waiting::{beside, hear_no_more, hear_until, is_unread, is_word, keep_beside, say, Heard};
+use crate::waiting::{beside, hear_no_more, hear_until, is_word, keep_beside, say, Heard};
 use crate::{directory, helper, mark, name, own, served};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;

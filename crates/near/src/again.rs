@@ -2,10 +2,11 @@
 //! which both ends have kept, serves it.
 
 use crate::connect::Attempt;
+use crate::kernel::is_unwritten;
 use crate::known::servers;
 use crate::messages::{First, Token};
 use crate::pair::{put, Pair};
-use crate::waiting::{await_any, await_others, beside, is_unwritten, look_for_proof, take_proof, Looked, Patient};
+use crate::waiting::{await_any, await_others, beside, look_for_proof, take_proof, Looked, Patient};
 use shunt_link::companion_cache;
 use shunt_rendezvous::carriers::Outcome;
 use shunt_ring::claim as offered;

@@ -1,8 +1,9 @@
 //! The server's half of a connection that its client announces in memory: the pair of an earlier one serves it.
 
+use crate::kernel::is_unread;
 use crate::messages::{Proof, Token};
 use crate::own::token;
-use crate::waiting::{is_unread, say, Patient};
+use crate::waiting::{say, Patient};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_link::{companion_cache, peers};

@@ -1,6 +1,7 @@
 //! The client's half: a name, a connection of the kernel's that shows the mark, and the handshake with the server that claims it.
 
 use crate::held::Held;
+use crate::kernel::{is_gone, is_unwritten, round_trip};
 use crate::known::{servers, Server};
 use crate::mark::Kind;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
@@ -8,8 +9,7 @@ use crate::name::Name;
 use crate::own::token;
 use crate::pair::Pair;
 use crate::waiting::{
-    await_any, await_others, beside, hear, hear_no_more, hear_until, is_gone, is_unwritten, keep_beside, look_for_proof, say,
-    take_proof, Heard, Looked,
+    await_any, await_others, beside, hear, hear_no_more, hear_until, keep_beside, look_for_proof, say, take_proof, Heard, Looked,
 };
 use crate::way::way;
 use crate::{directory, helper, served};
@@ -124,16 +124,6 @@ fn again(fd: i32, socket: &'static Socket, server: &Address, directory: &'static
         });
     }
     outcome
-}
-
-/// How long the kernel's handshake took (ns), as TCP_INFO tells.
-fn round_trip(fd: i32) -> Option<u64> {
-    const ROUND_TRIP: usize = 68; // tcpi_rtt, of microseconds
-    let mut bytes = [0u8; ROUND_TRIP + 4];
-    let mut length = bytes.len() as libc::socklen_t;
-    calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length).ok()?;
-    let time = bytes.last_chunk::<4>().map(|word| u32::from_ne_bytes(*word))?;
-    (length as usize == bytes.len()).then_some(u64::from(time) * 1000)
 }
 
 /// One connection in the making.

@@ -6,7 +6,7 @@
 //! ```text
 //! directory   whether there is one, and what killed processes left in it      name    of one connection     served    where servers listen
 //! mark        the sizes of segments by which a SYN shows that its connection has a name
-//! messages    what is said by AF_UNIX, and by TCP      waiting   for both
+//! messages    what is said by AF_UNIX, and by TCP      waiting   for both      kernel    what it tells of the TCP connection
 //! helper      hostd, which introduces ends that no name leads to      held      descriptors of handshakes that are under way
 //! own         what this process calls itself           known     which servers claim connections, which clients answer
 //! connect     the client's half                        accept    the server's
@@ -30,6 +30,7 @@ mod connect;
 mod directory;
 mod held;
 mod helper;
+mod kernel;
 mod known;
 mod mark;
 mod messages;

@@ -1,6 +1,7 @@
 //! What a handshake waits for, and what stays beside a stream when it is over.
 
 use crate::held::Held;
+use crate::kernel::has_come;
 use crate::messages::{First, Proof, PROOF, WORD};
 use core::sync::atomic::Ordering;
 use shunt_stream::lifeline;
@@ -66,57 +67,6 @@ pub fn keep_beside(kept: Held, socket: &Socket) {
     let _ = calls::setsockopt_int(kept.fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0);
     socket.private_fd.store(kept.take(), Ordering::Relaxed);
     lifeline::begin(socket);
-}
-
-/// Whether nobody has written into the TCP connection at this end, nor ended it: another thread may have, or a child that has the
-/// socket, as soon as poll(2) told of the connection.
-pub fn is_unwritten(fd: i32) -> bool {
-    const SEGMENTS_OUT: usize = 156; // tcpi_data_segs_out, since Linux 4.6
-    const NOT_SENT: usize = 144; // tcpi_notsent_bytes
-    let mut bytes = [0u8; SEGMENTS_OUT + 4];
-    let mut length = bytes.len() as libc::socklen_t;
-    let told = calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length);
-    let is_zero = |at: usize| bytes[at..at + 4] == [0; 4];
-    let is_whole = bytes[0] == 1; // TCP_ESTABLISHED
-    told.is_ok() && length as usize == bytes.len() && is_whole && is_zero(SEGMENTS_OUT) && is_zero(NOT_SENT)
-}
-
-/// Whether the TCP connection was ended by a reset before anything was written into it.
-pub fn is_gone(fd: i32) -> bool {
-    const SEGMENTS_OUT: usize = 156; // tcpi_data_segs_out
-    let mut bytes = [0u8; SEGMENTS_OUT + 4];
-    let mut length = bytes.len() as libc::socklen_t;
-    let told = calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut length);
-    const CLOSED: u8 = 7; // TCP_CLOSE
-    told.is_ok() && length as usize == bytes.len() && bytes[0] == CLOSED && bytes[SEGMENTS_OUT..] == [0; 4]
-}
-
-/// Whether nothing has come by the TCP connection, nor its end.
-pub fn is_unread(fd: i32) -> bool {
-    has_come(fd) == Some(0)
-}
-
-/// How many bytes have come and were not read; `None`: its end has, and no byte. Asked so that the connection's error stays the program's to hear, which recv(2)
-/// takes where no byte is before it, with MSG_PEEK, too.
-fn has_come(fd: i32) -> Option<usize> {
-    const ESTABLISHED: u8 = 1; // TCP_ESTABLISHED
-    let bytes = || {
-        let mut count = 0i32;
-        let asked = calls::ioctl(fd, libc::FIONREAD, (&raw mut count) as usize);
-        asked.ok().map(|_| count as usize)
-    };
-    let mut state = 0u8;
-    let mut length = 1;
-    match bytes()? {
-        0 => {}
-        some => return Some(some),
-    }
-    calls::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &mut length).ok()?;
-    match state {
-        ESTABLISHED => Some(0),
-        // What came right before the end.
-        _ => bytes().filter(|count| *count > 0),
-    }
 }
 
 /// What came by the TCP connection.
@@ -246,6 +196,7 @@ pub fn is_word(bytes: &[u8], word: &[u8; WORD]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::is_unread;
 
     fn pair() -> [Held; 2] {
         let mut pair = [-1; 2];
