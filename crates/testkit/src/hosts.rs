@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// One of them.
@@ -191,6 +192,54 @@ impl Host {
             .expect("ip runs");
         assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// The address that a service has at the client of [`translate`].
+pub const SERVICE: &str = "10.99.0.1";
+/// The switch's address between the hosts, which clients have at the server where they are masqueraded.
+const BETWEEN: &str = "10.77.0.254";
+
+/// Lets the switch of a segment translate addresses: what the first host sends to `ports` (of nft: a number, or a range) of [`SERVICE`] comes to the
+/// second, at `port` if there is one, from the first's own address or, `masqueraded`, from the switch's address.
+///
+/// # Errors
+/// In words: nft (nftables) is not here, or does not take it.
+///
+/// # Panics
+/// If `ip` fails.
+pub fn translate(
+    [client, server]: [&Host; 2],
+    switch: &Host,
+    ports: &str,
+    port: Option<u16>,
+    masqueraded: bool,
+) -> Result<(), String> {
+    let nft = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].into_iter().find(|path| Path::new(path).exists());
+    let nft = nft.ok_or("needs nft (nftables)")?;
+    switch.ip(&format!("addr add {BETWEEN}/24 dev bridge0"));
+    switch
+        .enter(|| {
+            let settings = [("ip_forward", "1"), ("conf/all/send_redirects", "0"), ("conf/bridge0/send_redirects", "0")];
+            settings.into_iter().try_for_each(|(name, value)| std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value))
+        })
+        .map_err(|error| format!("a setting of the network: {error}"))?;
+    client.ip(&format!("route add {SERVICE}/32 via {BETWEEN}"));
+    if !masqueraded {
+        server.ip(&format!("route add {}/32 via {BETWEEN}", client.addresses[0]));
+    }
+    let (server, port) = (server.addresses[0], port.map_or(String::new(), |port| format!(":{port}")));
+    let back = if masqueraded { "masquerade" } else { "accept" };
+    let rules = format!(
+        "table ip n {{ chain pre {{ type nat hook prerouting priority -100; ip daddr {SERVICE} tcp dport {ports} dnat to {server}{port}; }}\n\
+         chain post {{ type nat hook postrouting priority 100; ip daddr {server} {back}; }}\n}}\n"
+    );
+    let mut command = switch.command(nft);
+    let mut child = crate::launch::spawn(command.args(["-f", "-"]).stdin(Stdio::piped())).map_err(|error| error.to_string())?;
+    if let Some(mut input) = child.stdin.take() {
+        let _ = input.write_all(rules.as_bytes());
+    }
+    let taken = child.wait().is_ok_and(|status| status.success());
+    taken.then_some(()).ok_or_else(|| format!("nft does not take {rules}"))
 }
 
 /// Whether process `pid` has a TCP socket of the kernel that is connected from `port`: then it is the kernel that carries it.

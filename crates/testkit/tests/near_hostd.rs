@@ -4,6 +4,7 @@
 mod hostd_strangers;
 mod two_hosts;
 
+use shunt_testkit::hosts::{translate, SERVICE};
 use shunt_testkit::{program, python_program, spawn, Random};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,8 @@ use two_hosts::{stop, text, until, Running, Site, Way};
 /// One at a time: floods leave others no processor.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The address at which clients find the server's port 9100, as port 8080.
-const SERVICE: &str = "10.99.0.1";
+/// Clients find the server's port 9100 as this one of the service.
 const PUBLISHED: &str = "8080";
-/// The address that lies between, and that clients have at the server where they are masqueraded.
-const BETWEEN: &str = "10.77.0.254";
 
 /// What is translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,36 +37,12 @@ impl Scene {
     /// A site between whose hosts addresses are translated.
     fn new(label: &str, translated: Translated) -> Option<Scene> {
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let nft = ["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].into_iter().find(|path| Path::new(path).exists());
-        let Some(nft) = nft else {
-            let _ = writeln!(std::io::stderr(), "skipped: {label}: needs nft (nftables)");
-            return None;
-        };
         let site = Site::new(&format!("hostd-{label}"), Way::Near)?;
-        site.switch.ip(&format!("addr add {BETWEEN}/24 dev bridge0"));
-        site.switch.enter(|| {
-            for (name, value) in [("ip_forward", "1"), ("conf/all/send_redirects", "0"), ("conf/bridge0/send_redirects", "0")] {
-                std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value).expect("a setting of the network");
-            }
-        });
-        site.hosts[0].ip(&format!("route add {SERVICE}/32 via {BETWEEN}"));
-        let back = match translated {
-            Translated::Both => "masquerade".to_string(),
-            Translated::Server => {
-                site.hosts[1].ip(&format!("route add {}/32 via {BETWEEN}", site.hosts[0].addresses[0]));
-                "accept".to_string()
-            }
-        };
-        let rules = format!(
-            "table ip n {{ chain pre {{ type nat hook prerouting priority -100; ip daddr {SERVICE} tcp dport {PUBLISHED} dnat to {}:9100; }}\n\
-             chain post {{ type nat hook postrouting priority 100; ip daddr {} {back}; }}\n}}\n",
-            site.address(),
-            site.address()
-        );
-        let mut command = site.switch.command(nft);
-        let mut child = spawn(command.args(["-f", "-"]).stdin(Stdio::piped())).expect("nft");
-        child.stdin.take().expect("its input").write_all(rules.as_bytes()).expect("its input");
-        assert!(child.wait().expect("a child").success(), "{rules}");
+        let (hosts, masqueraded) = ([&site.hosts[0], &site.hosts[1]], translated == Translated::Both);
+        if let Err(why) = translate(hosts, &site.switch, PUBLISHED, Some(9100), masqueraded) {
+            let _ = writeln!(std::io::stderr(), "skipped: {label}: {why}");
+            return None;
+        }
         Some(Scene { site, _alone: alone })
     }
 

@@ -34,6 +34,10 @@ pub enum Way {
     Alone,
     /// Under shunt, with a directory in common: network namespaces of one host.
     Near,
+    /// As `Near`, through addresses that are translated on the way: hostd introduces them.
+    Introduced,
+    /// The kernel's TCP, blocking calls, through such addresses.
+    Translated,
     /// Under shunt, both in the server's network namespace.
     Together,
     /// The client under shunt, with a directory or without; the server plain.
@@ -76,8 +80,8 @@ impl Way {
                 launch.args(["env", "SHUNT_HOSTS=none"]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
             Way::ToPlain(false) => Way::Together.launch(host, plan, program),
-            Way::Near | Way::ToPlain(true) => {
-                let directory = format!("SHUNT_NEAR={}", near_directory(plan).display());
+            Way::Near | Way::Introduced | Way::ToPlain(true) => {
+                let directory = format!("SHUNT_NEAR={}", self.near_directory(plan).display());
                 let launch = launch.args(["env", "SHUNT_HOSTS=none", directory.as_str()]);
                 launch.args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
@@ -97,6 +101,19 @@ impl Way {
         }
     }
 
+    /// Where the programs meet.
+    pub fn near_directory(self, plan: &Plan<'_>) -> PathBuf {
+        plan.scratch.join(if self == Way::Introduced { "introduced" } else { "near" })
+    }
+
+    /// The server's address at the client.
+    fn address(self, hosts: &[Host; 2]) -> String {
+        match self {
+            Way::Introduced | Way::Translated => hosts::SERVICE.to_string(),
+            _ => hosts[1].addresses[0].to_string(),
+        }
+    }
+
     /// The client's host.
     fn client(self, hosts: &[Host; 2]) -> &Host {
         match self {
@@ -110,7 +127,7 @@ impl Way {
         match self {
             Way::Shunt(_) => kernel_carries(server, port),
             // Their TCP connections stay beside the streams.
-            Way::Near | Way::Together => !has_link(server),
+            Way::Near | Way::Introduced | Way::Together => !has_link(server),
             _ => false,
         }
     }
@@ -141,11 +158,6 @@ fn kernel_carries(running: &Running, port: u16) -> bool {
 fn has_link(running: &Running) -> bool {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", running.process())).into_iter().flatten().flatten();
     entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|link| link.to_string_lossy().contains("shunt-link"))
-}
-
-/// Where programs of [`Way::Near`] meet.
-pub fn near_directory(plan: &Plan<'_>) -> PathBuf {
-    plan.scratch.join("near")
 }
 
 /// Turns of one contender that may fall back to the kernel before the measurement gives up: on a busy machine a peer's keeper may
@@ -192,13 +204,13 @@ fn run_pair_once(
     let _conditions = way.conditions(hosts, plan)?;
     let (port, address) = (next_port(), hosts[1].addresses[0].to_string());
     let path = program.path(plan.scratch);
-    let place = ["--port".to_string(), port.to_string(), "--host".to_string(), address];
+    let place = |address| ["--port".to_string(), port.to_string(), "--host".to_string(), address];
     let milliseconds = plan.time.as_millis().to_string();
     let run = || -> io::Result<[Report; 2]> {
-        let server = way.server().launch(&hosts[1], plan, &path).args(["server"]).args(&place).args(arguments);
+        let server = way.server().launch(&hosts[1], plan, &path).args(["server"]).args(place(address)).args(arguments);
         let mut server = server.core(plan.cores().1).start(plan.scratch)?;
         server.wait_for_output("ready", START_LIMIT)?;
-        let client = way.launch(way.client(hosts), plan, &path).args(["client"]).args(&place).args(arguments);
+        let client = way.launch(way.client(hosts), plan, &path).args(["client"]).args(place(way.address(hosts))).args(arguments);
         let client = client.args(["--milliseconds", &milliseconds]);
         let client = samples.iter().fold(client, |client, path| client.args(["--samples".as_ref(), path.as_os_str()]));
         let mut client = client.core(plan.cores().0).start(plan.scratch)?;
@@ -289,8 +301,15 @@ fn redis_once(
         let server = server.args(["--save", "", "--appendonly", "no", "--protected-mode", "no"]);
         let mut server = server.core(plan.cores().1).start(plan.scratch)?;
         server.wait_for_output("Ready to accept connections", START_LIMIT)?;
-        let client =
-            way.launch(way.client(hosts), plan, &client).args(["-h", &address, "-p", &port.to_string(), "-t", "get", "--csv"]);
+        let client = way.launch(way.client(hosts), plan, &client).args([
+            "-h",
+            &way.address(hosts),
+            "-p",
+            &port.to_string(),
+            "-t",
+            "get",
+            "--csv",
+        ]);
         let client = client.args(["-c", &connections.to_string(), "-P", &pipeline.to_string(), "-n", &requests.to_string()]);
         let client = client.core(plan.cores().0).start(plan.scratch)?;
         // redis-benchmark asks for the configuration by a connection of its own first.
