@@ -134,14 +134,15 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
 const MACHINES_TITLE: &str =
     "Eight processors: the CM-5 modelled = 1, CS-2 and U-Net modelled, this machine measured (by its clock)";
 
-/// What each table begins with: the machine, and how it was made.
+/// What each table begins with: the machine, the day, and how it was made.
 fn head(repeats: usize) -> String {
     let machine = crate::machine::Machine::here();
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     format!(
-        "{}; load {} at the start; medians of {repeats} turns\nmade by: {command}\n\n",
+        "{}; load {} at the start; medians of {repeats} turns, {}\nmade by: {command}\n\n",
         machine.describe(),
-        machine.load_average
+        machine.load_average,
+        time::OffsetDateTime::now_utc().date()
     )
 }
 
