@@ -465,7 +465,8 @@ impl Attempt<'_> {
     fn await_proof(&self, from: i32, token: &Token, mut deadline: u64) -> Came {
         let (mut is_committed, mut hears, mut is_late, mut has_a_piece) = (false, from, false, false);
         loop {
-            // Before the TCP connection: a server commits itself first.
+            // Before the AF_UNIX connection: a server commits itself first, so the word of a proof that is seen there is here.
+            let looked = look_for_proof(self.fd);
             if hears >= 0 {
                 match self.hear_word(hears) {
                     Some(COMMITTED) if !is_committed => is_committed = true,
@@ -475,7 +476,7 @@ impl Attempt<'_> {
                     _ => hears = -1,
                 }
             }
-            match look_for_proof(self.fd) {
+            match looked {
                 Looked::First(First::Proof(proof)) if is_committed && proof.token == *token => {
                     take_proof(self.fd);
                     return match is_late {
