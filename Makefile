@@ -15,7 +15,7 @@
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make test-dashboard  the dashboard for Grafana: Prometheus answers each of its queries, and a browser shows the answers; installs chromium; a minute
-# make bench-watching  what shunt top, metrics and capture cost the programs that they watch: three minutes
+# make bench-watching  what shunt top, metrics and capture cost the programs that they watch: eight minutes
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
 # make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
 # make deb, test-deb  Debian packages in target/deb; installs, upgrades under a living program and removes them in a directory of their own
