@@ -40,7 +40,8 @@ fn show(pid: u32) -> Result<(), Failure> {
     })?;
     let line = |(rank, row): (usize, &Row)| {
         let duration = jobs::waited(row).map_or("-".into(), |seconds| format!("{seconds:.3} s"));
-        vec![rank.to_string(), row.process.to_string(), row.state().to_owned(), duration, row.wait.to_string()]
+        let process = if row.process == 0 { "-".into() } else { row.process.to_string() };
+        vec![rank.to_string(), process, row.state().to_owned(), duration, row.wait.to_string()]
     };
     let lines: Vec<_> = job.rows.iter().enumerate().map(line).collect();
     print(&text_table(&["RANK", "PID", "STATE", "SINCE", "WAITS FOR"], &lines))
