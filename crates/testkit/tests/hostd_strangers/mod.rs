@@ -246,3 +246,40 @@ fn files_and_sockets_that_hold_up_whoever_has_them() {
     stop(server, libc::SIGKILL);
     scene.site.finish();
 }
+
+/// A server whose time for this second was used up by one that says nothing behind the proof tells others so by hostd: they are introduced, and go on by TCP.
+#[test]
+fn a_server_without_time_says_so() {
+    let Some(scene) = Scene::new("no-time", Translated::Both) else { return };
+    let _hostd = scene.hostd(&[]);
+    let server = scene.serve();
+    let code = format!(
+        "{TOOLS}\
+        for mark in list(range(1269, 1333, 2)) * 5:\n\
+        \x20   s = socket.socket(); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mark)\n\
+        \x20   s.settimeout(5); s.connect((sys.argv[2], int(sys.argv[3])))\n\
+        \x20   try: m, u = claim(s, b'C')\n\
+        \x20   except ConnectionError: continue\n\
+        \x20   if not u: time.sleep(0.1); continue\n\
+        \x20   u.setblocking(True); u.settimeout(5)\n\
+        \x20   if len(u.recv(100)) != 58: continue\n\
+        \x20   u.send(b'shunt-n2' + os.urandom(16) + struct.pack('<QIHIB', 7, 7, 1, 7, 1))\n\
+        \x20   if u.recv(100) != b'C': continue\n\
+        \x20   assert len(s.recv(56, socket.MSG_WAITALL)) == 56\n\
+        \x20   try: s.recv(1)\n\
+        \x20   except ConnectionResetError: break\n"
+    );
+    until("one that is told", || {
+        let mut command = scene.site.hosts[0].command(python_program());
+        command.args(["-c", &code, &text(&scene.directory()), SERVICE, PUBLISHED]);
+        assert!(spawn(&mut command).expect("it runs").wait().expect("a child").success());
+        let counts = || (scene.counted("introduced"), scene.site.counted(server.id(), "near"));
+        let before = counts();
+        scene.client(1);
+        let after = counts();
+        after.0 > before.0 && after.1 == before.1
+    });
+    assert!(!server.text().contains("astray"), "{}", server.text());
+    stop(server, libc::SIGKILL);
+    scene.site.finish();
+}
