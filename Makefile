@@ -19,6 +19,7 @@
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
 # make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
 # make deb, test-deb  Debian packages in target/deb; installs, upgrades under a living program and removes them in a directory of their own
+# make test-podman  two containers of podman's, and the compose file of docs/CONTAINERS.md: installs podman and podman-compose; less than a minute
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -31,7 +32,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model lint clean install deb test-deb uninstall
+.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model lint clean install deb test-deb test-podman uninstall
 
 all: build
 
@@ -196,6 +197,12 @@ deb:
 
 test-deb: deb
 	scripts/deb-try
+
+# Containers as docs/CONTAINERS.md has them.
+test-podman:
+	scripts/prepare podman
+	scripts/build
+	scripts/podman
 
 # The C libraries beside that of calls: name and what its pkg-config file says of it.
 C_LIBRARIES := endpoint am buffers

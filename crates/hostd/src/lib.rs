@@ -7,8 +7,8 @@
 //! table         half-open claims: what matches, what is refused, what is too old
 //! reading       a TCP socket's sequence numbers      batch         calls that a kill does not part
 //! requests      the connections of ends              packets       descriptors over them
-//! confinement   what the process can do              client        what it has counted
-//! daemon        the name, and the loop                    turn          how long one of it takes
+//! confinement   what the processes can do            client        what it has counted
+//! daemon        the name, and the loop               hands         processes that take what strangers pass
 //! ```
 //!
 //! ```
@@ -27,8 +27,8 @@ mod batch;
 pub mod client;
 mod confinement;
 pub mod daemon;
+mod hands;
 mod packets;
 pub mod reading;
 mod requests;
 pub mod table;
-mod turn;

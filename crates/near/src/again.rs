@@ -55,7 +55,8 @@ impl Attempt<'_> {
             true => self.await_server(&pair),
             false => Came::Refused,
         };
-        if !matches!(came, Came::Proof(_)) {
+        // A process that refuses one accepts there, and had no time.
+        if matches!(came, Came::Nothing | Came::Unclear) {
             servers(|servers| servers.missed(self.server));
         }
         match came {

@@ -1,8 +1,8 @@
 //! Descriptors of a handshake that is under way. A child that is forked meanwhile has duplicates of them, and would keep a connection's end open behind
 //! its parent's: so it closes them at once. Whatever makes or closes one does both, and the note of it, under the set-up lock, which forks take.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use shunt_sys::{calls, libc, Errno, Result};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use shunt_sys::{calls, clock, libc, Errno, Result};
 use shunt_table::global::SETUP;
 use shunt_table::{private, table};
 
@@ -10,6 +10,13 @@ use shunt_table::{private, table};
 const PLACES: usize = 256;
 
 static UNDER_WAY: [AtomicI32; PLACES] = [const { AtomicI32::new(-1) }; PLACES];
+
+/// Until when (ns) none begins, nor goes on to where it needs another descriptor; 0: none was barred ever.
+static BARRED: AtomicU64 = AtomicU64::new(0);
+/// How long handshakes may take to end that are under way (ns), as long as the longest; for how long none begins behind that; and between two looks.
+const ENDS: u64 = 300_000_000;
+const BARS: u64 = 5_000_000;
+const NAP: i64 = 50_000;
 
 /// How often this process has forgotten them: a handshake that a handler's fork has taken along into the child has none.
 static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
@@ -26,21 +33,27 @@ impl Held {
     ///
     /// Errors: those of `make`; EMFILE: too many handshakes are under way, or there is no number.
     pub fn new(make: impl FnOnce() -> Result<i32>) -> Result<Held> {
-        let _setup = SETUP.lock();
-        // A place is this thread's between the two: others make theirs under the lock.
-        let place = UNDER_WAY.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
-        let fd = make().and_then(private::keep)?;
-        UNDER_WAY[place].store(fd, Ordering::Relaxed);
-        Ok(Held { place, forgotten: FORGOTTEN.load(Ordering::Relaxed) })
+        Held::keep(|| make().and_then(private::keep))
     }
 
     /// A duplicate of `fd`, as [`Held::new`]; where private numbers are taken, another one.
     pub fn duplicate(fd: i32) -> Result<Held> {
+        Held::keep(|| {
+            let fd = private::duplicate(fd).or_else(|_| calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3))?;
+            table::set_private(fd);
+            Ok(fd)
+        })
+    }
+
+    fn keep(make: impl FnOnce() -> Result<i32>) -> Result<Held> {
         let _setup = SETUP.lock();
+        let barred = BARRED.load(Ordering::Relaxed);
+        if barred != 0 && clock::monotonic_ns() < barred {
+            return Err(Errno(libc::EMFILE));
+        }
+        // A place is this thread's between the two: others make theirs under the lock.
         let place = UNDER_WAY.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
-        let fd = private::duplicate(fd).or_else(|_| calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3))?;
-        table::set_private(fd);
-        UNDER_WAY[place].store(fd, Ordering::Relaxed);
+        UNDER_WAY[place].store(make()?, Ordering::Relaxed);
         Ok(Held { place, forgotten: FORGOTTEN.load(Ordering::Relaxed) })
     }
 
@@ -78,8 +91,26 @@ impl Drop for Held {
     }
 }
 
+/// The process has become another user, and is about to give up what has no descriptor of the program's: other threads' handshakes come to their ends before that. Those that
+/// cannot are left to it, as is one that the caller has interrupted.
+pub fn user_changed() {
+    let until = clock::monotonic_ns() + ENDS;
+    loop {
+        let setup = SETUP.lock();
+        let now = clock::monotonic_ns();
+        let has_ended = UNDER_WAY.iter().all(|place| place.load(Ordering::Relaxed) < 0);
+        BARRED.store(if has_ended || now >= until { now + BARS } else { until }, Ordering::Relaxed);
+        if has_ended || now >= until {
+            return;
+        }
+        drop(setup);
+        let _ = calls::poll_one(-1, 0, NAP);
+    }
+}
+
 /// In the child after fork: they are the parent's.
 pub fn forget() {
+    BARRED.store(0, Ordering::Relaxed);
     FORGOTTEN.fetch_add(1, Ordering::Relaxed);
     UNDER_WAY.iter().for_each(private::close_at);
 }
@@ -140,6 +171,38 @@ mod tests {
             let is_open = calls::fcntl(own, libc::F_GETFD, 0).is_ok();
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!is_none || !is_open)) };
+        }
+        let mut status = -1;
+        // SAFETY: a plain call.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    /// What is under way ends before the process gives anything up, and nothing begins meanwhile.
+    #[test]
+    fn a_change_of_user_waits_for_handshakes() {
+        let child = forked();
+        if child == 0 {
+            forget();
+            let make = || Held::new(|| calls::eventfd(0, libc::EFD_CLOEXEC));
+            let held = make().expect("a descriptor");
+            let ends = std::thread::spawn(move || {
+                while BARRED.load(Ordering::Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                let is_barred = make().is_err();
+                drop(held);
+                is_barred
+            });
+            user_changed();
+            let has_ended = UNDER_WAY.iter().all(|place| place.load(Ordering::Relaxed) < 0);
+            let is_barred = ends.join().is_ok_and(|is_barred| is_barred);
+            while clock::monotonic_ns() < BARRED.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            let begins = make().is_ok();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!(has_ended && is_barred && begins))) };
         }
         let mut status = -1;
         // SAFETY: a plain call.

@@ -63,7 +63,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     forget,
     left_namespace: served::left_namespace,
     is_driving: || false,
-    user_changed: || {},
+    user_changed: held::user_changed,
     ending: || {
         directory::ending();
         served::ending();

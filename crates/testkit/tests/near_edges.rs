@@ -291,3 +291,42 @@ fn where_servers_listen() {
     drop(looks);
     site.finish();
 }
+
+/// A server that becomes another user while connections are made: each is served to its end, whichever way it went.
+#[test]
+fn a_server_that_becomes_another_user() {
+    let server = "import os,socket,sys,threading,time\n\
+        l = socket.create_server((sys.argv[1], 9100), backlog=100)\n\
+        first = threading.Event()\n\
+        def echo(c):\n\
+        \x20   while True:\n\
+        \x20       b = c.recv(100)\n\
+        \x20       if not b: break\n\
+        \x20       c.sendall(b)\n\
+        \x20   c.close()\n\
+        def accepts():\n\
+        \x20   while True: c, _ = l.accept(); first.set(); threading.Thread(target=echo, args=(c,), daemon=True).start()\n\
+        threading.Thread(target=accepts, daemon=True).start(); print('ready', flush=True)\n\
+        first.wait(); time.sleep(float(sys.argv[2])); os.setresuid(4001, 4001, 4001); print('another', flush=True)\n\
+        sys.stdin.read()\n";
+    let client = "import socket,sys\n\
+        for k in range(150):\n\
+        \x20   s = socket.create_connection((sys.argv[1], 9100))\n\
+        \x20   for i in range(2): s.sendall(b'hello'); b = s.recv(5, socket.MSG_WAITALL); assert b == b'hello', (k, i, b)\n\
+        \x20   s.close()\n";
+    for way in [Way::Kernel, Way::Near] {
+        let Some(site) = site("user", way) else { return };
+        let mut near = 0;
+        for turn in 0..20 {
+            let wait = format!("0.{:03}", 4 * turn);
+            let server = site.start(1, "server", &python_program(), &["-c", server, &site.address(), &wait]);
+            site.wait_for_listener(9100);
+            site.run(0, &python_program(), &["-c", client, &site.address()]);
+            server.wait_for("another");
+            near += is_near(&site, &server);
+            two_hosts::stop(server, libc::SIGKILL);
+        }
+        assert!(way != Way::Near || near > 0, "none went through shared memory");
+        site.finish();
+    }
+}

@@ -181,3 +181,108 @@ fn sockets_that_linger_do_not_end_it() {
     stop(server, libc::SIGKILL);
     scene.site.finish();
 }
+
+/// A file of a file system of its own (FUSE), which answers no flush and no read: a close(2) of the file waits, and so does a send from it, with its socket's lock.
+const STOPPED_FILE: &str = "import ctypes,mmap,os,select,socket,struct,sys,threading,time\n\
+    path, dev = sys.argv[3], os.open('/dev/fuse', os.O_RDWR)\n\
+    open(path, 'w').close()\n\
+    options = b'fd=%d,rootmode=100644,user_id=0,group_id=0,allow_other' % dev\n\
+    assert ctypes.CDLL(None, use_errno=True).mount(b'fuse', path.encode(), b'fuse', 0, options) == 0, ctypes.get_errno()\n\
+    if os.fork() == 0:\n\
+    \x20   ATTRIBUTES = struct.pack('QIIQQQQQQIIIIIIIIII', 60, 0, 0, 1, 4096, 8, 0, 0, 0, 0, 0, 0, 0o100644, 1, 0, 0, 0, 4096, 0)\n\
+    \x20   INIT = struct.pack('IIIIHHIIHHI28x', 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, 0)\n\
+    \x20   answers = {26: INIT, 3: ATTRIBUTES, 14: bytes(16)}\n\
+    \x20   while 0 not in select.select([0, dev], [], [])[0]:\n\
+    \x20       b = os.read(dev, 1 << 17); _, code, unique = struct.unpack_from('IIQ', b)\n\
+    \x20       if code in (15, 25): print('holds', flush=True)\n\
+    \x20       if code in (2, 15, 25, 36): continue\n\
+    \x20       a = answers.get(code); e = -38 if a is None else 0\n\
+    \x20       os.write(dev, struct.pack('IiQ', 16 + len(a or b''), e, unique) + (a or b''))\n\
+    \x20   os._exit(0)\n\
+    os.close(dev); f = os.open(path, os.O_RDONLY)\n\
+    if sys.argv[2] == 'lock':\n\
+    \x20   l = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(l.getsockname())\n\
+    \x20   m = mmap.mmap(f, 4096, prot=mmap.PROT_READ)\n\
+    \x20   threading.Thread(target=lambda: s.send(m), daemon=True).start(); time.sleep(0.5); f = s.fileno()\n\
+    packets = ([b'shunt-h1x', b''] if sys.argv[2] == 'left' else []) + [b'shunt-h1C']\n\
+    while True:\n\
+    \x20   u = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); u.connect(sys.argv[1] + '/hostd')\n\
+    \x20   try:\n\
+    \x20       for k, packet in enumerate(packets): socket.send_fds(u, [packet], [f] if k == len(packets) - 1 else [u.fileno()])\n\
+    \x20       break\n\
+    \x20   except BrokenPipeError: pass\n\
+    print('passed', flush=True)\n\
+    sys.stdin.read()\n\
+    os._exit(0)\n";
+
+/// Neither files whose close(2) waits for ever, in the first packet of a connection or behind it, nor a socket whose lock another thread has for ever keep hostd from
+/// introducing others.
+#[test]
+fn files_and_sockets_that_hold_up_whoever_has_them() {
+    let Some(scene) = Scene::new("held-up", Translated::Both) else { return };
+    if !Path::new("/dev/fuse").exists() {
+        let _ = writeln!(std::io::stderr(), "skipped: needs /dev/fuse");
+        return scene.site.finish();
+    }
+    let mut hostd = scene.hostd(&[]);
+    let server = scene.serve();
+    scene.until_near(&server);
+    let mut strangers = Vec::new();
+    for how in ["claim", "left", "lock"] {
+        let output = scene.site.scratch.join(how);
+        let file = scene.site.scratch.join(format!("file-{how}"));
+        let mut command = Command::new("/usr/bin/unshare");
+        command.args(["--net", "--mount", "sh", "-c", "ip link set lo up; exec \"$@\"", "sh"]).arg(python_program());
+        command.args(["-c", STOPPED_FILE, &text(&scene.directory()), how, &text(&file)]).stdin(Stdio::piped());
+        command.stdout(std::fs::File::create(&output).expect("a file"));
+        let stranger = Killed(spawn(&mut command).expect("it runs"));
+        let said = || std::fs::read_to_string(&output).unwrap_or_default();
+        until(how, || said().contains("passed") && said().contains("holds"));
+        strangers.push(stranger);
+        scene.until_near(&server);
+    }
+    assert!(hostd.is_there(), "it has ended: {:?}", hostd.0.try_wait());
+    assert!(scene.status().is_some());
+    drop(strangers);
+    scene.until_near(&server);
+    stop(server, libc::SIGKILL);
+    scene.site.finish();
+}
+
+/// A server whose time for this second was used up by one that says nothing behind the proof tells others so by hostd: they are introduced, and go on by TCP.
+#[test]
+fn a_server_without_time_says_so() {
+    let Some(scene) = Scene::new("no-time", Translated::Both) else { return };
+    let _hostd = scene.hostd(&[]);
+    let server = scene.serve();
+    let code = format!(
+        "{TOOLS}\
+        for mark in list(range(1269, 1333, 2)) * 5:\n\
+        \x20   s = socket.socket(); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mark)\n\
+        \x20   s.settimeout(5); s.connect((sys.argv[2], int(sys.argv[3])))\n\
+        \x20   try:\n\
+        \x20       m, u = claim(s, b'C')\n\
+        \x20       if not u: time.sleep(0.1); continue\n\
+        \x20       u.setblocking(True); u.settimeout(5)\n\
+        \x20       if len(u.recv(100)) != 58: continue\n\
+        \x20       u.send(b'shunt-n2' + os.urandom(16) + struct.pack('<QIHIB', 7, 7, 1, 7, 1))\n\
+        \x20       if u.recv(100) != b'C': continue\n\
+        \x20   except ConnectionError: continue\n\
+        \x20   assert len(s.recv(56, socket.MSG_WAITALL)) == 56\n\
+        \x20   try: s.recv(1)\n\
+        \x20   except ConnectionResetError: break\n"
+    );
+    until("one that is told", || {
+        let mut command = scene.site.hosts[0].command(python_program());
+        command.args(["-c", &code, &text(&scene.directory()), SERVICE, PUBLISHED]);
+        assert!(spawn(&mut command).expect("it runs").wait().expect("a child").success());
+        let counts = || (scene.counted("introduced"), scene.site.counted(server.id(), "near"));
+        let before = counts();
+        scene.client(1);
+        let after = counts();
+        after.0 > before.0 && after.1 == before.1
+    });
+    assert!(!server.text().contains("astray"), "{}", server.text());
+    stop(server, libc::SIGKILL);
+    scene.site.finish();
+}
