@@ -143,7 +143,7 @@ fn sockets_that_linger_do_not_end_it() {
     // Where hostd was the first to close one, the stranger's own close waits, and is interrupted.
     let code = "import os,signal,socket,struct,sys,time\n\
         signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)\n\
-        l = socket.create_server(('127.0.0.1', 0)); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
+        l = socket.create_server(('127.0.0.1', 0), backlog=1000); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)\n\
         os.setgid(4001); os.setuid(4001)\n\
         def full():\n\
         \x20   s = socket.create_connection(l.getsockname()); s.setblocking(False)\n\
