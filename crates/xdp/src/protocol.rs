@@ -360,7 +360,7 @@ impl Connection {
     }
 
     /// The descriptor got another number.
-    pub(crate) fn renumber(&mut self, from: i32, to: i32) {
+    pub fn renumber(&mut self, from: i32, to: i32) {
         if self.fd == from {
             self.fd = to;
         }
