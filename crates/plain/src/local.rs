@@ -68,6 +68,8 @@ pub struct Parts {
     pub chains: [u16; CHAINS],
     /// When lines are to be looked at next (ns).
     pub due: u64,
+    /// Before then nobody looks at sockets of the kernel (ns).
+    pub next_events: u64,
     /// A frame.
     pub frame: [u8; LONGEST_FRAME],
     /// Bytes on their way.
