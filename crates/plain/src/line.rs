@@ -242,7 +242,7 @@ impl Driver {
     /// Errors: another gives the connection back, and this does not count.
     pub fn sync(&mut self, index: usize, now: u64) -> Result<u32, Ended> {
         let far = self.far(index);
-        let nagle = self.local.near(index).is_some_and(has_nagle);
+        let local = self.local;
         let Parts { lines, piece, .. } = &mut **self;
         let line = &mut lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return Ok(0) };
@@ -256,7 +256,7 @@ impl Driver {
         }
         let waiting = far.incoming().look().1 as u32;
         if line.copied < waiting {
-            taken.set_nagle(nagle);
+            taken.set_nagle(local.near(index).is_some_and(has_nagle));
         }
         while line.copied < waiting {
             let most = ((waiting - line.copied) as usize).min(PIECE);
