@@ -8,7 +8,7 @@ use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::introduced::Introduction;
-use shunt_stream::socket::Socket;
+use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, POLLOUT};
 use shunt_sys::{calls, Errno};
 use shunt_table::global::{self, SETUP};
@@ -68,6 +68,9 @@ fn take(
         let _setup = SETUP.lock();
         options::carry_over(fd, socket);
         seat.settle(socket, nonblocking);
+    }
+    if nonblocking {
+        socket.set(flag::CONNECTING); // as every connect to another host on Linux
     }
     attach::replace(fd, seat.near, socket, seat.channel());
     drop(introduction);
