@@ -161,11 +161,11 @@ fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
     let hands = device.agent().hands().map_err(|_| Reason::InetNoAgent)?;
     device.post_all();
     out_of_the_way(&mut device).map_err(|_| Reason::NoDescriptors)?;
-    let hands = {
-        let kept = private::keep(hands.fd());
-        core::mem::forget(hands);
-        Connection::of(kept.map_err(|_| Reason::NoDescriptors)?)
-    };
+    let mut hands = hands;
+    let number = private::duplicate(hands.fd()).map_err(|_| Reason::NoDescriptors)?;
+    table::set_private(number);
+    let _ = calls::close(hands.fd());
+    hands.renumber(hands.fd(), number);
     let sleep = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).map_err(|_| Reason::NoDescriptors)?;
     let descriptors = device.descriptors();
     let watched = watch(sleep, descriptors.way, libc::EPOLLIN as u32, QUEUE)

@@ -277,10 +277,10 @@ impl Escrow {
         head.manner.store(word, Ordering::Relaxed);
     }
 
-    /// The first statement: the connection is its driver's from now on.
+    /// The first statement: the connection is its driver's from now on, unless that has closed the escrow as it waits no longer.
     pub fn open(&self, statement: &Statement) {
         self.write(FIRST, statement);
-        self.head().word.0.store(FIRST, Ordering::Release);
+        self.head().word.0.fetch_or(FIRST, Ordering::Release);
     }
 
     /// Whether there was a first statement.

@@ -66,9 +66,14 @@ impl Taken {
         mut escrow: Escrow,
         now: u64,
     ) -> Result<Result<Taken, protocol::Decline>, Errno> {
-        let number = match agent.take(socket, &escrow)? {
-            Ok(number) => number,
-            Err(decline) => return Ok(Err(decline)),
+        let number = match agent.take(socket, &escrow) {
+            Ok(Ok(number)) => number,
+            Ok(Err(decline)) => return Ok(Err(decline)),
+            Err(errno) => {
+                // An agent that does it later finds that nobody waits, and gives it back.
+                escrow.close();
+                return Err(errno);
+            }
         };
         // The agent has it, and this process its memory: a number less for each connection.
         escrow.close_file();
