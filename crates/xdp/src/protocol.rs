@@ -448,7 +448,7 @@ impl Connection {
     /// EOPNOTSUPP: the agent takes none. ENOTCONN: there is no endpoint with a queue of its own. EALREADY: it was asked for before.
     pub fn hands(&self) -> Result<Connection, Errno> {
         let (_, [fd]) = self.ask::<1>(&Request::new(Operation::Hands))?;
-        let hands = Connection { persists: true, ..Connection::of(fd) };
+        let hands = Connection { fd, until: 0, persists: true };
         hands.set_patience(PATIENCE)?;
         Ok(hands)
     }
