@@ -50,7 +50,6 @@ impl Driver {
         (line.copied, line.state, line.due) = (0, state::KERNEL, u64::MAX);
         self.unchain(index);
         self.local.returned.fetch_add(1, Ordering::Relaxed);
-        status_page::count(Reason::GivenBack);
         self.note_returned(index);
         self.watch_socket(index);
         self.tell(index, arm::OUT);
@@ -174,6 +173,7 @@ impl Driver {
             let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
         }
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
+        status_page::count(Reason::GivenBack); // of one that its program takes it is counted there
         self.let_go(index);
     }
 

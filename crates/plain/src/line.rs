@@ -365,9 +365,8 @@ impl Driver {
     /// Tells tools that the stream is the kernel's again.
     pub fn note_returned(&self, index: usize) {
         let Some(near) = self.local.near(index) else { return };
-        let channel = near.channel();
         for number in shunt_stream::socket::numbers_of(near) {
-            status_page::note(number, kind::STREAM, Reason::GivenBack, Some(channel));
+            status_page::show(number, kind::STREAM, Reason::GivenBack);
         }
     }
 

@@ -254,7 +254,7 @@ impl Local {
         let _setup = SETUP.lock().ok_or(Errno(libc::EINTR))?;
         let which = line / CHANNELS % LINKS;
         if self.links[which].load(Ordering::Acquire).is_null() {
-            let index = link::make_lasting()?;
+            let index = link::make_lasting(shunt_segment::link::PLAIN_PEERS)?;
             self.indices[which].store(index as u32, Ordering::Relaxed);
             self.links[which].store(link::at(index).base, Ordering::Release);
         }

@@ -418,8 +418,11 @@ impl Connection {
         loop {
             match calls::sendmsg(self.fd, &message, libc::MSG_NOSIGNAL) {
                 Err(Errno(libc::EINTR)) if self.persists => {}
-                other => break other?,
-            };
+                other => {
+                    other?;
+                    break;
+                }
+            }
         }
         loop {
             let (reply, descriptors) = self.hear()?;
