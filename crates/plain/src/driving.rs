@@ -7,7 +7,7 @@ use shunt_segment::channel::Wait;
 use shunt_stream::progress::{Posting, Progress, Watch};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
-use shunt_stream::{corked, deadlines};
+use shunt_stream::{corked, deadlines, due};
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
 
@@ -136,6 +136,8 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 /// A thread of the program is about to announce that it sleeps.
 fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     let Some(local) = driven() else { return Some(Watch::default()) };
+    // A look that is due forgets what was noted before it.
+    due::keep();
     work(local);
     if let Some(driver) = local.try_lock() {
         if driver.due != u64::MAX {

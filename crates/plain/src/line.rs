@@ -254,7 +254,11 @@ impl Driver {
             moved += count;
             taken.consume(count, now)?;
         }
-        let waiting = far.incoming().look().1 as u32;
+        // An urgent byte is the kernel's to send, and all that stands with it.
+        let waiting = match (far.incoming().look().1, far.peer().urgent.load(Ordering::Acquire)) {
+            (waiting, 0) => waiting as u32,
+            _ => line.copied,
+        };
         if line.copied < waiting {
             taken.set_nagle(local.near(index).is_some_and(has_nagle));
         }
