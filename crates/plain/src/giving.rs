@@ -8,8 +8,9 @@ use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
 
-use crate::line::{discard, state};
+use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
+use crate::pumping::discard;
 
 /// Between two looks whether a connection is in its socket again (ns).
 const LOOK: u64 = 2_000_000;

@@ -4,7 +4,8 @@
 //! is read out of the kernel or written back, which is the agent's.
 //!
 //! ```text
-//! local     what a process has for this: the queue, links, lines      line      one connection, and how its rings are pumped
+//! local     what a process has for this: the queue, links, lines      line      one connection
+//! pumping   how its rings are a view of what the engine has
 //! driving   what threads of the program do while they wait            giving    back to the kernel, and what is shown of that
 //! leaving   the program takes the socket; forks and their like        seat      companion, channel, socket of a stream
 //! connect   at connect(2)                                             accept    at accept(2)
@@ -28,6 +29,7 @@ mod giving;
 mod leaving;
 mod line;
 mod local;
+mod pumping;
 mod seat;
 
 use shunt_rendezvous::carriers::Carrier;

@@ -19,7 +19,6 @@ use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::LONGEST_FRAME;
 use shunt_xdp::Xdp;
 
-use crate::driving::PROGRESS;
 use crate::line::Line;
 
 /// Links of this room.
@@ -168,8 +167,8 @@ fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
     hands.renumber(hands.fd(), number);
     let sleep = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).map_err(|_| Reason::NoDescriptors)?;
     let descriptors = device.descriptors();
-    let watched = watch(sleep, descriptors.way, libc::EPOLLIN as u32, QUEUE)
-        .and_then(|()| watch(sleep, descriptors.connection, 0, AGENT));
+    let watched =
+        watch(sleep, descriptors.way, libc::EPOLLIN as u32, QUEUE).and_then(|()| watch(sleep, descriptors.connection, 0, AGENT));
     watched.map_err(|_| Reason::NoDescriptors)?;
     lay(interface, device, hands, sleep).map_err(|_| Reason::NoMemory)
 }
@@ -217,7 +216,6 @@ fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'s
         (&raw mut (*parts).far).write(memory.add(pages(size_of::<Local>()) + taken).cast());
     }
     LOCAL.store(local, Ordering::Release);
-    progress::fill(Some(&PROGRESS));
     // SAFETY: made above.
     Ok(unsafe { &*local })
 }
@@ -280,6 +278,15 @@ pub struct Driver {
     /// What it holds.
     pub local: &'static Local,
     held: Guard<'static>,
+}
+
+impl Driver {
+    /// The sleeper's epoll hears of the line's socket.
+    pub fn watch_socket(&mut self, index: usize) {
+        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let socket = self.lines[index].socket.load(Ordering::Relaxed);
+        let _ = watch(self.local.sleep.load(Ordering::Relaxed), socket, events, index as u64);
+    }
 }
 
 impl Deref for Driver {

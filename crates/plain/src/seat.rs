@@ -10,6 +10,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life};
 use shunt_segment::name::Hello;
 use shunt_segment::reason::Reason;
+use shunt_stream::progress;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
@@ -18,6 +19,7 @@ use shunt_xdp::escrow::Escrow;
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::Tuple;
 
+use crate::driving::PROGRESS;
 use crate::line::state;
 use crate::local::Local;
 
@@ -56,6 +58,7 @@ impl Seat {
             line
         };
         local.used.fetch_add(1, Ordering::Relaxed);
+        progress::fill(Some(&PROGRESS));
         let made = local.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
             let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
             let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1]);

@@ -342,8 +342,7 @@ impl Work {
         let waits = self.taken.values().any(|taken| taken.since.is_none())
             && (calls::poll_one(self.frames.as_raw_fd(), libc::POLLIN, 0).unwrap_or(0) & libc::POLLIN != 0
                 || self.taken.values().filter(is_open).any(is_unanswered));
-        let published =
-            self.taken.values().fold(0, |sum: u64, taken| sum.wrapping_add(taken.held.escrow.publications()));
+        let published = self.taken.values().fold(0, |sum: u64, taken| sum.wrapping_add(taken.held.escrow.publications()));
         if waits && self.waited == Some(published) {
             self.waited = None;
             self.give_back_all();
