@@ -44,6 +44,7 @@ fn work(local: &'static Local) {
         let Some(mut driver) = local.try_lock() else { return };
         driver.turn(clock::monotonic_ns());
         drop(driver);
+        leaving::marked(local);
         fence(Ordering::SeqCst); // behind the lock's end, as a mark is before a look at it
         if local.marks.iter().all(|row| row.load(Ordering::Relaxed) == 0) {
             return;
@@ -99,7 +100,14 @@ impl Driver {
                         self.pump(index, now);
                     });
                 }
-                line => self.pump(line as usize % STREAMS, now),
+                line => {
+                    let line = line as usize % STREAMS;
+                    // Urgent bytes cannot be shown: no look takes them in their place.
+                    if event.events & libc::EPOLLPRI as u32 != 0 {
+                        self.local.leaving[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
+                    }
+                    self.pump(line, now);
+                }
             }
         }
     }

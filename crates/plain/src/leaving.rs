@@ -30,6 +30,29 @@ fn leave_returned(local: &'static Local, socket: &Socket, fd: i32) -> bool {
     is_returned() && exchange::leave(fd, socket, || ask(local, index, 0))
 }
 
+/// Leaves the streams that are to be left at once. The caller has no lock.
+#[inline(always)]
+pub fn marked(local: &'static Local) {
+    if local.leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) {
+        leave_marked(local);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_marked(local: &'static Local) {
+    for index in 0..STREAMS {
+        let bit = 1 << (index % 64);
+        if local.leaving[index / 64].fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
+            continue;
+        }
+        let Some(near) = local.near(index) else { continue };
+        if let Some(fd) = numbers_of(near).next() {
+            leave_returned(local, near, fd);
+        }
+    }
+}
+
 /// All of them become the kernel's in the program's hands: others are about to have what it has.
 pub fn all() {
     let Some(local) = driven() else { return };

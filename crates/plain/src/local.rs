@@ -48,6 +48,8 @@ pub struct Local {
     pub returned: AtomicU32,
     /// Lines that the next holder of the lock looks after.
     pub marks: [AtomicU64; ROWS],
+    /// Lines whose streams are to be left at once, by a thread that has no lock.
+    pub leaving: [AtomicU64; ROWS],
     /// Where the links lie.
     pub links: [AtomicPtr<u8>; LINKS],
     indices: [AtomicU32; LINKS],
@@ -283,7 +285,7 @@ pub struct Driver {
 impl Driver {
     /// The sleeper's epoll hears of the line's socket.
     pub fn watch_socket(&mut self, index: usize) {
-        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let events = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let socket = self.lines[index].socket.load(Ordering::Relaxed);
         let _ = watch(self.local.sleep.load(Ordering::Relaxed), socket, events, index as u64);
     }

@@ -165,6 +165,27 @@ fn a_server_that_gives_back_at_random() {
     assert!(counts[0] >= 50 && counts[1] >= 20, "{counts:?}: {}", server.text());
 }
 
+/// Both ends see what they see of a server on the kernel.
+#[test]
+fn ends_and_edges_are_the_kernel_s() {
+    let Some(site) = Site::new("plain-edges") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peer_edges.py").display().to_string());
+    let mut told = Vec::new();
+    for (name, port) in [("kernel", "7001"), ("taken", "7002")] {
+        // The option names the second port alone.
+        let server = site.start(0, 7002, name, &python, &[&script, "serve", &address, port]);
+        site.wait_for_listener(0, port.parse().expect("a number"));
+        let asked = site.run(1, 0, &python, &[&script, "ask", &address, port]);
+        until("the server's last word", || server.text().contains("bulk"));
+        told.push((asked, server.text()));
+        // One whose client has ended already is not taken.
+        let taken = site.count(&server, "taken");
+        assert!(if name == "taken" { taken >= 8 } else { taken == 0 }, "{name}: {taken}");
+    }
+    assert_eq!(told[1], told[0]);
+}
+
 /// The program connects.
 #[test]
 fn a_client_of_a_plain_server() {

@@ -127,6 +127,7 @@ impl Taken {
     /// The connection is to be given back, and the frame to be handed on: nothing of it was taken.
     pub fn frame(&mut self, envelope: &Envelope, frame: &[u8], now: u64) -> Result<(), Ended> {
         if !envelope.is_intact(frame) {
+            self.changed = true; // as below
             return Ok(());
         }
         if envelope.marked {
@@ -149,7 +150,11 @@ impl Taken {
                 self.changed = true;
                 Ok(())
             }
-            Verdict::Ignored => Ok(()),
+            Verdict::Ignored => {
+                // What is published tells the agent that the queue is looked after.
+                self.changed = true;
+                Ok(())
+            }
             Verdict::Leave(reason) => Err(Ended::Leave(reason)),
         }
     }
