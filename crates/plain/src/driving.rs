@@ -126,7 +126,7 @@ fn kick(socket: &Socket) -> bool {
     true
 }
 
-/// Nothing is held back here: who would send it when the program does something else?
+/// Nothing is held back here, as no thread would send it when the program does something else.
 #[cold]
 fn hold_back(socket: &Socket, _: u64) -> bool {
     let Some(local) = driven() else { return false };

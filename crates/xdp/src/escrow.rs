@@ -320,7 +320,7 @@ impl Escrow {
         word.compare_exchange(turn, (turn + 1) & !CLOSED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// How often its driver has published, as far as that matters to whoever looks twice.
+    /// How often its driver has published: another number tells that it has since the last look.
     pub fn publications(&self) -> u64 {
         self.head().word.0.load(Ordering::Relaxed) & !(CLOSED | RESTORED | BEGUN)
     }
