@@ -311,7 +311,11 @@ impl Tables {
         };
         let row_kind = if rendezvous { Some(kind::PRIVATE) } else { row.map(|row| row.kind) };
         let (kind, carrier) = match (row_kind, kernel) {
-            (Some(kind::STREAM), _) => ("tcp", "shared-memory"),
+            (Some(kind::STREAM), _) => match row.and_then(|row| row.reason) {
+                Some(Reason::Taken) => ("tcp", "user-level"),
+                Some(Reason::GivenBack) => ("tcp", "kernel"),
+                _ => ("tcp", "shared-memory"),
+            },
             (Some(kind::LISTENER), _) => ("tcp-listener", "both"),
             (Some(kind::EPOLL), _) => ("epoll", "-"),
             (Some(kind::DATAGRAM), _) if row.is_some_and(|row| row.reason == Some(Reason::Accelerated)) => ("udp", "both"),

@@ -62,6 +62,8 @@ pub struct Options {
     pub ports: Ports,
     /// Other hosts to which connections may be accelerated.
     pub hosts: Hosts,
+    /// Server ports whose connections with plain peers are carried at user level.
+    pub inet: Ports,
     /// Where programs in different network namespaces of this host meet.
     pub near: Near,
     /// Bytes that a stream to another host sends ahead of its reader before it is left to TCP; 0: it is not.
@@ -88,6 +90,7 @@ impl Options {
             spin_on_kernel: true,
             ports: Ports::ALL,
             hosts: Hosts::Auto,
+            inet: Ports::NONE,
             near: Near::AUTO,
             bulk: 4 << 20,
             udp: Udp::Off,

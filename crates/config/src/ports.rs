@@ -29,6 +29,15 @@ impl Ports {
         Ports { ranges, count: 1 }
     };
 
+    /// No port.
+    pub const NONE: Ports = Ports { count: 0, ..Ports::ALL };
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Whether a server on `port` (host byte order) may be accelerated.
     #[inline]
     pub fn contains(&self, port: u16) -> bool {
@@ -78,6 +87,11 @@ mod tests {
     fn all_is_every_port() {
         let all = Ports::parse(b"all").unwrap();
         assert!((0..=u16::MAX).all(|port| all.contains(port)));
+    }
+
+    #[test]
+    fn none_is_no_port() {
+        assert!(Ports::NONE.is_empty() && !(0..=u16::MAX).any(|port| Ports::NONE.contains(port)));
     }
 
     #[test]

@@ -53,6 +53,14 @@ pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Probl
     Ok(())
 }
 
+pub(crate) fn set_inet(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.inet = match value {
+        b"off" => Ports::NONE,
+        list => Ports::parse(list)?,
+    };
+    Ok(())
+}
+
 pub(crate) fn set_near(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.near = Near::parse(value)?;
     Ok(())

@@ -58,7 +58,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 15] = [
+pub static TABLE: [Entry; 16] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -150,6 +150,23 @@ pub static TABLE: [Entry; 15] = [
                subnets are reached through an agent where one runs, and over UDP elsewhere.",
         reader: Reader::Library,
         set: setters::set_hosts,
+    },
+    Entry {
+        name: "inet",
+        flag: "--inet",
+        variable: "SHUNT_INET",
+        value_name: "off|LIST",
+        form: "off, or a list of ports",
+        unit: "",
+        default: "off",
+        range: "off, all, or up to 16 ports and ranges in 1..65535",
+        example: "6379",
+        help: "Server ports whose TCP connections with other hosts are taken from the kernel and carried at user level, by a queue of the \
+               interface, where `shunt agent --take` runs for it. The peer needs no shunt. For long-lived connections of small messages; the \
+               kernel makes and ends them, and has them back whenever anything unusual happens. With this option the program has no streams \
+               to other hosts that run shunt.",
+        reader: Reader::Library,
+        set: setters::set_inet,
     },
     Entry {
         name: "near",

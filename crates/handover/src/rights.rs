@@ -183,6 +183,9 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         let target = control.bytes.as_mut_ptr();
         let Some(found) = read(message, target) else { return false };
         let given = &found.passed[..found.count];
+        if given.iter().any(|fd| shunt_stream::socket::stream(*fd).is_some_and(|socket| socket.has(flag::REMOTE))) {
+            shunt_rendezvous::carriers::sharing();
+        }
         // Until the streams among them are marked as shared ones, which are left to no kernel.
         let _stay = given.iter().find_map(|fd| shunt_rendezvous::exchange::stays(*fd));
         given.iter().for_each(|fd| {

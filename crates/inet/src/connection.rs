@@ -85,6 +85,11 @@ impl<const MOST: usize> Connection<MOST> {
         }
     }
 
+    /// Whether small packets wait for acknowledgements from now on ([`Settings::nagle`]).
+    pub fn set_nagle(&mut self, on: bool) {
+        self.sender.set_nagle(on);
+    }
+
     /// What goes back to the kernel's socket. Bytes of the sender's ring from its head: [`Connection::held`].
     pub fn give_back(&self, now: Nanoseconds) -> State {
         State {

@@ -99,6 +99,11 @@ pub struct Sender<const MOST: usize> {
 }
 
 impl<const MOST: usize> Sender<MOST> {
+    /// See [`Settings::nagle`].
+    pub fn set_nagle(&mut self, on: bool) {
+        self.settings.nagle = on;
+    }
+
     /// Takes over at `state`. What was sent and not acknowledged may have arrived; it is sent again.
     pub fn new(state: &State, settings: Settings) -> Self {
         let law = match settings.recovery {

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_ring::offers;
 use shunt_segment::area::{BASE_SIZE, CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::ChannelPage;
-use shunt_segment::link::{LinkHeader, STATIONS};
+use shunt_segment::link::{LinkHeader, PLAIN_PEERS, STATIONS};
 use shunt_segment::CHANNELS;
 use shunt_sys::{libc, mapping, Errno, Result};
 use shunt_table::global::LockedCell;
@@ -87,9 +87,9 @@ impl Link {
         !self.base.is_null() && self.ours && !self.inherited && self.listener == listener && self.peer == 0 && !self.is_retired()
     }
 
-    /// Whether its channels are streams to other hosts, of this process's family or of another program's.
+    /// Whether its channels are streams to other hosts, of this process's family or of another program's, or to peers that have only a kernel.
     pub(crate) fn is_of_a_station(&self) -> bool {
-        header(self.base).lent.load(Ordering::Relaxed) == STATIONS
+        matches!(header(self.base).lent.load(Ordering::Relaxed), STATIONS | PLAIN_PEERS)
     }
 
     /// Whether no further connection is made in it.

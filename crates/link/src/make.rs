@@ -112,11 +112,11 @@ fn make_segment() -> Result<(i32, *mut u8, u64)> {
 }
 
 /// A link for streams to other hosts: this program has one side of its channels, and its station the other. The process that has the
-/// station gives the channels out.
-pub fn make_lasting() -> Result<usize> {
+/// station gives the channels out. `lent`: [`link::STATIONS`], or [`link::PLAIN_PEERS`].
+pub fn make_lasting(lent: u32) -> Result<usize> {
     let (fd, base, nonce) = make_segment()?;
     introduce(&header(base).server, calls::geteuid());
-    header(base).lent.store(link::STATIONS, Ordering::Release);
+    header(base).lent.store(lent, Ordering::Release);
     let links = links();
     links.add(Link { other: (0, u32::MAX), lasting: true, ..Link::new(base, fd, (nonce, links.sequence)) })
 }

@@ -54,6 +54,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     listens: served::listens,
     listens_no_longer: served::listens_no_longer,
     accepted: accept::accepted,
+    sharing: || {},
     moved: |from, to| {
         lifeline::moved(from, to);
         held::moved(from, to);

@@ -187,7 +187,7 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static LocalStatio
 fn make_links(links: &mut [(*mut u8, usize); LINKS]) -> Result<()> {
     let _setup = SETUP.lock().ok_or(Errno(libc::EINTR))?;
     for place in links {
-        let index = link::make_lasting()?;
+        let index = link::make_lasting(shunt_segment::link::STATIONS)?;
         *place = (link::at(index).base, index);
     }
     Ok(())

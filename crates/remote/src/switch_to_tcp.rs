@@ -27,6 +27,7 @@ use super::stream_words::{self, flag as stream_flag, mode};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use shunt_rendezvous::exchange;
 use shunt_segment::channel::{state, word, Side};
+use shunt_segment::reason::Reason;
 use shunt_station::Stream;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SOCK_CLOEXEC, SOCK_SEQPACKET};
@@ -199,6 +200,10 @@ pub struct Given {
 }
 
 impl exchange::Given for Given {
+    fn reason(&self) -> Reason {
+        Reason::Bulk
+    }
+
     /// It is the program's alone; `None`: the keeper could not be told.
     fn take(mut self) -> Option<i32> {
         // There is room: nothing was said there before.

@@ -29,6 +29,9 @@ pub struct Carrier {
     pub listens_no_longer: fn(u64),
     /// The kernel gave a connection to a listener: number, the listener's number, listener, flags of accept4(2). True: it is a stream now.
     pub accepted: fn(i32, i32, &Socket, i32) -> bool,
+    /// Others are about to have what the process has, by a fork, an exec, a message or a descriptor that the kernel is to use by itself: streams that this process alone can
+    /// drive become the kernel's. Before any lock is taken for that.
+    pub sharing: fn(),
     /// A private descriptor of the carrier's, perhaps, moves to another number.
     pub moved: fn(i32, i32),
     /// In the child after fork; true: thread numbers of the parent mean nothing here, as in another namespace of processes.
@@ -73,6 +76,11 @@ pub(super) fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Out
         }
     }
     Outcome::Kernel(reason)
+}
+
+/// See [`Carrier::sharing`].
+pub fn sharing() {
+    all().for_each(|carrier| (carrier.sharing)());
 }
 
 /// See [`Carrier::listens`].

@@ -93,6 +93,10 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
         wake::ring_for_others(socket, fd);
     }
     drop((receiving, sending));
+    if last && socket.has(flag::REMOTE) && socket.outgoing().announced() & word::RST != 0 {
+        // No bell is rung for a reset, as a reader hears the hang-up; what moves the bytes here may not.
+        shunt_stream::progress::kick(socket);
+    }
     if !last {
         shunt_stream::flush_relays::tell(socket);
     }

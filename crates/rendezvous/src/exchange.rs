@@ -21,6 +21,8 @@ use shunt_table::table::Kind;
 
 /// The kernel's connection that is offered for a stream: its holder is asked in two steps.
 pub trait Given {
+    /// Why the kernel carries it from now on.
+    fn reason(&self) -> Reason;
     /// Its descriptor. `None`: nothing was given after all.
     fn take(self) -> Option<i32>;
 }
@@ -264,13 +266,14 @@ fn taken<G: Given>(fd: i32, socket: &'static Socket, next: &'static Socket, ask:
     if socket.has(flag::SHARED) {
         return None;
     }
+    let reason = given.reason();
     let end = Pending(given.take()?);
     // What the keeper needed of it is what the program asked for.
     let _ = calls::setsockopt_int(end.0, libc::SOL_SOCKET, libc::SO_OOBINLINE, i32::from(socket.has(flag::OOB_INLINE)));
     let _ = calls::setsockopt_int(end.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
     like(socket, socket.hold.number(fd), end.0); // another thread may have closed the number
     holding::left(socket);
-    change_over(socket, next, end.0, Reason::Bulk);
+    change_over(socket, next, end.0, reason);
     if socket.has(flag::SHUT_RD) {
         let _ = calls::shutdown(end.0, libc::SHUT_RD); // by a thread that had the companion still
     }

@@ -16,6 +16,9 @@ pub const IN_PROC: &str = "/memfd:shunt-link";
 /// Connections of a link whose channels are streams to other hosts: always many.
 pub const STATIONS: u32 = u32::MAX;
 
+/// The same of one whose channels are streams to peers that have only a kernel.
+pub const PLAIN_PEERS: u32 = u32::MAX - 1;
+
 /// A process as tools show it.
 #[repr(C)]
 pub struct Party {

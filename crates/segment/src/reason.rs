@@ -93,13 +93,52 @@ reasons! {
     CopiedNoPool = 60, "copied-no-pool", "A send with MSG_ZEROCOPY was copied: its bytes lie in no pool that the program has shown to the peer (SHUNT_SO_POOL).";
     CopiedPeer = 61, "copied-peer", "A send with MSG_ZEROCOPY was copied: the peer may not open this process's pool, or has no room for it (another user, another PID namespace, no /proc, a limit).";
     CopiedBusy = 62, "copied-busy", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as can be, the pool was new, or the connection is shared, gathered or captured.";
+    Taken = 63, "taken", "Carried at user level to a peer that has only a kernel (option inet).";
+    GivenBack = 64, "given-back", "Was carried at user level (option inet), and is the kernel's again.";
+    InetNoAgent = 65, "inet-no-agent", "No agent that takes connections (shunt agent --take) runs for the interface by which the peer is reached, or it does not answer.";
+    InetQueue = 66, "inet-queue", "No queue of the interface is free for this process, or not for its user.";
+    InetFull = 67, "inet-full", "This process carries as many connections at user level as it can.";
+    InetSlow = 68, "inet-slow", "The connection was not there when connect returned.";
+    InetKind = 69, "inet-kind", "Not carried at user level (option inet): it is no connected TCP socket of the agent's network namespace.";
+    InetEnded = 70, "inet-ended", "Not carried at user level (option inet): the peer has ended it already.";
+    InetUnacknowledged = 71, "inet-unacknowledged", "Not carried at user level (option inet): something was sent and is not acknowledged.";
+    InetUnread = 72, "inet-unread", "Not carried at user level (option inet): more waits to be read than there is room for.";
+    InetUrgent = 73, "inet-urgent", "Not carried at user level (option inet): urgent bytes, or SO_OOBINLINE.";
+    InetFilter = 74, "inet-filter", "Not carried at user level (option inet): the program has a filter at the socket.";
+    InetMultipath = 75, "inet-mptcp", "Not carried at user level (option inet): Multipath TCP.";
+    InetSigned = 76, "inet-signed", "Not carried at user level (option inet): TCP_MD5SIG or TCP_AO.";
+    InetLayered = 77, "inet-ulp", "Not carried at user level (option inet): another protocol lies upon it, such as kernel TLS.";
+    InetCongestion = 78, "inet-ecn", "Not carried at user level (option inet): ECN was agreed upon.";
+    InetMicroseconds = 79, "inet-usec-timestamps", "Not carried at user level (option inet): time stamps in microseconds.";
+    InetOptions = 80, "inet-options", "Not carried at user level (option inet): options of IP, a mark, an interface of its own, a least number of hops, a pace, time stamps, SO_PEEK_OFF.";
+    InetRoute = 81, "inet-route", "Not carried at user level (option inet): the way to the peer is not by the agent's interface.";
+    InetNeighbour = 82, "inet-neighbour", "Not carried at user level (option inet): the next hop is not known.";
+    InetDiscipline = 83, "inet-qdisc", "Not carried at user level (option inet): a queueing discipline decides what leaves.";
+    InetAccounted = 84, "inet-cgroup", "Not carried at user level (option inet): programs of the process's control group see what comes or leaves.";
+    InetTracking = 85, "inet-conntrack", "Not carried at user level (option inet): connection tracking has it, and cannot be told to let it be.";
+    InetTranslated = 86, "inet-nat", "Not carried at user level (option inet): its addresses are translated.";
+    InetSteering = 87, "inet-steering", "Not carried at user level (option inet): frames cannot be steered: the interface has several receive queues.";
+    InetLimit = 88, "inet-limit", "Not carried at user level (option inet): the user has as many as the agent allows.";
+    InetGuard = 89, "inet-guard", "Not carried at user level (option inet): the process that gives back what a killed agent leaves is not there.";
+    InetKernel = 90, "inet-kernel", "Not carried at user level (option inet): the kernel refused a step.";
+    InetPolicy = 91, "inet-policy", "Not carried at user level (option inet): there are policies of IPsec, or routes depend on more than the destination.";
 }
 
 impl Reason {
+    /// Why an agent takes no connection, by its own number for that, from 1 on.
+    pub fn of_decline(number: u32) -> Reason {
+        let last = Reason::InetPolicy as u32 - Reason::InetKind as u32;
+        u8::try_from(number.wrapping_sub(1))
+            .ok()
+            .filter(|number| u32::from(*number) <= last)
+            .and_then(|number| Reason::from_code(Reason::InetKind as u8 + number))
+            .unwrap_or(Reason::InetKernel)
+    }
+
     /// Whether the kernel carries a connection for this reason that could otherwise be in memory.
     pub fn is_fall_back(self) -> bool {
         use Reason::*;
-        let carried = matches!(self, Accelerated | Near | OtherHost | Listening | RawTrapped);
+        let carried = matches!(self, Accelerated | Near | OtherHost | Taken | Listening | RawTrapped);
         // No connection, not one of TCP, or nothing that the kernel carries instead.
         let none = matches!(self, Unknown | Unconnected | NotTcp | Datagrams | Local | ClientLeft | ForeignReads | ForeignBytes);
         // Of single sends.
@@ -109,7 +148,7 @@ impl Reason {
 }
 
 /// Number of codes that counters keep room for.
-pub const COUNTERS: usize = 64;
+pub const COUNTERS: usize = 128;
 
 const _: () = assert!(Reason::ALL.len() <= COUNTERS);
 

@@ -19,6 +19,7 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     ending::begin(); // the process may end from here on
                      // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) }; // options decide on what follows
+    wiring::choose(); // before anything connects
     process::register_barriers(); // before peers rely on them
     user::start(); // before anything is shared under it
     if global::options().accelerate {

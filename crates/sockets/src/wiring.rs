@@ -15,6 +15,7 @@ use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{Ends, Lingerer};
 use shunt_stream::waiting::{holding, watchers};
 use shunt_sys::{calls, libc};
+use shunt_table::global;
 use shunt_table::table;
 use shunt_table::table::Kind;
 use shunt_table::upcalls::forks;
@@ -32,6 +33,9 @@ struct Upcalls {
 
 /// Asked in this order.
 const CARRIERS: Carriers = &[&shunt_near::OTHER_NAMESPACES, &shunt_remote::OTHER_HOSTS];
+
+/// The same where the option `inet` names ports: one room drives a process's queue.
+const CARRIERS_WITH_PLAIN_PEERS: Carriers = &[&shunt_near::OTHER_NAMESPACES, &shunt_plain::PLAIN_PEERS];
 
 const UPCALLS: Upcalls = Upcalls {
     operations: Operations {
@@ -66,6 +70,13 @@ pub fn fill() {
     watchers::fill(&epoll::SOCKETS);
     datagram::watchers::fill(&epoll::DATAGRAMS);
     carriers::fill(&CARRIERS);
+}
+
+/// When the options are known: those of the carriers that they ask for.
+pub fn choose() {
+    if !global::options().inet.is_empty() {
+        carriers::fill(&CARRIERS_WITH_PLAIN_PEERS);
+    }
 }
 
 fn to_kernel_as(fd: i32, user: u32) {

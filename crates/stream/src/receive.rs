@@ -82,6 +82,10 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
     let length = pieces.length();
     crate::options::owners::catch_up(socket);
     if flags & libc::MSG_OOB != 0 {
+        if socket.has(flag::REMOTE) && crate::progress::leave(socket, fd) {
+            // The byte that it asks for is there, perhaps.
+            return Rest { socket, fd, pieces, done: 0, enough: length, flags, deadline: u64::MAX, began }.receive();
+        }
         let (data, length) = pieces.from(0, usize::MAX).next().unwrap_or((core::ptr::null_mut(), 0));
         // SAFETY: the first buffer.
         return unsafe { urgent::receive(socket, data, length, flags) };

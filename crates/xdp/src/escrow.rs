@@ -243,6 +243,11 @@ impl Escrow {
         self.fd
     }
 
+    /// Closes the file, whose memory stays mapped.
+    pub fn close_file(&mut self) {
+        close(core::mem::replace(&mut self.fd, -1));
+    }
+
     /// Bytes of the rings: to be sent, received. As they were when this process mapped them.
     pub fn sizes(&self) -> (u32, u32) {
         (self.send, self.receive)
@@ -272,10 +277,10 @@ impl Escrow {
         head.manner.store(word, Ordering::Relaxed);
     }
 
-    /// The first statement: the connection is its driver's from now on.
+    /// The first statement: the connection is its driver's from now on, unless that has closed the escrow as it waits no longer.
     pub fn open(&self, statement: &Statement) {
         self.write(FIRST, statement);
-        self.head().word.0.store(FIRST, Ordering::Release);
+        self.head().word.0.fetch_or(FIRST, Ordering::Release);
     }
 
     /// Whether there was a first statement.
@@ -313,6 +318,11 @@ impl Escrow {
         self.write(turn + 1, statement);
         // Release pairs with the acquire in `close`: the words of the copy, and bytes of the rings, are there before it counts.
         word.compare_exchange(turn, (turn + 1) & !CLOSED, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// How often its driver has published: another number tells that it has since the last look.
+    pub fn publications(&self) -> u64 {
+        self.head().word.0.load(Ordering::Relaxed) & !(CLOSED | RESTORED | BEGUN)
     }
 
     /// Whether nothing counts any more.
@@ -389,7 +399,9 @@ fn close(fd: i32) {
 impl Drop for Escrow {
     fn drop(&mut self) {
         let _ = calls::munmap(self.base, self.size);
-        let _ = calls::close(self.fd);
+        if self.fd >= 0 {
+            close(self.fd);
+        }
     }
 }
 

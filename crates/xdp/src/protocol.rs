@@ -306,6 +306,8 @@ pub struct Connection {
     fd: i32,
     /// Until when answers are waited for, all together (ns); 0: each is for as long as was said.
     until: u64,
+    /// A signal ends no wait for an answer, as what was asked is done all the same.
+    persists: bool,
 }
 
 impl Connection {
@@ -328,7 +330,7 @@ impl Connection {
 
     fn connect_in(interface: &str, milliseconds: i64, until: u64) -> Result<Connection, Errno> {
         let fd = calls::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)?;
-        let connection = Connection { fd, until };
+        let connection = Connection { fd, until, persists: false };
         // SAFETY: integers.
         let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
@@ -351,7 +353,7 @@ impl Connection {
 
     /// The connection behind `fd`, which belongs to it from now on.
     pub fn of(fd: i32) -> Connection {
-        Connection { fd, until: 0 }
+        Connection { fd, until: 0, persists: false }
     }
 
     /// The descriptor. It hangs up when the agent is gone.
@@ -359,8 +361,8 @@ impl Connection {
         self.fd
     }
 
-    /// The descriptor got another number.
-    pub(crate) fn renumber(&mut self, from: i32, to: i32) {
+    /// The descriptor got another number, and is this value's still.
+    pub fn renumber(&mut self, from: i32, to: i32) {
         if self.fd == from {
             self.fd = to;
         }
@@ -413,7 +415,15 @@ impl Connection {
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = control[0] as usize;
         }
-        calls::sendmsg(self.fd, &message, libc::MSG_NOSIGNAL)?;
+        loop {
+            match calls::sendmsg(self.fd, &message, libc::MSG_NOSIGNAL) {
+                Err(Errno(libc::EINTR)) if self.persists => {}
+                other => {
+                    other?;
+                    break;
+                }
+            }
+        }
         loop {
             let (reply, descriptors) = self.hear()?;
             let refuse = |errno| {
@@ -441,7 +451,7 @@ impl Connection {
     /// EOPNOTSUPP: the agent takes none. ENOTCONN: there is no endpoint with a queue of its own. EALREADY: it was asked for before.
     pub fn hands(&self) -> Result<Connection, Errno> {
         let (_, [fd]) = self.ask::<1>(&Request::new(Operation::Hands))?;
-        let hands = Connection::of(fd);
+        let hands = Connection { fd, until: 0, persists: true };
         hands.set_patience(PATIENCE)?;
         Ok(hands)
     }
@@ -520,7 +530,12 @@ impl Connection {
         (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
         message.msg_control = carried.control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&carried.control);
-        let count = calls::recvmsg(self.fd, &mut message, libc::MSG_CMSG_CLOEXEC)?;
+        let count = loop {
+            match calls::recvmsg(self.fd, &mut message, libc::MSG_CMSG_CLOEXEC) {
+                Err(Errno(libc::EINTR)) if self.persists => {}
+                other => break other?,
+            }
+        };
         carried.take_stock(message.msg_controllen);
         let refuse = |errno| {
             carried.close();

@@ -63,10 +63,21 @@ impl Taken {
         agent: &protocol::Connection,
         socket: i32,
         tuple: Tuple,
-        escrow: Escrow,
+        mut escrow: Escrow,
         now: u64,
     ) -> Result<Result<Taken, protocol::Decline>, Errno> {
-        Ok(agent.take(socket, &escrow)?.map(|number| Taken::new(number, tuple, escrow, now)))
+        let number = match agent.take(socket, &escrow) {
+            Ok(Ok(number)) => number,
+            Ok(Err(decline)) => return Ok(Err(decline)),
+            Err(errno) => {
+                // An agent that does it later finds that nobody waits, and gives it back.
+                escrow.close();
+                return Err(errno);
+            }
+        };
+        // The agent has it, and this process its memory: a number less for each connection.
+        escrow.close_file();
+        Ok(Ok(Taken::new(number, tuple, escrow, now)))
     }
 
     fn new(number: u32, tuple: Tuple, escrow: Escrow, now: u64) -> Taken {
@@ -116,6 +127,7 @@ impl Taken {
     /// The connection is to be given back, and the frame to be handed on: nothing of it was taken.
     pub fn frame(&mut self, envelope: &Envelope, frame: &[u8], now: u64) -> Result<(), Ended> {
         if !envelope.is_intact(frame) {
+            self.changed = true; // as below
             return Ok(());
         }
         if envelope.marked {
@@ -138,7 +150,11 @@ impl Taken {
                 self.changed = true;
                 Ok(())
             }
-            Verdict::Ignored => Ok(()),
+            Verdict::Ignored => {
+                // What is published tells the agent that the queue is looked after.
+                self.changed = true;
+                Ok(())
+            }
             Verdict::Leave(reason) => Err(Ended::Leave(reason)),
         }
     }
@@ -164,6 +180,46 @@ impl Taken {
         self.publish(now)?;
         self.make_room(now);
         Ok(length)
+    }
+
+    /// Copies bytes that the program has not read, from `skip` behind the first of them on; gives how many.
+    pub fn look(&self, skip: u32, bytes: &mut [u8], now: u64) -> usize {
+        let length = bytes.len().min(self.ready(now).0.saturating_sub(skip) as usize);
+        self.escrow.get(Ring::Receive, self.unread.plus(skip), &mut bytes[..length]);
+        length
+    }
+
+    /// The program has read `count` of the bytes that [`Taken::look`] gave.
+    ///
+    /// # Errors
+    /// [`Ended::Given`]: the socket has them still ([`Taken::uncounted`]).
+    pub fn consume(&mut self, count: u32, now: u64) -> Result<(), Ended> {
+        self.unread = self.unread.plus(count.min(self.ready(now).0));
+        self.publish(now)?;
+        self.make_room(now);
+        Ok(())
+    }
+
+    /// Bytes that the program has written and the peer has not acknowledged.
+    pub fn held(&self, now: u64) -> u32 {
+        self.statement(now).bytes().0
+    }
+
+    /// Of what the program has read and written, how much came behind the last step that counts: what was read is in the socket still, what
+    /// was written is not there. Asked when the connection [is given](Taken::is_given) back.
+    pub fn uncounted(&self) -> (u32, u32) {
+        let closed = self.escrow.statement();
+        (self.unread.since(closed.unread), self.written.since(closed.written))
+    }
+
+    /// Whether another gives the connection back, or has done so.
+    pub fn is_closed(&self) -> bool {
+        self.escrow.is_closed()
+    }
+
+    /// Whether small packets wait for acknowledgements (no TCP_NODELAY).
+    pub fn set_nagle(&mut self, on: bool) {
+        self.engine.set_nagle(on);
     }
 
     /// Puts bytes of the program's into the ring; [`Taken::turn`] sends them.

@@ -38,6 +38,9 @@ const AT_MOST: usize = 4096;
 /// So often everything is looked at again.
 const TICK: Duration = Duration::from_secs(1);
 
+/// So often it is looked at whether the client drives what waits for it.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Tokens of the epoll beside numbers of connections.
 const CONNECTION: u64 = 1 << 32;
 const BELL: u64 = 1 << 33;
@@ -78,6 +81,10 @@ pub struct Work {
     environment: Option<Environment>,
     /// It was asked for since it was looked at last.
     is_used: bool,
+    /// The socket of the client's queue, to see whether frames wait there.
+    frames: OwnedFd,
+    /// Something waited for the client at the last look, when it had published so often.
+    waited: Option<u64>,
 }
 
 impl Work {
@@ -89,6 +96,7 @@ impl Work {
         orders: Receiver<Order>,
         who: Who,
         (queue, frame, steers): (u32, u32, bool),
+        frames: OwnedFd,
     ) -> io::Result<Work> {
         // SAFETY: one flag and no address; the descriptor is owned at once.
         let epoll = unsafe {
@@ -114,6 +122,8 @@ impl Work {
             live,
             environment: None,
             is_used: false,
+            frames,
+            waited: None,
         };
         work.watch(work.connection.as_raw_fd(), libc::EPOLLIN, CONNECTION)?;
         work.watch(work.bell.as_raw_fd(), libc::EPOLLIN, BELL)?;
@@ -139,9 +149,11 @@ impl Work {
     pub(super) fn run(mut self) {
         let mut bytes = vec![0; protocol::LONGEST_REQUEST];
         let mut next = Instant::now() + TICK;
+        let mut look = Instant::now() + LOOK;
         let endpoint = 'work: loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-            let wait = next.saturating_duration_since(Instant::now()).as_millis() as i32 + 1;
+            let first = if self.taken.is_empty() { next } else { next.min(look) };
+            let wait = first.saturating_duration_since(Instant::now()).as_millis() as i32 + 1;
             // SAFETY: as many events as said.
             let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, wait) };
             for event in &events[..count.max(0) as usize] {
@@ -166,6 +178,10 @@ impl Work {
                     // Something has come past the filter, or another holder has ended or dissolved it.
                     number => self.give_back(number as u32),
                 }
+            }
+            if Instant::now() >= look {
+                look = Instant::now() + LOOK;
+                self.look_for_silence();
             }
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
@@ -313,6 +329,26 @@ impl Work {
     fn give_back_all(&mut self) {
         let all: Vec<u32> = self.taken.keys().copied().collect();
         all.into_iter().for_each(|number| self.give_back(number));
+    }
+
+    /// A client that computes, sleeps elsewhere or is stopped answers no peer, where the kernel would. What waited for it at two looks, between which it published
+    /// nothing, waits for the kernel from then on. One that sleeps at its queue has nothing that waits.
+    fn look_for_silence(&mut self) {
+        let is_open = |taken: &&Taken| taken.since.is_none();
+        let is_unanswered = |taken: &Taken| {
+            let state = taken.held.escrow.statement().state;
+            state.sent != state.unacknowledged || taken.held.escrow.is_closed()
+        };
+        let waits = self.taken.values().any(|taken| taken.since.is_none())
+            && (calls::poll_one(self.frames.as_raw_fd(), libc::POLLIN, 0).unwrap_or(0) & libc::POLLIN != 0
+                || self.taken.values().filter(is_open).any(is_unanswered));
+        let published = self.taken.values().fold(0, |sum: u64, taken| sum.wrapping_add(taken.held.escrow.publications()));
+        if waits && self.waited == Some(published) {
+            self.waited = None;
+            self.give_back_all();
+        } else {
+            self.waited = waits.then_some(published);
+        }
     }
 
     /// Whether a frame of this connection is the client's to hand on: it had it a moment ago, and the socket is the same still.

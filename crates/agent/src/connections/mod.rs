@@ -29,7 +29,7 @@ mod tracking;
 mod trial;
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -192,12 +192,15 @@ impl Agent {
         // In front of the stack packets come that are longer than a chunk.
         let takes_pieces = endpoint.socket.as_ref().is_some_and(|socket| socket.takes_pieces());
         let steers = attachment.is_some_and(|attachment| attachment != Attachment::Generic || takes_pieces);
+        let frames = endpoint.socket.as_ref().map(|socket| socket.fd()).ok_or(libc::ENOTCONN)?;
+        // SAFETY: its endpoint has it open.
+        let frames = unsafe { BorrowedFd::borrow_raw(frames) }.try_clone_to_owned().map_err(|_| libc::EMFILE)?;
         let [ours, theirs] = pair().map_err(|errno| errno.0)?;
         let (orders, told) = channel();
         let (ends, over) = channel::<()>();
         let bell = event().map_err(|_| libc::EMFILE)?;
         let heard = bell.try_clone().map_err(|_| libc::EMFILE)?;
-        let work = Work::new(shared, ours, heard, told, client.who, (endpoint.queue, endpoint.frame, steers))
+        let work = Work::new(shared, ours, heard, told, client.who, (endpoint.queue, endpoint.frame, steers), frames)
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let run = move || {
             work.run();

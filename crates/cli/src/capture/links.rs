@@ -7,7 +7,7 @@ use rustix::fs::SealFlags;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::{arm, life, ChannelPage};
-use shunt_segment::link::{LinkHeader, MAGIC, STATIONS};
+use shunt_segment::link::{LinkHeader, MAGIC, PLAIN_PEERS, STATIONS};
 use shunt_segment::sync::Ordering;
 use shunt_segment::{CHANNELS, VERSION};
 
@@ -45,7 +45,7 @@ impl Mapped {
         let header = mapped.header();
         let known = header.magic.load(Ordering::Relaxed) == MAGIC
             && header.version.load(Ordering::Relaxed) == VERSION
-            && header.lent.load(Ordering::Relaxed) != STATIONS;
+            && !matches!(header.lent.load(Ordering::Relaxed), STATIONS | PLAIN_PEERS);
         known.then_some(mapped)
     }
 

@@ -221,7 +221,7 @@ fn connection(
     };
     Connection {
         state: channel.state(),
-        carrier: "shared-memory",
+        carrier: link.carrier,
         seconds: now.saturating_sub(channel.since),
         ended: channel.has_ended(),
         client: party(0, &channel.client),

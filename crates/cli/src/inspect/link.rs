@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, CLASSES, PAGE, RING_SIZE};
 use shunt_segment::channel::{life, state, style, word, ChannelPage, Head, Post, Receive, Side, Transmit, Wait};
-use shunt_segment::link::{LinkHeader, Party, MAGIC};
+use shunt_segment::link::{LinkHeader, Party, MAGIC, PLAIN_PEERS};
 use shunt_segment::reason::Reason;
 use shunt_segment::{CHANNELS, VERSION};
 
@@ -24,6 +24,8 @@ pub struct Link {
     pub sequence: u32,
     /// Program names as the link tells them: client, server.
     pub programs: [String; 2],
+    /// What carries the connections.
+    pub carrier: &'static str,
     /// Channels that are in use.
     pub channels: Vec<Channel>,
 }
@@ -90,6 +92,10 @@ impl Link {
             sequence: words.word32(offset_of!(LinkHeader, sequence)),
             programs: [offset_of!(LinkHeader, client), offset_of!(LinkHeader, server)]
                 .map(|party| program(words.array(party + offset_of!(Party, program)))),
+            carrier: match words.word32(offset_of!(LinkHeader, lent)) {
+                PLAIN_PEERS => "user-level",
+                _ => "shared-memory",
+            },
             channels: (0..CHANNELS as u16).filter_map(|number| channel(words, number)).collect(),
         })
     }

@@ -14,6 +14,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         unix: crate::options::Unix::On,
         ports: Ports::parse(b"1").unwrap(),
         hosts: crate::Hosts::None,
+        inet: Ports::ALL,
         near: crate::Near::AUTO,
         bulk: 0,
         log: Log::All,

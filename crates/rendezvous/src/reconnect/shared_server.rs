@@ -370,7 +370,7 @@ mod tests {
         listener.private_fd.store(rendezvous, Ordering::Relaxed);
         listener.set(flag::LISTENER_SHARED);
         let setup = global::SETUP.lock().unwrap();
-        let index = link::make_lasting().unwrap();
+        let index = link::make_lasting(shunt_segment::link::STATIONS).unwrap();
         let bid = &link::header(link::at(index).base).bid;
         bid.intended.store(1, Ordering::Relaxed);
         arrived(index, listener);

@@ -1,0 +1,56 @@
+//! At accept(2): a connection that the kernel gave to a listener is taken, if its port is one of the option's.
+
+use core::sync::atomic::Ordering;
+
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_stream::socket::{self, Socket};
+use shunt_sys::{calls, libc};
+use shunt_table::global::{self, SETUP};
+use shunt_table::process::{kernel_only, status_page};
+use shunt_table::sockaddr;
+use shunt_table::table::{self, Kind};
+
+use crate::local;
+use crate::seat::Seat;
+
+/// The kernel gave the connection `fd` to `listener`: true if it is a stream now.
+pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
+    let ports = &global::options().inet;
+    if ports.is_empty() {
+        return false;
+    }
+    let server = sockaddr::bound_address(fd);
+    if !ports.contains(server.port) || !table::fits(fd) || kernel_only::keeps() {
+        return false;
+    }
+    match take(fd, listener, flags) {
+        Ok(()) => true,
+        Err(Reason::NotLocal) => false,
+        Err(reason) => {
+            status_page::count(reason);
+            false
+        }
+    }
+}
+
+fn take(fd: i32, listener: &Socket, flags: i32) -> Result<(), Reason> {
+    let server = sockaddr::bound_address(fd);
+    let client = sockaddr::peer_address(fd).filter(|client| !client.is_loopback()).ok_or(Reason::NotLocal)?;
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    let local = local::towards(&client)?;
+    let socket = socket::allocate(listener.family.load(Ordering::Relaxed)).ok_or(Reason::NoMemory)?;
+    let seat = Seat::take(local, fd, &server, &client, nonblocking).inspect_err(|_| socket::free(socket))?;
+    let _ = calls::dup3(seat.near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
+    let _ = calls::close(seat.near);
+    {
+        let _setup = SETUP.lock();
+        seat.settle(socket, nonblocking);
+    }
+    shunt_rendezvous::listen::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
+    shunt_rendezvous::options::connected(socket, fd, true);
+    table::enter(fd, Kind::Stream, socket);
+    status_page::note(fd, kind::STREAM, Reason::Taken, Some(seat.channel()));
+    seat.begin();
+    Ok(())
+}

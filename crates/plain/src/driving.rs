@@ -1,0 +1,188 @@
+//! What threads of the program do for these streams: they drive while they are awake, and poll the queue while they sleep.
+
+use core::sync::atomic::{fence, Ordering};
+
+use shunt_ring::bell;
+use shunt_segment::channel::Wait;
+use shunt_stream::progress::{Posting, Progress, Watch};
+use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::wake;
+use shunt_stream::{corked, deadlines, due};
+use shunt_sys::libc::{self, epoll_event};
+use shunt_sys::{calls, clock};
+
+use crate::leaving;
+use crate::line::state;
+use crate::local::{driven, Driver, Local, AGENT, QUEUE, STREAMS};
+
+/// What is asked of this room by those below.
+pub const PROGRESS: Progress = Progress {
+    is_driven: || driven().is_some(),
+    drive: |_| {
+        if let Some(local) = driven() {
+            work(local);
+        }
+    },
+    kick,
+    hold_back,
+    // The far ends are this process's own.
+    ring: |_, _| {},
+    watch: begin,
+    watch_stream,
+    unwatch,
+    leave: leaving::leave,
+};
+
+/// Between two looks at sockets of the kernel by threads that wait awake (ns).
+const LOOK: u64 = 5_000;
+
+/// Drives, if no other thread does: that one looks at the marks once more.
+#[cold]
+#[inline(never)]
+fn work(local: &'static Local) {
+    loop {
+        let Some(mut driver) = local.try_lock() else { return };
+        driver.turn(clock::monotonic_ns());
+        drop(driver);
+        leaving::marked(local);
+        fence(Ordering::SeqCst); // behind the lock's end, as a mark is before a look at it
+        if local.marks.iter().all(|row| row.load(Ordering::Relaxed) == 0) {
+            return;
+        }
+    }
+}
+
+impl Driver {
+    fn turn(&mut self, now: u64) {
+        for row in 0..self.local.marks.len() {
+            if self.local.marks[row].load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = self.local.marks[row].swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                self.pump(row * 64 + bits.trailing_zeros() as usize, now);
+                bits &= bits - 1;
+            }
+        }
+        self.frames(now);
+        if self.local.returned.load(Ordering::Relaxed) != 0 && now >= self.next_events {
+            self.events(now);
+        }
+        if now >= self.due {
+            self.due = u64::MAX;
+            for index in 0..STREAMS {
+                if self.lines[index].state == state::FREE {
+                    continue;
+                }
+                if self.lines[index].due <= now {
+                    self.pump(index, now);
+                }
+                self.due = self.due.min(self.lines[index].due);
+            }
+        }
+    }
+
+    /// Looks at what else than frames may have ended a sleep.
+    fn events(&mut self, now: u64) {
+        self.next_events = now + LOOK;
+        let mut events = [epoll_event { events: 0, u64: 0 }; 32];
+        let sleep = self.local.sleep.load(Ordering::Relaxed);
+        let got = calls::epoll_pwait(sleep, events.as_mut_ptr(), 32, 0, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
+        for event in &events[..got] {
+            match event.u64 {
+                QUEUE => {}
+                AGENT => {
+                    self.local.over.store(true, Ordering::Relaxed);
+                    let connection = self.device.descriptors().connection;
+                    let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
+                    (0..STREAMS).for_each(|index| {
+                        self.give(index, false, now);
+                        self.pump(index, now);
+                    });
+                }
+                line => {
+                    let line = line as usize % STREAMS;
+                    // Urgent bytes cannot be shown: no look takes them in their place.
+                    if event.events & libc::EPOLLPRI as u32 != 0 {
+                        self.local.leaving[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
+                    }
+                    self.pump(line, now);
+                }
+            }
+        }
+    }
+}
+
+/// The near side sent, or took, or ended. What it sent is published when this returns: its program may be killed, and has been told that it was sent.
+#[cold]
+#[inline(never)]
+fn kick(socket: &Socket) -> bool {
+    let Some(local) = driven() else { return false };
+    let Some(index) = local.line_of(socket) else { return false };
+    match local.lock() {
+        Some(mut driver) => driver.pump(index, clock::monotonic_ns()),
+        None => local.mark(index),
+    }
+    true
+}
+
+/// Nothing is held back here, as no thread would send it when the program does something else.
+#[cold]
+fn hold_back(socket: &Socket, _: u64) -> bool {
+    let Some(local) = driven() else { return false };
+    let Some(index) = local.line_of(socket) else { return false };
+    match local.lock() {
+        Some(mut driver) => {
+            corked::take(driver.far(index));
+            driver.pump(index, clock::monotonic_ns());
+        }
+        None => local.mark(index),
+    }
+    true
+}
+
+/// A thread of the program is about to announce that it sleeps.
+fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
+    let Some(local) = driven() else { return Some(Watch::default()) };
+    // A look that is due forgets what was noted before it.
+    due::keep();
+    work(local);
+    if let Some(driver) = local.try_lock() {
+        if driver.due != u64::MAX {
+            deadlines::look_at(driver.due);
+        }
+    }
+    let place = core::ptr::from_ref(local).cast();
+    Some(Watch::new(&PROGRESS, place, local.sleep.load(Ordering::Relaxed), posting))
+}
+
+fn watched(watch: &Watch<'_>) -> Option<&'static Local> {
+    // SAFETY: null, or what `begin` gave, which is never unmapped.
+    unsafe { watch.station.cast::<Local>().as_ref() }
+}
+
+fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
+    let local = watched(watch).filter(|_| socket.has(flag::REMOTE));
+    if let Some(index) = local.and_then(|local| local.line_of(socket)) {
+        let wait: *const Wait = &socket.own().wait;
+        // SAFETY: links of this room are never unmapped.
+        watch.armed = Some((index as u32, unsafe { &*wait }, conditions));
+    }
+}
+
+fn unwatch(watch: &mut Watch<'_>) {
+    let Some(local) = watched(watch) else { return };
+    let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
+    if let Some(mut driver) = local.try_lock() {
+        let now = clock::monotonic_ns();
+        if let Some(index) = others.map(|index| index as usize) {
+            wake::ring(driver.far(index), driver.lines[index].far.load(Ordering::Relaxed));
+        }
+        // Only what is no frame is asked for: frames are found by a look at their ring.
+        let has_frames = driver.frames(now);
+        if !has_frames || local.returned.load(Ordering::Relaxed) != 0 || local.over.load(Ordering::Relaxed) {
+            driver.events(now);
+        }
+    }
+    work(local);
+}

@@ -1,0 +1,215 @@
+//! A connection goes back to the kernel, and its channel becomes a view of the kernel's socket.
+
+use core::sync::atomic::Ordering;
+
+use shunt_segment::channel::{arm, urgent, word};
+use shunt_segment::reason::Reason;
+use shunt_sys::{calls, clock, libc, Errno};
+use shunt_table::process::status_page;
+use shunt_table::table;
+
+use crate::line::state;
+use crate::local::{driven, Driver, PIECE, STREAMS};
+use crate::pumping::discard;
+
+/// Between two looks whether a connection is in its socket again (ns).
+const LOOK: u64 = 2_000_000;
+/// How long a process that ends waits for room in sockets of the kernel (ns).
+const LAST: u64 = 1_000_000_000;
+
+impl Driver {
+    /// Gives a connection back. `given`: another does already. Frames of it are the kernel's from now on.
+    pub fn give(&mut self, index: usize, given: bool, now: u64) {
+        if self.lines[index].state != state::TAKEN {
+            return;
+        }
+        // What the program has done until now counts, unless another was first.
+        let _ = self.sync(index, now);
+        let parts = &mut **self;
+        let line = &mut parts.lines[index];
+        line.state = state::GIVING;
+        if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
+            // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
+            let _ = taken.give(&parts.hands);
+        }
+        self.settle(index, now);
+    }
+
+    /// Whether the socket is of use again.
+    fn settle(&mut self, index: usize, now: u64) -> bool {
+        let far = self.far(index);
+        let line = &mut self.lines[index];
+        let Some(taken) = line.taken.as_deref_mut() else { return line.state == state::KERNEL };
+        if !taken.is_given() {
+            line.due = now + LOOK;
+            return false;
+        }
+        let (read, wrote) = taken.uncounted();
+        let socket = line.socket.load(Ordering::Relaxed);
+        discard(socket, read);
+        far.incoming().pass(line.copied.saturating_sub(wrote) as usize);
+        (line.copied, line.state, line.due) = (0, state::KERNEL, u64::MAX);
+        self.unchain(index);
+        self.local.returned.fetch_add(1, Ordering::Relaxed);
+        self.note_returned(index);
+        self.watch_socket(index);
+        self.tell(index, arm::OUT);
+        true
+    }
+
+    /// As [`Driver::pump`], of one that is the kernel's again, or on its way.
+    pub fn pump_returned(&mut self, index: usize, now: u64) {
+        if self.lines[index].state == state::GIVING && !self.settle(index, now) {
+            return;
+        }
+        if self.lines[index].state == state::KERNEL {
+            self.pump_kernel(index);
+        }
+    }
+
+    fn pump_kernel(&mut self, index: usize) {
+        let far = self.far(index);
+        let socket = self.lines[index].socket.load(Ordering::Relaxed);
+        let line = &mut self.lines[index];
+        let unread = (far.outgoing().unacknowledged() as u32).min(line.shown);
+        discard(socket, line.shown - unread);
+        line.shown = unread;
+        let mut broken = !self.send(index, socket);
+        let (near_word, waiting) = far.incoming().look();
+        if waiting == 0 || broken {
+            if near_word & (word::CLOSED | word::RST) != 0 {
+                return self.close(index, near_word & word::RST != 0);
+            }
+            let line = &mut self.lines[index];
+            if near_word & word::FIN != 0 && !line.end_told {
+                line.end_told = true;
+                let _ = calls::shutdown(socket, libc::SHUT_WR);
+            }
+        }
+        if !self.lines[index].end_shown && near_word & word::CLOSED == 0 {
+            broken |= !self.look(index, socket);
+        }
+        if broken && !self.lines[index].broken {
+            let line = &mut self.lines[index];
+            (line.broken, line.end_shown) = (true, true);
+            let out = far.outgoing();
+            let late = if out.announced() & word::FIN != 0 { word::LATE } else { 0 };
+            out.end(word::RST | word::FIN | word::CLOSED | late);
+            self.tell(index, arm::IN);
+            self.tell(index, arm::OUT);
+        }
+    }
+
+    /// Sends what stands in the near ring; false: the connection is broken.
+    fn send(&mut self, index: usize, socket: i32) -> bool {
+        let far = self.far(index);
+        let mut any = false;
+        let whole = loop {
+            let (near_word, waiting) = far.incoming().look();
+            if waiting == 0 {
+                break true;
+            }
+            let (mut length, mut flags) = (waiting.min(PIECE), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            let marked = far.peer().urgent.load(Ordering::Acquire);
+            if marked & urgent::VALID != 0 {
+                let position = far.own().receive.position.load(Ordering::Relaxed);
+                let ahead = (marked & word::POSITION).wrapping_sub(position) & word::POSITION;
+                (length, flags) = match ahead {
+                    0 => (1, flags | libc::MSG_OOB),
+                    ahead => (length.min(ahead as usize), flags),
+                };
+            }
+            let piece = &mut self.piece;
+            // SAFETY: room of ours; the driver's lock is this side's receiving lock.
+            let got = match unsafe { far.incoming().peek(0, piece.as_mut_ptr(), length) } {
+                Ok(got) if got > 0 => got,
+                _ => break true,
+            };
+            match calls::sendto(socket, piece.as_ptr().cast(), got, flags, core::ptr::null(), 0) {
+                Ok(put) => {
+                    far.incoming().pass(put);
+                    any = true;
+                }
+                // Its program may be gone soon: the kernel is to have all of it.
+                Err(Errno(libc::EAGAIN)) if near_word & word::CLOSED != 0 && widen(socket, waiting) => {}
+                Err(Errno(libc::EAGAIN | libc::EINTR)) => break true,
+                Err(_) => break false,
+            }
+        };
+        if any {
+            self.tell(index, arm::OUT);
+        }
+        whole
+    }
+
+    /// Shows what has come; false: the connection is broken.
+    fn look(&mut self, index: usize, socket: i32) -> bool {
+        let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
+            Ok(0) => {
+                self.lines[index].end_shown = true;
+                self.far(index).outgoing().end(word::FIN);
+                self.tell(index, arm::IN);
+            }
+            Ok(got) => {
+                let shown = self.lines[index].shown as usize;
+                if got > shown {
+                    let put = self.show(index, shown, got);
+                    self.lines[index].shown += put as u32;
+                    self.tell(index, arm::IN);
+                }
+            }
+            Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// The program has let go of the stream, and so does this process of the socket.
+    fn close(&mut self, index: usize, reset: bool) {
+        let socket = self.lines[index].socket.load(Ordering::Relaxed);
+        if reset {
+            let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+            let length = size_of_val(&at_once) as u32;
+            let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
+        }
+        self.local.returned.fetch_sub(1, Ordering::Relaxed);
+        status_page::count(Reason::GivenBack); // of one that its program takes it is counted there
+        self.let_go(index);
+    }
+
+    /// The program has the socket of a line; gives its number, which is no private one any more.
+    pub fn hand_out(&mut self, index: usize) -> i32 {
+        let socket = self.lines[index].socket.swap(-1, Ordering::Relaxed);
+        let _ = calls::epoll_ctl(self.local.sleep.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, socket, core::ptr::null_mut());
+        table::take(socket);
+        self.lines[index].state = state::LEFT;
+        self.local.returned.fetch_sub(1, Ordering::Relaxed);
+        socket
+    }
+}
+
+/// Makes room for `more` bytes in a socket's queue. False: it has had that already.
+fn widen(socket: i32, more: usize) -> bool {
+    let has = calls::getsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(i32::MAX);
+    // The kernel doubles it, and allows a limit of its own.
+    let _ = calls::setsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, has / 2 + more as i32);
+    calls::getsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).is_ok_and(|now| now > has)
+}
+
+/// The process ends in good order: what is in the escrows the agent gives back, and what is in sockets is the kernel's.
+pub fn ending() {
+    let Some(mut driver) = driven().and_then(|local| local.lock()) else { return };
+    let now = clock::monotonic_ns();
+    for index in 0..STREAMS {
+        driver.pump(index, now);
+        while driver.lines[index].state == state::KERNEL
+            && driver.far(index).incoming().look().1 > 0
+            && clock::monotonic_ns() < now + LAST
+        {
+            let socket = driver.lines[index].socket.load(Ordering::Relaxed);
+            let _ = calls::poll_one(socket, libc::POLLOUT, 10_000_000);
+            driver.pump(index, now);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The program takes the kernel's socket: a stream's numbers become those of the connection that was given back.
+
+use shunt_rendezvous::exchange;
+use shunt_segment::reason::Reason;
+use shunt_stream::socket::{numbers_of, Socket};
+use shunt_sys::{calls, clock};
+
+use crate::line::state;
+use crate::local::{driven, Local, STREAMS};
+
+use core::sync::atomic::Ordering;
+
+/// How long a connection is waited for that is on its way back (ns), where others are about to have the stream.
+const PATIENCE: u64 = 2_000_000_000;
+
+/// Before a call with data looks at a stream: leaves it, if it is the kernel's again. True: the call goes on there.
+#[inline(always)]
+pub fn leave(socket: &Socket, fd: i32) -> bool {
+    match driven() {
+        Some(local) if local.returned.load(Ordering::Relaxed) != 0 => leave_returned(local, socket, fd),
+        _ => false,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_returned(local: &'static Local, socket: &Socket, fd: i32) -> bool {
+    let Some(index) = local.line_of(socket) else { return false };
+    let is_returned = || local.lock().is_some_and(|driver| driver.lines[index].state == state::KERNEL);
+    is_returned() && exchange::leave(fd, socket, || ask(local, index, 0))
+}
+
+/// Leaves the streams that are to be left at once. The caller has no lock.
+#[inline(always)]
+pub fn marked(local: &'static Local) {
+    if local.leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) {
+        leave_marked(local);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_marked(local: &'static Local) {
+    for index in 0..STREAMS {
+        let bit = 1 << (index % 64);
+        if local.leaving[index / 64].fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
+            continue;
+        }
+        let Some(near) = local.near(index) else { continue };
+        if let Some(fd) = numbers_of(near).next() {
+            leave_returned(local, near, fd);
+        }
+    }
+}
+
+/// All of them become the kernel's in the program's hands: others are about to have what it has.
+pub fn all() {
+    let Some(local) = driven() else { return };
+    for index in 0..STREAMS {
+        let Some(near) = local.near(index) else { continue };
+        let is_open = local.lock().is_some_and(|driver| matches!(driver.lines[index].state, state::TAKEN..=state::KERNEL));
+        if !is_open {
+            continue;
+        }
+        if let Some(fd) = numbers_of(near).next() {
+            exchange::leave(fd, near, || ask(local, index, clock::monotonic_ns() + PATIENCE));
+        }
+    }
+}
+
+/// The socket of a line, which has all of its bytes. The caller holds both of the stream's locks.
+fn ask(local: &'static Local, index: usize, until: u64) -> Option<Given> {
+    loop {
+        let mut driver = local.lock()?;
+        let now = clock::monotonic_ns();
+        driver.give(index, false, now);
+        driver.pump_returned(index, now);
+        let line = &driver.lines[index];
+        let is_whole = || driver.far(index).incoming().look().1 == 0;
+        if line.state == state::KERNEL && !line.broken && is_whole() {
+            return Some(Given { local, index });
+        }
+        let may_come = matches!(line.state, state::GIVING | state::KERNEL) && !line.broken;
+        drop(driver);
+        if !may_come || now >= until {
+            return None;
+        }
+        calls::sched_yield();
+    }
+}
+
+/// The socket.
+struct Given {
+    local: &'static Local,
+    index: usize,
+}
+
+impl exchange::Given for Given {
+    fn reason(&self) -> Reason {
+        Reason::GivenBack
+    }
+
+    fn take(self) -> Option<i32> {
+        let mut driver = self.local.lock()?;
+        (driver.lines[self.index].state == state::KERNEL).then(|| driver.hand_out(self.index))
+    }
+}

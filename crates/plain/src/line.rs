@@ -1,0 +1,60 @@
+//! One connection, as the driver's lock guards it.
+
+use core::sync::atomic::AtomicI32;
+
+use shunt_xdp::taken::Taken;
+
+/// What becomes of a line.
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// Driven by this process.
+    pub const TAKEN: u32 = 1;
+    /// On its way back: the socket is of no use yet.
+    pub const GIVING: u32 = 2;
+    /// The kernel's, of which the channel shows what comes.
+    pub const KERNEL: u32 = 3;
+    /// The kernel's, and the program has the socket.
+    pub const LEFT: u32 = 4;
+    /// The near side has closed, and lets go of the channel.
+    pub const OVER: u32 = 5;
+    /// In the making.
+    pub const MAKING: u32 = 6;
+}
+
+/// One of them; zeros are one that is nobody's.
+pub struct Line {
+    /// See [`state`].
+    pub state: u32,
+    /// Of the near ring, how much is in the escrow and not acknowledged.
+    pub copied: u32,
+    /// Of what came, how much stands in the near ring.
+    pub shown: u32,
+    /// The program's end of its direction was told to the kernel.
+    pub end_told: bool,
+    /// The peer's was told to the program.
+    pub end_shown: bool,
+    /// The kernel has told of an error, and the program was told of a reset.
+    pub broken: bool,
+    /// The next line of its chain, plus one.
+    pub next: u16,
+    /// The kernel's socket, and the companion's far end.
+    pub socket: AtomicI32,
+    /// See above.
+    pub far: AtomicI32,
+    /// When something is due (ns), and when something moved last.
+    pub due: u64,
+    /// See above.
+    pub moved: u64,
+    /// Bytes moved in turns that found much, less what others found.
+    pub bulk: u64,
+    /// While it is taken.
+    pub taken: Option<&'static mut Taken>,
+}
+
+impl Line {
+    /// Whether its descriptors are some: zeros are none of ours.
+    pub fn has_numbers(&self) -> bool {
+        !matches!(self.state, state::FREE | state::MAKING)
+    }
+}

@@ -1,0 +1,380 @@
+//! What this process has for peers that have only a kernel: a queue of an interface, by which their frames come and go, the way to its
+//! agent, links of its own, and a line for each stream. Made by the first connection that may be taken.
+
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use shunt_endpoint::Endpoint as _;
+use shunt_link as link;
+use shunt_segment::address::Address;
+use shunt_segment::reason::Reason;
+use shunt_segment::CHANNELS;
+use shunt_stream::progress;
+use shunt_stream::socket::Socket;
+use shunt_sys::{calls, clock, libc, mapping, Errno};
+use shunt_table::global::{Guard, LockedCell, Mutex, SETUP};
+use shunt_table::{private, route, table};
+use shunt_xdp::protocol::{Connection, Kind, Sizes};
+use shunt_xdp::taken::Taken;
+use shunt_xdp::tcp::LONGEST_FRAME;
+use shunt_xdp::Xdp;
+
+use crate::line::Line;
+
+/// Links of this room.
+pub const LINKS: usize = 8;
+/// Streams: their channels.
+pub const STREAMS: usize = LINKS * CHANNELS;
+/// Words of marks.
+pub const ROWS: usize = STREAMS / 64;
+/// Chains of lines by their connections' ports.
+pub const CHAINS: usize = 256;
+/// Bytes that are moved at once.
+pub const PIECE: usize = 64 << 10;
+
+/// A process's share. It is never unmapped.
+pub struct Local {
+    lock: Mutex,
+    parts: LockedCell<Parts>,
+    /// The interface, by which the peers are reached whose connections can be taken.
+    pub interface: u32,
+    /// What a sleeper polls: an epoll of the queue's socket, the agent's connection, and sockets of the kernel that streams show.
+    pub sleep: AtomicI32,
+    /// The agent is gone.
+    pub over: AtomicBool,
+    /// Streams that are in use.
+    pub used: AtomicU32,
+    /// Streams that are the kernel's again, and not yet in their programs' hands.
+    pub returned: AtomicU32,
+    /// Lines that the next holder of the lock looks after.
+    pub marks: [AtomicU64; ROWS],
+    /// Lines whose streams are to be left at once, by a thread that has no lock.
+    pub leaving: [AtomicU64; ROWS],
+    /// Where the links lie.
+    pub links: [AtomicPtr<u8>; LINKS],
+    indices: [AtomicU32; LINKS],
+    /// The near sides.
+    pub near: [AtomicPtr<Socket>; STREAMS],
+}
+
+/// What only the holder of the lock touches.
+pub struct Parts {
+    /// The queue.
+    pub device: Xdp,
+    /// By which connections are handed over.
+    pub hands: Connection,
+    /// The streams.
+    pub lines: [Line; STREAMS],
+    /// The first line of each chain, plus one.
+    pub chains: [u16; CHAINS],
+    /// When lines are to be looked at next (ns).
+    pub due: u64,
+    /// Before then nobody looks at sockets of the kernel (ns).
+    pub next_events: u64,
+    /// A frame.
+    pub frame: [u8; LONGEST_FRAME],
+    /// Bytes on their way.
+    pub piece: [u8; PIECE],
+    taken: *mut Taken,
+    far: *mut Socket,
+}
+
+static LOCAL: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
+/// A thread makes it. One that is jumped out of in the middle leaves this behind: then nothing is taken.
+static MAKING: AtomicBool = AtomicBool::new(false);
+/// After one that could not be made none is tried before then (ns), and for how long that was said.
+static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
+static PAUSE: AtomicU64 = AtomicU64::new(0);
+
+/// The shortest and the longest pause (ns).
+const PAUSES: [u64; 2] = [1_000_000_000, 30_000_000_000];
+
+/// What this process has, if it has that.
+#[inline(always)]
+pub fn local() -> Option<&'static Local> {
+    // SAFETY: null, or a value that is never unmapped.
+    unsafe { LOCAL.load(Ordering::Acquire).as_ref() }
+}
+
+/// The same, if it has streams.
+#[inline(always)]
+pub fn driven() -> Option<&'static Local> {
+    local().filter(|local| local.used.load(Ordering::Relaxed) != 0)
+}
+
+/// What this process has for the interface by which `peer` is reached; made if there is none.
+///
+/// # Errors
+/// Why its connection cannot be taken.
+pub fn towards(peer: &Address) -> Result<&'static Local, Reason> {
+    let way = {
+        let _setup = SETUP.lock().ok_or(Reason::InetNoAgent)?;
+        route::way(peer).ok().flatten()
+    };
+    let way = way.filter(|way| !way.local && way.interface != 0).ok_or(Reason::InetRoute)?;
+    if let Some(local) = local() {
+        return match local.interface == way.interface {
+            _ if local.over.load(Ordering::Relaxed) => Err(Reason::InetNoAgent),
+            true => Ok(local),
+            false => Err(Reason::InetRoute),
+        };
+    }
+    let now = clock::monotonic_ns();
+    if now < NOT_BEFORE.load(Ordering::Relaxed) {
+        return Err(Reason::InetNoAgent);
+    }
+    if MAKING.swap(true, Ordering::Acquire) {
+        return Err(Reason::InetNoAgent);
+    }
+    let made = make(way.interface, peer.as_v4().is_none());
+    match &made {
+        Ok(_) => PAUSE.store(0, Ordering::Relaxed),
+        Err(_) => {
+            let pause = (2 * PAUSE.load(Ordering::Relaxed)).clamp(PAUSES[0], PAUSES[1]);
+            PAUSE.store(pause, Ordering::Relaxed);
+            NOT_BEFORE.store(now + pause, Ordering::Relaxed);
+        }
+    }
+    MAKING.store(false, Ordering::Release);
+    made
+}
+
+fn name(interface: u32) -> Option<[u8; libc::IFNAMSIZ]> {
+    const SIOCGIFNAME: u64 = 0x8910;
+    let fd = calls::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).ok()?;
+    // struct ifreq: the name, and a union of 24 bytes.
+    let mut request = [0u8; 40];
+    request[16..20].copy_from_slice(&interface.to_ne_bytes());
+    let named = calls::ioctl(fd, SIOCGIFNAME, request.as_mut_ptr() as usize);
+    let _ = calls::close(fd);
+    named.ok()?;
+    request.first_chunk().copied()
+}
+
+fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
+    let name = name(interface).ok_or(Reason::InetNoAgent)?;
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let name = core::str::from_utf8(&name[..length]).map_err(|_| Reason::InetNoAgent)?;
+    let mut device = Xdp::attach(name, Kind::Own, version_6, Sizes::default()).map_err(|errno| match errno.0 {
+        libc::EBUSY | libc::EACCES | libc::EDQUOT => Reason::InetQueue,
+        _ => Reason::InetNoAgent,
+    })?;
+    let hands = device.agent().hands().map_err(|_| Reason::InetNoAgent)?;
+    device.post_all();
+    out_of_the_way(&mut device).map_err(|_| Reason::NoDescriptors)?;
+    let mut hands = hands;
+    let number = private::duplicate(hands.fd()).map_err(|_| Reason::NoDescriptors)?;
+    table::set_private(number);
+    let _ = calls::close(hands.fd());
+    hands.renumber(hands.fd(), number);
+    let sleep = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).map_err(|_| Reason::NoDescriptors)?;
+    let descriptors = device.descriptors();
+    let watched =
+        watch(sleep, descriptors.way, libc::EPOLLIN as u32, QUEUE).and_then(|()| watch(sleep, descriptors.connection, 0, AGENT));
+    watched.map_err(|_| Reason::NoDescriptors)?;
+    lay(interface, device, hands, sleep).map_err(|_| Reason::NoMemory)
+}
+
+/// What events of the epoll are of, beside lines.
+pub const QUEUE: u64 = 1 << 32;
+pub const AGENT: u64 = 1 << 33;
+
+/// Adds `fd` to the epoll.
+pub fn watch(epoll: i32, fd: i32, events: u32, what: u64) -> Result<(), Errno> {
+    let mut event = libc::epoll_event { events, u64: what };
+    calls::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event)
+}
+
+/// Moves the device's descriptors out of the program's way.
+fn out_of_the_way(device: &mut Xdp) -> Result<(), Errno> {
+    let shunt_xdp::Descriptors { connection, memory, bell, way, page } = device.descriptors();
+    for fd in [connection, memory, bell, way, page, device.descriptor()].into_iter().filter(|fd| *fd >= 0) {
+        let number = private::duplicate(fd)?;
+        table::set_private(number);
+        device.renumber(fd, number);
+        let _ = calls::close(fd);
+    }
+    Ok(())
+}
+
+const fn pages(size: usize) -> usize {
+    size.next_multiple_of(4096)
+}
+
+fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'static Local, Errno> {
+    let taken = pages(size_of::<Taken>()) * STREAMS;
+    let far = pages(size_of::<Socket>() * STREAMS);
+    let memory = mapping::reserve(pages(size_of::<Local>()) + taken + far)?;
+    let local = memory.cast::<Local>();
+    // SAFETY: fresh memory of zeros, large enough and aligned. Zero is a value of every field but these; `Option<&mut _>` of zero is none.
+    unsafe {
+        (&raw mut (*local).interface).write(interface);
+        (&raw mut (*local).sleep).write(AtomicI32::new(sleep));
+        let parts = (*local).parts.get();
+        (&raw mut (*parts).device).write(device);
+        (&raw mut (*parts).hands).write(hands);
+        (&raw mut (*parts).due).write(u64::MAX);
+        (&raw mut (*parts).taken).write(memory.add(pages(size_of::<Local>())).cast());
+        (&raw mut (*parts).far).write(memory.add(pages(size_of::<Local>()) + taken).cast());
+    }
+    LOCAL.store(local, Ordering::Release);
+    // SAFETY: made above.
+    Ok(unsafe { &*local })
+}
+
+impl Local {
+    /// The lock, awaited. `None`: a handler that interrupted its own thread has it.
+    pub fn lock(&'static self) -> Option<Driver> {
+        let held = self.lock.lock()?;
+        Some(Driver { local: self, held })
+    }
+
+    /// The lock, if it is free.
+    pub fn try_lock(&'static self) -> Option<Driver> {
+        let held = self.lock.try_lock()?;
+        Some(Driver { local: self, held })
+    }
+
+    /// The line of a near socket.
+    pub fn line_of(&self, socket: &Socket) -> Option<usize> {
+        let base = socket.link();
+        let link = self.links.iter().position(|known| !base.is_null() && known.load(Ordering::Relaxed) == base)?;
+        Some(link * CHANNELS + socket.channel())
+    }
+
+    /// Link, its index, and channel of a line whose link is there.
+    pub fn place(&self, line: usize) -> (*mut u8, usize, usize) {
+        let which = line / CHANNELS % LINKS;
+        let index = self.indices[which].load(Ordering::Relaxed) as usize;
+        (self.links[which].load(Ordering::Acquire), index, line % CHANNELS)
+    }
+
+    /// Makes the link of a line, if there is none.
+    pub fn make_link(&self, line: usize) -> Result<(), Errno> {
+        let _setup = SETUP.lock().ok_or(Errno(libc::EINTR))?;
+        let which = line / CHANNELS % LINKS;
+        if self.links[which].load(Ordering::Acquire).is_null() {
+            let index = link::make_lasting(shunt_segment::link::PLAIN_PEERS)?;
+            self.indices[which].store(index as u32, Ordering::Relaxed);
+            self.links[which].store(link::at(index).base, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The near side of a line, if it is this process's and this line's still.
+    pub fn near(&self, line: usize) -> Option<&'static Socket> {
+        // SAFETY: null, or a socket; these are never unmapped.
+        let socket = unsafe { self.near[line].load(Ordering::Acquire).as_ref() }?;
+        let (base, _, channel) = self.place(line);
+        (socket.link() == base && socket.channel() == channel).then_some(socket)
+    }
+
+    /// A line is to be looked after by the next holder of the lock.
+    pub fn mark(&self, line: usize) {
+        self.marks[line / 64].fetch_or(1 << (line % 64), Ordering::AcqRel);
+    }
+}
+
+/// The holder of the lock.
+pub struct Driver {
+    /// What it holds.
+    pub local: &'static Local,
+    held: Guard<'static>,
+}
+
+impl Driver {
+    /// The sleeper's epoll hears of the line's socket.
+    pub fn watch_socket(&mut self, index: usize) {
+        let events = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let socket = self.lines[index].socket.load(Ordering::Relaxed);
+        let _ = watch(self.local.sleep.load(Ordering::Relaxed), socket, events, index as u64);
+    }
+}
+
+impl Deref for Driver {
+    type Target = Parts;
+    fn deref(&self) -> &Parts {
+        let _ = &self.held;
+        // SAFETY: the lock is held, and given to one thread.
+        unsafe { &*self.local.parts.get() }
+    }
+}
+
+impl DerefMut for Driver {
+    fn deref_mut(&mut self) -> &mut Parts {
+        // SAFETY: as above.
+        unsafe { &mut *self.local.parts.get() }
+    }
+}
+
+impl Parts {
+    /// Where the engine of a line lies.
+    pub fn taken_at(&self, line: usize) -> *mut Taken {
+        // SAFETY: inside the mapping.
+        unsafe { self.taken.cast::<u8>().add(line * pages(size_of::<Taken>())).cast() }
+    }
+
+    /// The far side of a line.
+    pub fn far(&self, line: usize) -> &'static Socket {
+        // SAFETY: inside the slab; all-zero is a valid socket.
+        unsafe { &*self.far.add(line) }
+    }
+}
+
+/// Whether the calling thread was interrupted while it drove.
+pub fn is_driving() -> bool {
+    local().is_some_and(|local| local.lock.is_mine())
+}
+
+/// In a process that has no part in it: its streams are the parent's, whose agent and queue it must not keep.
+pub fn forget() {
+    MAKING.store(false, Ordering::Relaxed);
+    let local = LOCAL.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or a value that is never unmapped, and no other thread has it here.
+    let Some(local) = (unsafe { local.as_ref() }) else { return };
+    progress::fill(None);
+    // SAFETY: as above. The values are not dropped: their memory is shared with the parent.
+    unsafe {
+        let parts = &mut *local.parts.get();
+        let shunt_xdp::Descriptors { connection, memory, bell, way, page } = parts.device.descriptors();
+        let sleep = parts.device.descriptor();
+        for fd in [connection, memory, bell, way, page, sleep, parts.hands.fd()] {
+            private::close(fd);
+        }
+        for line in parts.lines.iter().filter(|line| line.has_numbers()) {
+            private::close_at(&line.socket);
+            private::close_at(&line.far);
+        }
+    }
+    private::close_at(&local.sleep);
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    let Some(local) = local() else { return };
+    let Some(mut driver) = local.lock() else { return };
+    driver.device.renumber(from, to);
+    driver.hands.renumber(from, to);
+    let sleep = local.sleep.load(Ordering::Relaxed);
+    // An epoll knows files by their numbers.
+    let descriptors = driver.device.descriptors();
+    for (fd, events, what) in [(descriptors.way, libc::EPOLLIN as u32, QUEUE), (descriptors.connection, 0, AGENT)] {
+        if fd == to {
+            let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
+            let _ = watch(sleep, to, events, what);
+        }
+    }
+    for index in 0..STREAMS {
+        let line = &driver.lines[index];
+        if !line.has_numbers() {
+            continue;
+        }
+        private::renumber(&line.far, from, to);
+        private::renumber(&line.socket, from, to);
+        if line.socket.load(Ordering::Relaxed) == to {
+            let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
+            driver.watch_socket(index);
+        }
+    }
+    private::renumber(&local.sleep, from, to);
+}

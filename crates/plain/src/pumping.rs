@@ -1,0 +1,353 @@
+//! The rings of a connection's channel are a view of the escrow's while it is taken, and of the kernel's queues when it is given back.
+//!
+//! ```text
+//! near ring, what the program sent     │ copied (in the escrow, not acknowledged) │ new          its head moves as the peer acknowledges
+//! near ring, what the program receives │ shown (in the escrow's ring as well)     │ room         the escrow's moves as the program receives
+//! ```
+
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use shunt_poll::epoll;
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, release, word};
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_stream::socket::Socket;
+use shunt_stream::stamp;
+use shunt_stream::waiting::wake;
+use shunt_sys::{calls, libc};
+use shunt_table::private;
+use shunt_table::process::status_page;
+use shunt_xdp::taken::{Ended, Taken};
+use shunt_xdp::tcp::{Envelope, Tuple};
+
+use crate::line::{state, Line};
+use crate::local::{Driver, Parts, CHAINS, PIECE, STREAMS};
+
+/// A line at which nothing has moved for so long is given back (ns): the kernel asks for its peer, and keeps its place for longer.
+const IDLE: u64 = 10_000_000_000;
+/// Bytes of a turn that are much, and of which the kernel carries the rest.
+const MUCH: u32 = 16 << 10;
+const BULK: u64 = 1 << 20;
+
+/// The chain of a connection.
+fn chain(tuple: &Tuple) -> usize {
+    let ports = tuple.theirs.port() ^ tuple.ours.port();
+    usize::from(ports ^ ports >> 8) % CHAINS
+}
+
+impl Parts {
+    /// The line of a connection that is taken.
+    pub fn find(&self, tuple: &Tuple) -> Option<usize> {
+        let mut next = self.chains[chain(tuple)];
+        while let Some(index) = usize::from(next).checked_sub(1) {
+            let line = &self.lines[index];
+            if line.taken.as_ref().is_some_and(|taken| taken.tuple() == tuple) {
+                return Some(index);
+            }
+            next = line.next;
+        }
+        None
+    }
+
+    /// A line begins with `taken`.
+    pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], now: u64) {
+        let first = &mut self.chains[chain(taken.tuple())];
+        let next = core::mem::replace(first, index as u16 + 1);
+        let at = self.taken_at(index);
+        // SAFETY: inside the slab; no line has it now.
+        let taken = unsafe {
+            at.write(taken);
+            &mut *at
+        };
+        self.lines[index] = Line {
+            state: state::TAKEN,
+            copied: 0,
+            shown: 0,
+            end_told: false,
+            end_shown: false,
+            broken: false,
+            next,
+            socket: AtomicI32::new(socket),
+            far: AtomicI32::new(far),
+            due: now,
+            moved: now,
+            bulk: 0,
+            taken: Some(taken),
+        };
+    }
+
+    /// The engine of a line is of no use any more.
+    pub fn unchain(&mut self, index: usize) {
+        let Some(taken) = self.lines[index].taken.take() else { return };
+        let mut place = chain(taken.tuple());
+        let next = self.lines[index].next;
+        if usize::from(self.chains[place]) == index + 1 {
+            self.chains[place] = next;
+        } else {
+            let mut before = self.chains[place];
+            while let Some(at) = usize::from(before).checked_sub(1) {
+                place = at;
+                before = self.lines[at].next;
+                if usize::from(before) == index + 1 {
+                    self.lines[place].next = next;
+                    break;
+                }
+            }
+        }
+        // SAFETY: written by `begin`, and nothing refers to it any more.
+        unsafe { core::ptr::drop_in_place(taken) };
+    }
+
+    /// A line that nobody has.
+    pub fn free(&mut self) -> Option<usize> {
+        self.lines.iter().position(|line| line.state == state::FREE)
+    }
+}
+
+impl Driver {
+    /// Wakes the sleepers of the near side for `conditions`.
+    pub fn tell(&self, index: usize, conditions: u32) {
+        let far = self.far(index);
+        match self.local.near(index) {
+            Some(near) if hears_by_itself(near, far, conditions) => {}
+            _ => wake::notify(far, self.lines[index].far.load(Ordering::Relaxed), conditions),
+        }
+    }
+
+    /// Takes what has come from the queue; false: nothing. Frames of connections that are not taken are the kernel's.
+    pub fn frames(&mut self, now: u64) -> bool {
+        let mut touched = [0u64; STREAMS / 64];
+        let mut any = false;
+        for _ in 0..FRAMES {
+            let parts = &mut **self;
+            let Parts { device, frame, .. } = parts;
+            let Some(mut frames) = device.frames() else { break };
+            let Some(bytes) = frames.next(frame) else { break };
+            let whole = bytes.len();
+            any = true;
+            let Some(envelope) = Envelope::parse(bytes) else { continue };
+            let length = envelope.at + envelope.length;
+            let Some(index) = parts.find(&envelope.tuple) else {
+                let _ = parts.hands.pass(&parts.frame[..length]);
+                continue;
+            };
+            let Parts { frame, lines, .. } = parts;
+            let Some(taken) = lines[index].taken.as_deref_mut() else { continue };
+            match taken.frame(&envelope, &frame[..whole], now) {
+                Ok(()) => touched[index / 64] |= 1 << (index % 64),
+                Err(ended) => {
+                    touched[index / 64] &= !(1 << (index % 64));
+                    self.give(index, ended == Ended::Given, now);
+                    let parts = &mut **self;
+                    let _ = parts.hands.pass(&parts.frame[..length]);
+                    self.pump(index, now);
+                }
+            }
+        }
+        if any {
+            for (row, mut bits) in touched.into_iter().enumerate() {
+                while bits != 0 {
+                    self.pump(row * 64 + bits.trailing_zeros() as usize, now);
+                    bits &= bits - 1;
+                }
+            }
+        }
+        any
+    }
+
+    /// Does for a line what is to be done.
+    pub fn pump(&mut self, index: usize, now: u64) {
+        match self.lines[index].state {
+            state::TAKEN => {
+                if let Err(ended) = self.pump_taken(index, now) {
+                    self.give(index, ended == Some(Ended::Given), now);
+                    self.pump_returned(index, now);
+                }
+            }
+            state::GIVING | state::KERNEL => self.pump_returned(index, now),
+            state::LEFT if self.far(index).incoming().look().0 & word::CLOSED != 0 => self.let_go(index),
+            _ => {}
+        }
+        self.due = self.due.min(self.lines[index].due);
+    }
+
+    /// What the program has received and sent since then counts from now on; gives how many bytes.
+    ///
+    /// Errors: another gives the connection back, and this does not count.
+    pub fn sync(&mut self, index: usize, now: u64) -> Result<u32, Ended> {
+        let far = self.far(index);
+        let local = self.local;
+        let Parts { lines, piece, .. } = &mut **self;
+        let line = &mut lines[index];
+        let Some(taken) = line.taken.as_deref_mut() else { return Ok(0) };
+        let mut moved = 0;
+        let unread = (far.outgoing().unacknowledged() as u32).min(line.shown);
+        if unread < line.shown {
+            let count = line.shown - unread;
+            line.shown = unread;
+            moved += count;
+            taken.consume(count, now)?;
+        }
+        // An urgent byte is the kernel's to send, and all that stands with it.
+        let waiting = match (far.incoming().look().1, far.peer().urgent.load(Ordering::Acquire)) {
+            (waiting, 0) => waiting as u32,
+            _ => line.copied,
+        };
+        if line.copied < waiting {
+            taken.set_nagle(local.near(index).is_some_and(has_nagle));
+        }
+        while line.copied < waiting {
+            let most = ((waiting - line.copied) as usize).min(PIECE);
+            // SAFETY: room of ours; the driver's lock is this side's receiving lock.
+            let got = match unsafe { far.incoming().peek(line.copied as usize, piece.as_mut_ptr(), most) } {
+                Ok(got) if got > 0 => got,
+                _ => break,
+            };
+            match taken.write(&piece[..got], now) {
+                Ok(put) => line.copied += put as u32,
+                Err(ended) => {
+                    // All of them: the ring of the escrow is larger than the near one.
+                    line.copied += got as u32;
+                    return Err(ended);
+                }
+            }
+            moved += got as u32;
+        }
+        Ok(moved)
+    }
+
+    /// Errors: it is to be given back; `None`: for the program's own doing, or by the rules of this room.
+    fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Option<Ended>> {
+        let far = self.far(index);
+        // Before the bytes are looked at, which are there when an end is.
+        let near_word = far.incoming().look().0;
+        let moved = self.sync(index, now).map_err(Some)?;
+        let Parts { lines, device, piece, .. } = &mut **self;
+        let line = &mut lines[index];
+        let Some(taken) = line.taken.as_deref_mut() else { return Ok(()) };
+        if taken.is_closed() {
+            return Err(Some(Ended::Given));
+        }
+        let due = match device.frames() {
+            Some(mut frames) => taken.turn(&mut frames, now).map_err(Some)?,
+            None => None,
+        };
+        let held = taken.held(now);
+        let mut told = 0;
+        if line.copied > held {
+            far.incoming().pass((line.copied - held) as usize);
+            line.copied = held;
+            told |= arm::OUT;
+        }
+        let ready = taken.ready(now).0;
+        while line.shown < ready {
+            let length = taken.look(line.shown, piece, now);
+            if length == 0 {
+                break;
+            }
+            // SAFETY: memory of ours; the driver's lock is this side's sending lock.
+            let put = unsafe { far.outgoing().send(piece.as_ptr(), length) } as u32;
+            line.shown += put;
+            told |= if put > 0 { arm::IN } else { 0 };
+            if (put as usize) < length {
+                break;
+            }
+        }
+        if line.shown > 0 {
+            // What the program takes is to count at once: a peer hears by it how a process ends.
+            bell::arm(&far.own().wait, arm::OUT);
+        }
+        if told != 0 || moved > 0 {
+            line.moved = now;
+        }
+        // Much stands ahead of the peer, or of the program: the kernel has fewer calls for it.
+        line.bulk = match held.max(ready) {
+            much if much >= MUCH => line.bulk + u64::from(moved),
+            _ => line.bulk.saturating_sub(u64::from(MUCH)),
+        };
+        line.due = due.unwrap_or(u64::MAX).min(line.moved + IDLE);
+        let is_over = line.bulk > BULK || now >= line.moved + IDLE;
+        let ends = word::FIN | word::CLOSED | word::RST;
+        for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
+            self.tell(index, condition);
+        }
+        match is_over || near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0 {
+            true => Err(None),
+            false => Ok(()),
+        }
+    }
+
+    /// The near side has closed its channel: what is left of the line goes. Its channel is free when that side has let go of it.
+    pub fn let_go(&mut self, index: usize) {
+        let line = &mut self.lines[index];
+        line.state = state::OVER;
+        line.due = u64::MAX;
+        private::close_at(&line.socket);
+        private::close_at(&line.far);
+    }
+
+    /// Frees the lines whose channels nobody has any more.
+    pub fn sweep(&mut self) {
+        for index in 0..STREAMS {
+            if self.lines[index].state != state::OVER {
+                continue;
+            }
+            let (base, _, channel) = self.local.place(index);
+            if shunt_link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT {
+                self.lines[index].state = state::FREE;
+                self.local.used.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Tells tools that the stream is the kernel's again.
+    pub fn note_returned(&self, index: usize) {
+        let Some(near) = self.local.near(index) else { return };
+        for number in shunt_stream::socket::numbers_of(near) {
+            status_page::show(number, kind::STREAM, Reason::GivenBack);
+        }
+    }
+
+    /// Puts bytes of `piece` that come behind those shown into the near ring; gives how many.
+    pub fn show(&mut self, index: usize, from: usize, to: usize) -> usize {
+        let far = self.far(index);
+        let piece = &self.piece[from..to];
+        // SAFETY: memory of ours; the driver's lock is this side's sending lock.
+        unsafe { far.outgoing().send(piece.as_ptr(), piece.len()) }
+    }
+}
+
+/// So many frames are taken in one turn at most.
+const FRAMES: usize = 256;
+
+fn has_nagle(near: &Socket) -> bool {
+    let on = near.stored.find(libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    on.is_none_or(|entry| entry.bytes().first_chunk::<4>().is_none_or(|value| i32::from_ne_bytes(*value) == 0))
+}
+
+/// Something came for a near side of this process. True: it takes no bell, because no thread sleeps, or only a set of this process in which no
+/// thread sleeps has announced that it waits.
+fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
+    core::sync::atomic::fence(Ordering::SeqCst); // behind what came, as every waker's look
+    let wait = &near.own().wait;
+    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
+        stamp::arrived(far);
+    }
+    let armed = wait.armed.load(Ordering::Relaxed);
+    let sets = conditions << arm::SET_SHIFT;
+    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
+    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::arrived(near))
+}
+
+/// Takes `count` bytes off a socket's queue.
+pub fn discard(socket: i32, mut count: u32) {
+    while count > 0 {
+        let null = core::ptr::null_mut();
+        // recv with MSG_TRUNC takes bytes off and copies none (tcp(7)).
+        match calls::recvfrom(socket, null, count as usize, libc::MSG_TRUNC | libc::MSG_DONTWAIT, null.cast(), null.cast()) {
+            Ok(taken) if taken > 0 => count -= (taken as u32).min(count),
+            _ => return,
+        }
+    }
+}

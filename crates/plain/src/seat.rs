@@ -1,0 +1,193 @@
+//! A stream for a connection: its channel and companion are made, then the connection is taken, and then the stream takes the program's number.
+//! Until then nothing has happened to the connection.
+
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::Ordering;
+
+use shunt_link as link;
+use shunt_rendezvous::attach;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{arm, life};
+use shunt_segment::name::Hello;
+use shunt_segment::reason::Reason;
+use shunt_stream::progress;
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, clock, Errno};
+use shunt_table::{global, private, sockaddr, table};
+use shunt_xdp::escrow::Escrow;
+use shunt_xdp::taken::Taken;
+use shunt_xdp::tcp::Tuple;
+
+use crate::driving::PROGRESS;
+use crate::line::state;
+use crate::local::Local;
+
+/// Classes of the rings: what the program sends must fit the escrow, whatever is in which ring, and what came the near one.
+const SEND_CLASS: u32 = 2;
+const RECEIVE_CLASS: u32 = 3;
+/// Bytes of the escrow's rings.
+const SENDS: u32 = 128 << 10;
+const RECEIVES: u32 = 256 << 10;
+const _: () = {
+    let sizes = shunt_segment::area::RING_SIZE;
+    assert!(sizes[0] + sizes[1] + sizes[2] <= SENDS as _ && sizes[3] >= RECEIVES as _);
+};
+
+/// A stream whose connection is taken: the near end of its companion is to take the program's number.
+pub struct Seat {
+    local: &'static Local,
+    line: usize,
+    /// That end.
+    pub near: i32,
+}
+
+impl Seat {
+    /// Takes the connection of `fd`, between these addresses, of which `own` is this process's. `nonblocking`: the program's calls do not wait.
+    ///
+    /// # Errors
+    /// Why it stays the kernel's, as whole as it was.
+    pub fn take(local: &'static Local, fd: i32, own: &Address, peer: &Address, nonblocking: bool) -> Result<Seat, Reason> {
+        let (Some(ours), Some(theirs)) = (socket_address(own), socket_address(peer)) else { return Err(Reason::InetKind) };
+        let line = {
+            let mut driver = local.lock().ok_or(Reason::InetKernel)?;
+            driver.sweep();
+            let line = driver.free().ok_or(Reason::InetFull)?;
+            // Nobody else's from here on; not pumped before it has begun.
+            driver.lines[line].state = state::MAKING;
+            line
+        };
+        local.used.fetch_add(1, Ordering::Relaxed);
+        progress::fill(Some(&PROGRESS));
+        let made = local.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
+            let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
+            let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1]);
+            begun.inspect_err(|_| _ = calls::close(near[0]))?;
+            Ok(near[0])
+        });
+        match made {
+            Ok(near) => Ok(Seat { local, line, near }),
+            Err(reason) => {
+                if let Some(mut driver) = local.lock() {
+                    driver.lines[line].state = state::FREE;
+                }
+                local.used.fetch_sub(1, Ordering::Relaxed);
+                Err(reason)
+            }
+        }
+    }
+
+    /// `socket` becomes the near side. Under the set-up lock.
+    pub fn settle(&self, socket: &'static Socket, nonblocking: bool) {
+        let (base, index, channel) = self.local.place(self.line);
+        let side = &link::page(base, channel).sides[0];
+        side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
+        side.address_family.store(shunt_rendezvous::options::multipath::shape(socket), Ordering::Relaxed);
+        socket.attach(base, channel, 0);
+        socket.connected.link_index.store(index as u32, Ordering::Relaxed);
+        socket.set(flag::REMOTE);
+        self.local.near[self.line].store(core::ptr::from_ref(socket).cast_mut(), Ordering::Release);
+        if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
+            socket.set(flag::FENCE);
+        }
+        if nonblocking {
+            socket.set(flag::NONBLOCK);
+        }
+        link::enter(index);
+    }
+
+    /// Its channel.
+    pub fn channel(&self) -> usize {
+        self.local.place(self.line).2
+    }
+
+    /// The stream is the program's: what came with the connection is shown.
+    pub fn begin(self) {
+        if let Some(mut driver) = self.local.lock() {
+            driver.pump(self.line, clock::monotonic_ns());
+        }
+    }
+}
+
+/// As the engine has it; `None`: an address of one interface alone, of which the frames do not tell.
+fn socket_address(address: &Address) -> Option<SocketAddr> {
+    let ip = match address.as_v4() {
+        Some(ip) => IpAddr::from(ip),
+        None => IpAddr::from(address.ip),
+    };
+    (address.scope == 0).then(|| SocketAddr::new(ip, address.port))
+}
+
+/// Takes the connection; the far end of the companion, and a number of the socket's own, are the line's.
+fn begin(local: &'static Local, line: usize, fd: i32, tuple: Tuple, far: i32) -> Result<(), Reason> {
+    let far = private::keep(far).map_err(|_| Reason::NoDescriptors)?;
+    let taken = private::duplicate(fd).map_err(|_| Reason::NoDescriptors).and_then(|socket| {
+        table::set_private(socket);
+        take(local, line, tuple, [socket, far]).inspect_err(|_| private::close(socket))
+    });
+    taken.inspect_err(|_| private::close(far))
+}
+
+fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2]) -> Result<(), Reason> {
+    let escrow = Escrow::create(SENDS, RECEIVES).map_err(|_| Reason::NoMemory)?;
+    let mut driver = local.lock().ok_or(Reason::InetKernel)?;
+    let now = clock::monotonic_ns();
+    match Taken::take(&driver.hands, socket, tuple, escrow, now) {
+        Ok(Ok(taken)) => {
+            driver.begin(line, taken, [socket, far], now);
+            Ok(())
+        }
+        Ok(Err(decline)) => Err(Reason::of_decline(decline as u32)),
+        Err(_) => Err(Reason::InetNoAgent),
+    }
+}
+
+/// The companion of a stream, near end and far end; its channel is made ready.
+///
+/// Errors: EMFILE and the like.
+fn companion(local: &'static Local, line: usize, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2], Errno> {
+    let (base, _, channel) = local.place(line);
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
+    let page = link::page(base, channel);
+    page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
+    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
+        carriage.clear();
+        side.clear();
+        side.owners.store(1, Ordering::Relaxed);
+    }
+    page.sides[0].transmit.class_limit.store(attach::class_limit().min(SEND_CLASS), Ordering::Relaxed);
+    page.sides[1].transmit.class_limit.store(RECEIVE_CLASS, Ordering::Relaxed);
+    // Each message is a turn of the pump.
+    page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
+    let generation = shunt_ring::claim::renew(&page.head);
+    attach::describe(page, own, peer);
+    page.head.state.store(life::ACCEPTED, Ordering::Release);
+    if let Some(driver) = local.lock() {
+        let far = driver.far(line);
+        far.flags.store(flag::FAR, Ordering::Relaxed);
+        far.hold.reset();
+        far.low_water.store(1, Ordering::Relaxed);
+        far.attach(base, channel, 1);
+        far.connected.link_index.store(local.place(line).1 as u32, Ordering::Relaxed);
+        far.generation.store(generation, Ordering::Relaxed);
+    }
+    let header = link::header(base);
+    let hello = Hello {
+        version: shunt_segment::VERSION,
+        nonce: header.nonce.load(Ordering::Relaxed),
+        sequence: header.sequence.load(Ordering::Relaxed),
+        channel: channel as u16,
+        link_follows: 0,
+        generation,
+        client: *own,
+        server: *peer,
+    };
+    let (name, length) = sockaddr::abstract_name(hello.encode().as_slice());
+    // Tools find the stream by it.
+    let _ = calls::bind(pair[0], (&raw const name).cast(), length);
+    if !nonblocking {
+        let _ = calls::fcntl(pair[0], libc::F_SETFL, libc::O_RDWR as usize);
+    }
+    Ok(pair)
+}

@@ -1,0 +1,157 @@
+"""An echo server that does unusual things at random moments, a client that compares every byte, and a server that counts what it sent.
+
+usage: plain_peers.py serve|count ADDRESS PORT [FILE]
+       plain_peers.py talk|sink ADDRESS PORT CONNECTIONS|FILE
+"""
+import mmap
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+ROLE, ADDRESS, PORT = sys.argv[1], sys.argv[2], int(sys.argv[3])
+LARGEST = 200_000
+
+
+def listen():
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((ADDRESS, PORT))
+    server.listen(64)
+    return server
+
+
+def fork(connection):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def fork_and_go_on_there(connection):
+    child = os.fork()
+    if child == 0:
+        echo(connection, None)
+        os._exit(0)
+    connection.close()
+    os.waitpid(child, 0)
+
+
+def spawn(connection):
+    subprocess.run(["true"], check=True, close_fds=False)
+
+
+def message(connection):
+    here, there = socket.socketpair()
+    socket.send_fds(here, [b"x"], [connection.fileno()])
+    _, descriptors, _, _ = socket.recv_fds(there, 1, 1)
+    os.close(descriptors[0])
+    here.close()
+    there.close()
+
+
+EVENTS = [None, fork, fork_and_go_on_there, spawn, message]
+
+
+def echo(connection, generator):
+    """Sends back what comes; does one unusual thing, if a generator says when."""
+    event = generator.choice(EVENTS) if generator else None
+    after = generator.randrange(200) if generator else 0
+    rounds = 0
+    while True:
+        data = connection.recv(generator.randint(1, 70_000) if generator else 65536)
+        if not data:
+            break
+        connection.sendall(data)
+        rounds += 1
+        if event and rounds > after:
+            event(connection)
+            if event is fork_and_go_on_there:
+                return
+            event = None
+    connection.shutdown(socket.SHUT_WR)
+    connection.close()
+
+
+def serve():
+    server = listen()
+    generator = random.Random(7)
+    while True:
+        connection, _ = server.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # One at a time: a fork in the middle of another's round would have two programs at one stream.
+        echo(connection, generator)
+
+
+def talk(number):
+    generator = random.Random(number)
+    with socket.create_connection((ADDRESS, PORT), 60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(60)
+        for _ in range(generator.randrange(300)):
+            large = generator.random() < 0.02
+            data = generator.randbytes(generator.randint(1, LARGEST if large else 300))
+            sender = threading.Thread(target=connection.sendall, args=(data,))
+            sender.start()
+            returned = b""
+            while len(returned) < len(data):
+                part = connection.recv(65536)
+                assert part, (number, "the end", len(returned), len(data))
+                returned += part
+            sender.join()
+            assert returned == data, (number, len(data))
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b"", number
+
+
+def count(path):
+    """Sends numbers, and notes behind each send how many there were: whatever ends the process, the peer gets as many."""
+    with open(path, "r+b") as file:
+        noted = mmap.mmap(file.fileno(), 8)
+    server = listen()
+    connection, _ = server.accept()
+    sent = 0
+    while True:
+        # The peer's word sets the pace, now and then.
+        if sent % 16 == 0:
+            connection.recv(1)
+        connection.sendall(struct.pack("<Q", sent))
+        sent += 1
+        noted[:8] = struct.pack("<Q", sent)
+
+
+def sink(path):
+    """Hears numbers until the end; says how many came, and how it ended."""
+    with socket.create_connection((ADDRESS, PORT), 60) as connection:
+        connection.settimeout(60)
+        came, rest, end = 0, b"", "end"
+        try:
+            while True:
+                if came % 16 == 0 and not rest:
+                    connection.sendall(b"x")
+                data = connection.recv(4096)
+                if not data:
+                    break
+                rest += data
+                while len(rest) >= 8:
+                    assert struct.unpack("<Q", rest[:8])[0] == came, came
+                    came, rest = came + 1, rest[8:]
+        except ConnectionError as error:
+            end = type(error).__name__
+        with open(path, "w") as file:
+            file.write(f"{came} {end}")
+
+
+if ROLE == "serve":
+    serve()
+elif ROLE == "talk":
+    for number in range(int(sys.argv[4])):
+        talk(number)
+    print("fine")
+elif ROLE == "count":
+    count(sys.argv[4])
+else:
+    sink(sys.argv[4])

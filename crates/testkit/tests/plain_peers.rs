@@ -1,0 +1,247 @@
+//! Peers that have only a kernel: their connections are taken (`--inet`), driven by the program, and given back, without a byte lost or doubled.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use shunt_testkit::agent::Agent;
+use shunt_testkit::hosts::{self, Host, Joint};
+use shunt_testkit::{copy_shunt, program, python_program, script, spawn, Scratch};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Two hosts, of which the first has an agent and shunt, the second neither.
+struct Site {
+    hosts: [Host; 2],
+    agent: Option<Agent>,
+    scratch: Scratch,
+    shunt: PathBuf,
+}
+
+/// A program in the background; killed when dropped.
+struct Running {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap_or_default()
+    }
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Site {
+    /// Or a sentence on the real standard error and nothing.
+    fn new(label: &str) -> Option<Site> {
+        // SAFETY: takes nothing.
+        let root = unsafe { libc::geteuid() } == 0;
+        let made = if root { hosts::pair(Joint::default()) } else { Err("needs root".to_string()) };
+        let hosts = match made {
+            Ok(hosts) => hosts,
+            Err(sentence) => {
+                // The test harness captures `eprintln`.
+                let _ = writeln!(std::io::stderr(), "skipped: {label}: {sentence}");
+                return None;
+            }
+        };
+        let scratch = Scratch::new(label);
+        let shunt = copy_shunt(&scratch);
+        let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
+        Some(Site { hosts, agent: Some(agent), scratch, shunt })
+    }
+
+    fn address(&self, host: usize) -> String {
+        self.hosts[host].addresses[0].to_string()
+    }
+
+    /// On the first host under shunt, its connections at `port` taken; on the second one plain.
+    fn command(&self, host: usize, port: u16, program: &Path) -> Command {
+        let mut command = match host {
+            0 => {
+                let mut command = self.hosts[0].command(&self.shunt);
+                command.args(["run", "--inet", &port.to_string(), "--"]).arg(program).env("SHUNT_NEAR", "off");
+                command
+            }
+            _ => self.hosts[host].command(program),
+        };
+        command.current_dir(self.scratch.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn start(&self, host: usize, port: u16, name: &str, program: &Path, arguments: &[&str]) -> Running {
+        let output = self.scratch.join(format!("{name}.out"));
+        let file = File::create(&output).expect("a file");
+        let mut command = self.command(host, port, program);
+        command.args(arguments).stderr(file.try_clone().expect("a number")).stdout(file);
+        let child = spawn(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        Running { child, output }
+    }
+
+    /// A program until it ends well; what it wrote.
+    fn run(&self, host: usize, port: u16, program: &Path, arguments: &[&str]) -> String {
+        let mut command = self.command(host, port, program);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {arguments:?}: {}\n{said}", program.display(), output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn wait_for_listener(&self, host: usize, port: u16) {
+        let wanted = format!(":{port:04X}");
+        until("a listener", || {
+            self.hosts[host].enter(|| {
+                let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
+                table.lines().any(|line| {
+                    let mut fields = line.split_ascii_whitespace().skip(1);
+                    fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
+                })
+            })
+        });
+    }
+
+    /// How often the process has had this reason.
+    fn count(&self, running: &Running, reason: &str) -> u64 {
+        let mut command = self.hosts[0].command(&self.shunt);
+        command.args(["why", &running.child.id().to_string()]);
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
+        line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
+    }
+}
+
+/// redis-benchmark says "ERROR" or nothing where the server misbehaves.
+#[test]
+fn redis_serves_plain_clients() {
+    let Some(site) = Site::new("redis-plain") else { return };
+    let address = site.address(0);
+    let options = ["--port", "6379", "--bind", &address, "--save", "", "--protected-mode", "no"];
+    let server = site.start(0, 6379, "server", &program("redis-server", "redis-server"), &options);
+    site.wait_for_listener(0, 6379);
+    let benchmark = program("redis-benchmark", "redis-tools");
+    for load in [
+        &["-t", "set,get", "-n", "4000", "-c", "1"][..],
+        &["-t", "set,get", "-n", "20000", "-c", "50"],
+        &["-t", "set,get", "-n", "40000", "-c", "50", "-P", "16"],
+        &["-t", "set,get", "-n", "1000", "-c", "10", "-d", "100000"],
+    ] {
+        let all = [&["-h", &address, "-q"][..], load].concat();
+        let said = site.run(1, 0, &benchmark, &all);
+        assert!(said.contains("requests per second") && !said.to_lowercase().contains("error"), "{said}");
+        println!("{load:?}: {said}");
+    }
+    let taken = site.count(&server, "taken");
+    assert!(taken > 100, "{taken} connections were taken: {}", server.text());
+}
+
+/// Forks, programs that others start, messages with the descriptor, ends, bulk, at random moments; every byte is compared.
+#[test]
+fn a_server_that_gives_back_at_random() {
+    let Some(site) = Site::new("plain-echo") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+    let server = site.start(0, 7000, "server", &python, &[&script, "serve", &address, "7000"]);
+    site.wait_for_listener(0, 7000);
+    assert_eq!(site.run(1, 0, &python, &[&script, "talk", &address, "7000", "60"]), "fine\n", "{}", server.text());
+    let counts = ["taken", "given-back"].map(|reason| site.count(&server, reason));
+    assert!(counts[0] >= 50 && counts[1] >= 20, "{counts:?}: {}", server.text());
+}
+
+/// Both ends see what they see of a server on the kernel.
+#[test]
+fn ends_and_edges_are_the_kernel_s() {
+    let Some(site) = Site::new("plain-edges") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peer_edges.py").display().to_string());
+    let mut told = Vec::new();
+    for (name, port) in [("kernel", "7001"), ("taken", "7002")] {
+        // The option names the second port alone.
+        let server = site.start(0, 7002, name, &python, &[&script, "serve", &address, port]);
+        site.wait_for_listener(0, port.parse().expect("a number"));
+        let asked = site.run(1, 0, &python, &[&script, "ask", &address, port]);
+        until("the server's last word", || server.text().contains("bulk"));
+        told.push((asked, server.text()));
+        // One whose client has ended already is not taken.
+        let taken = site.count(&server, "taken");
+        assert!(if name == "taken" { taken >= 8 } else { taken == 0 }, "{name}: {taken}");
+    }
+    assert_eq!(told[1], told[0]);
+}
+
+/// The program connects.
+#[test]
+fn a_client_of_a_plain_server() {
+    let Some(site) = Site::new("plain-client") else { return };
+    let address = site.address(1);
+    let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+    let _server = site.start(1, 0, "server", &python, &[&script, "serve", &address, "7000"]);
+    site.wait_for_listener(1, 7000);
+    assert_eq!(site.run(0, 7000, &python, &[&script, "talk", &address, "7000", "40"]), "fine\n");
+}
+
+/// Whatever a process has been told that it sent arrives, though it is killed; and the peer hears of the end.
+#[test]
+fn a_killed_server_has_sent_what_it_sent() {
+    let Some(site) = Site::new("plain-killed") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+    let (noted, came) = (site.scratch.join("noted"), site.scratch.join("came"));
+    for wait in [20, 150, 600] {
+        std::fs::write(&noted, [0; 8]).expect("a file");
+        let _ = std::fs::remove_file(&came);
+        let mut server =
+            site.start(0, 7000, "server", &python, &[&script, "count", &address, "7000", &noted.display().to_string()]);
+        site.wait_for_listener(0, 7000);
+        let client = site.start(1, 0, "client", &python, &[&script, "sink", &address, "7000", &came.display().to_string()]);
+        let sent = || u64::from_le_bytes(std::fs::read(&noted).ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; 8]));
+        until("some numbers", || sent() > 500);
+        std::thread::sleep(Duration::from_millis(wait));
+        // The program's own process: `shunt run` has become it.
+        server.child.kill().expect("killed");
+        server.child.wait().expect("ended");
+        until("the client's end", || std::fs::read_to_string(&came).is_ok_and(|text| text.contains(' ')));
+        let text = std::fs::read_to_string(&came).expect("a file");
+        let count: u64 = text.split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
+        assert!(count >= sent(), "{} were sent, {text}: {}", sent(), client.text());
+        println!("{} were sent, {text}", sent());
+    }
+}
+
+/// The agent is killed, or ends, in the middle of a conversation.
+#[test]
+fn an_agent_that_goes_leaves_conversations_alone() {
+    for is_killed in [false, true] {
+        let Some(mut site) = Site::new("plain-agent") else { return };
+        let address = site.address(0);
+        let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+        let server = site.start(0, 7000, "server", &python, &[&script, "serve", &address, "7000"]);
+        site.wait_for_listener(0, 7000);
+        let mut client = site.start(1, 0, "client", &python, &[&script, "talk", &address, "7000", "60"]);
+        until("a connection that is taken", || site.count(&server, "taken") > 3);
+        let agent = site.agent.take().expect("an agent");
+        match is_killed {
+            true => drop(agent),
+            false => agent.stop(),
+        }
+        let status = client.child.wait().expect("a child");
+        assert!(status.success() && client.text() == "fine\n", "{status} {}\n{}", client.text(), server.text());
+    }
+}
