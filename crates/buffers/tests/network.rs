@@ -1,0 +1,478 @@
+//! Ports over networks: every sender with every receiver, however its bytes come in; what is written meanwhile is not what comes.
+
+mod common;
+
+use common::{pool, UNIT};
+use shunt_am::port::Trouble;
+use shunt_am::{Dispatch, Message, Replier, Store};
+use shunt_buffers::costs::Costs;
+use shunt_buffers::port::network::{memory, NetworkPort};
+use shunt_buffers::port::{Error, Ticket};
+use shunt_buffers::{Allocation, Integrity, Semantics};
+use shunt_endpoint::device::shm::Shm;
+use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_endpoint::wrapper::fault::{Fault, Faults};
+use shunt_endpoint::Endpoint;
+use shunt_region::{Limit, Pool, Region};
+
+type Port<'m, E> = NetworkPort<'m, E>;
+
+fn udp() -> Udp {
+    Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap()
+}
+
+/// How a message's bytes come in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Its input is posted before it is sent.
+    Posted,
+    /// Nothing is posted.
+    Unposted,
+    /// It waits at its sender.
+    Outboard,
+}
+
+const WAYS: [Way; 3] = [Way::Posted, Way::Unposted, Way::Outboard];
+const LENGTHS: [usize; 7] = [0, 1, 1300, 4096, 60_000, UNIT + 1, 300_000];
+
+fn byte(at: usize, seed: usize) -> u8 {
+    (at.wrapping_mul(2 * seed + 1) >> 3) as u8 ^ seed as u8
+}
+
+fn fill(bytes: &mut [u8], seed: usize) {
+    bytes.iter_mut().enumerate().for_each(|(at, place)| *place = byte(at, seed));
+}
+
+fn is_filled(bytes: &[u8], seed: usize) -> bool {
+    bytes.iter().enumerate().all(|(at, found)| *found == byte(at, seed))
+}
+
+fn ready<E: Endpoint>(port: &mut Port<'_, E>) {
+    port.set_costs(Costs::USUAL);
+    port.policy().tcow_from = UNIT;
+}
+
+/// Sends a message, and writes its buffer at once where that is allowed. Gives what is kept until it is under way.
+fn send<E: Endpoint>(
+    port: &mut Port<'_, E>,
+    pool: &Pool,
+    semantics: Semantics,
+    length: usize,
+    seed: usize,
+) -> (Option<Region>, Ticket) {
+    let mut region = pool.allocate(length).unwrap();
+    fill(&mut region.bytes_mut()[..length], seed);
+    match (semantics.allocation, semantics.integrity) {
+        (Allocation::Application, Integrity::Strong) => {
+            let ticket = port.send(&region.bytes()[..length], semantics).unwrap();
+            region.bytes_mut().fill(0xee);
+            (Some(region), ticket)
+        }
+        (Allocation::Application, Integrity::Weak) => {
+            let ticket = port.send_shared(&region, length, semantics).unwrap();
+            (Some(region), ticket)
+        }
+        (Allocation::System, _) => (None, port.send_region(region, length, semantics).unwrap()),
+    }
+}
+
+fn post<E: Endpoint>(port: &mut Port<'_, E>, pool: &Pool, semantics: Semantics, room: usize) {
+    match semantics.allocation {
+        Allocation::Application => port.post_region(pool.allocate(room).unwrap(), room, semantics).unwrap(),
+        Allocation::System => port.post(room, semantics).unwrap(),
+    }
+}
+
+fn receive<E: Endpoint>(port: &mut Port<'_, E>, semantics: Semantics, length: usize, posted: bool) -> Vec<u8> {
+    let (region, came) = match (posted, semantics.allocation) {
+        (true, _) => port.posted().unwrap(),
+        (false, Allocation::System) => port.receive_region(semantics).unwrap(),
+        (false, Allocation::Application) => {
+            let mut buffer = vec![0x55; length + 3];
+            let came = port.receive(&mut buffer, semantics).unwrap();
+            assert_eq!(&buffer[came..], [0x55; 3]);
+            buffer.truncate(came);
+            return buffer;
+        }
+    };
+    assert!(semantics != Semantics::MOVE || region.bytes()[came..].iter().all(|byte| *byte == 0), "zero-completed");
+    region.bytes()[..came].to_vec()
+}
+
+fn cases() -> impl Iterator<Item = (usize, Semantics, Semantics, usize)> {
+    let pairs = Semantics::ALL.into_iter().flat_map(|sender| Semantics::ALL.map(|receiver| (sender, receiver)));
+    pairs.flat_map(|(sender, receiver)| LENGTHS.map(|length| (sender, receiver, length))).enumerate().map(
+        |(seed, (sender, receiver, length))| (seed, sender, receiver, length),
+    )
+}
+
+fn sends_all<E: Endpoint>(port: &mut Port<'_, E>, pool: &Pool, way: Way) {
+    for (seed, sender, _, length) in cases() {
+        if way == Way::Posted {
+            // It says when its input is posted.
+            assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+        }
+        let (kept, ticket) = send(port, pool, sender, length, seed);
+        while !port.completed(ticket).unwrap() {
+            std::thread::yield_now();
+        }
+        drop(kept);
+    }
+    assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+}
+
+fn receives_all<E: Endpoint>(port: &mut Port<'_, E>, pool: &Pool, way: Way) {
+    if way == Way::Outboard {
+        port.set_outboard();
+    }
+    for (seed, sender, receiver, length) in cases() {
+        let posted = way == Way::Posted;
+        if posted {
+            post(port, pool, receiver, length + 3);
+            port.send(b"p", Semantics::COPY).unwrap();
+        }
+        let bytes = receive(port, receiver, length, posted);
+        assert_eq!(bytes.len(), length, "{} to {}, {way:?}", sender.name(), receiver.name());
+        assert!(is_filled(&bytes, seed), "{} to {}, {length}, {way:?}", sender.name(), receiver.name());
+    }
+    port.send(b"k", Semantics::COPY).unwrap();
+    port.drain().unwrap();
+}
+
+fn whole(pool: &Pool) {
+    assert_eq!(pool.free(), pool.shape().units);
+}
+
+/// Both sides in one process, a thread each.
+fn all_pairs<E: Endpoint + Send>(endpoint: impl Fn(u64) -> E) {
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let (a, b) = (endpoint(2 * number as u64 + 1), endpoint(2 * number as u64 + 2));
+        let (mut for_a, mut for_b, ours, theirs) = (memory(&a), memory(&b), pool(), pool());
+        let (mut here, mut there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+        ready(&mut here);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                receives_all(&mut there, &theirs, way);
+                drop(there);
+            });
+            sends_all(&mut here, &ours, way);
+            drop(here);
+        });
+        whole(&ours);
+        whole(&theirs);
+    }
+}
+
+#[test]
+fn every_sender_and_every_receiver_over_udp() {
+    all_pairs(|_| udp());
+}
+
+#[test]
+fn every_sender_and_every_receiver_over_shared_memory() {
+    all_pairs(|_| Shm::new(Default::default()).unwrap());
+}
+
+#[test]
+fn every_sender_and_every_receiver_over_a_bad_network() {
+    all_pairs(|seed| {
+        Fault::new(udp(), Faults { seed, loss: 10_000, duplicate: 20_000, reorder: 20_000, corrupt: 5_000, delay: 0 })
+    });
+}
+
+#[test]
+fn every_sender_and_every_receiver_in_two_processes() {
+    common::alone("every_sender_and_every_receiver_in_two_processes", || {
+        for way in WAYS {
+            common::with_child(
+                |fd| {
+                    let (endpoint, pool) = (udp(), pool());
+                    let mut memory = memory(&endpoint);
+                    let mut port = Port::over(fd, endpoint, &mut memory, &pool).unwrap();
+                    receives_all(&mut port, &pool, way);
+                    drop(port);
+                    whole(&pool);
+                },
+                |fd, kill| {
+                    let (endpoint, pool) = (udp(), pool());
+                    let mut memory = memory(&endpoint);
+                    let mut port = Port::over(fd, endpoint, &mut memory, &pool).unwrap();
+                    ready(&mut port);
+                    sends_all(&mut port, &pool, way);
+                    assert_eq!(port.receive(&mut [0], Semantics::COPY), Err(Error::Gone));
+                    kill();
+                    drop(port);
+                    whole(&pool);
+                },
+            );
+        }
+    });
+}
+
+/// Two ports and their pools, to one test.
+fn with_pair(test: impl FnOnce(Port<'_, Udp>, Port<'_, Udp>, &Pool, &Pool)) {
+    let (a, b) = (udp(), udp());
+    let (mut for_a, mut for_b, ours, theirs) = (memory(&a), memory(&b), pool(), pool());
+    let (mut here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    ready(&mut here);
+    test(here, there, &ours, &theirs);
+    whole(&ours);
+    whole(&theirs);
+}
+
+/// Drives the other end until the message is there.
+fn meet<T>(here: &mut Port<'_, Udp>, there: &mut Port<'_, Udp>, act: impl FnOnce(&mut Port<'_, Udp>) -> T + Send) -> T
+where
+    T: Send,
+{
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let result = act(there);
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            result
+        });
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            here.progress().unwrap();
+            std::thread::yield_now();
+        }
+        other.join().unwrap()
+    })
+}
+
+#[test]
+fn strong_integrity_is_the_arm_s_doing() {
+    for armed in [true, false] {
+        with_pair(|mut here, mut there, ours, _| {
+            there.set_outboard();
+            let mut region = ours.allocate(3 * UNIT).unwrap();
+            region.bytes_mut().fill(1);
+            let free = ours.free();
+            let ticket = here.send(region.bytes(), Semantics::EMULATED_COPY).unwrap();
+            assert_eq!((here.queued(), ours.free()), ((3 * UNIT, 1), free), "it waits, uncopied");
+            if !armed {
+                shunt_sys::calls::mprotect(region.pointer(), 3 * UNIT, 3).unwrap();
+            }
+            region.bytes_mut().fill(2);
+            let bytes = meet(&mut here, &mut there, |there| receive(there, Semantics::COPY, 3 * UNIT, false));
+            assert_eq!(bytes.iter().all(|byte| *byte == 1), armed);
+            assert!(here.completed(ticket).unwrap());
+            assert!(region.bytes().iter().all(|byte| *byte == 2));
+        });
+    }
+}
+
+#[test]
+fn a_hidden_region_is_sent_and_the_next_input_has_it() {
+    with_pair(|mut here, mut there, ours, theirs| {
+        there.set_outboard();
+        let mut region = ours.allocate(3 * UNIT).unwrap();
+        fill(region.bytes_mut(), 5);
+        let place = region.pointer();
+        let at = region.located();
+        here.send_region(region, 3 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+        assert_eq!(ours.value(at.first).state(), shunt_region::state::State::MovingOut);
+        assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::SHARE, 3 * UNIT, false)), 5));
+        here.progress().unwrap();
+        assert_eq!(ours.value(at.first).state(), shunt_region::state::State::MovedOut);
+        // Region caching: what was moved out is what the next message comes into.
+        here.post(3 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+        let mut other = theirs.allocate(3 * UNIT).unwrap();
+        fill(other.bytes_mut(), 6);
+        meet(&mut here, &mut there, |there| {
+            there.send_region(other, 3 * UNIT, Semantics::WEAK_MOVE).unwrap();
+            there.drain().unwrap();
+        });
+        let (region, length) = here.posted().unwrap();
+        assert_eq!((region.pointer(), length), (place, 3 * UNIT));
+        assert!(is_filled(region.bytes(), 6));
+    });
+}
+
+#[test]
+fn what_is_pooled_is_bounded_and_what_waits_is_not_overtaken() {
+    with_pair(|mut here, mut there, ours, theirs| {
+        there.set_pooled(16 * UNIT);
+        let long = [6, 5, 9, 1, 2].map(|units| units * UNIT);
+        let (mut kept, mut tickets) = (vec![], vec![]);
+        for (seed, length) in long.into_iter().enumerate() {
+            let (region, ticket) = send(&mut here, ours, Semantics::SHARE, length, seed);
+            kept.push(region);
+            tickets.push(ticket);
+        }
+        let settle = |here: &mut Port<'_, Udp>, there: &mut Port<'_, Udp>| {
+            for _ in 0..2000 {
+                here.progress().unwrap();
+                there.progress().unwrap();
+                assert!(there.pooled() <= 16 * UNIT);
+            }
+        };
+        settle(&mut here, &mut there);
+        let gone = |here: &mut Port<'_, Udp>| tickets.iter().filter(|ticket| here.completed(**ticket).unwrap()).count();
+        assert_eq!(gone(&mut here), 1, "beside the overlays that are kept, for one");
+        assert_eq!(there.next_length(), Ok(6 * UNIT));
+        // An input of the program's is not pooled.
+        assert!(is_filled(&receive(&mut there, Semantics::EMULATED_COPY, 6 * UNIT, false), 0));
+        assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::EMULATED_SHARE, 5 * UNIT, false)), 1));
+        // It is longer than what may be pooled at all.
+        settle(&mut here, &mut there);
+        assert_eq!((gone(&mut here), there.next_length()), (2, Ok(9 * UNIT)));
+        assert_eq!(there.receive(&mut [0; 9], Semantics::SHARE), Err(Error::Length(9 * UNIT)));
+        for (seed, length) in long.into_iter().enumerate().skip(2) {
+            assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::EMULATED_MOVE, length, false)), seed));
+        }
+        assert_eq!(gone(&mut here), 5);
+        drop(there);
+        whole(theirs);
+    });
+}
+
+#[test]
+fn a_sender_waits_for_its_quota() {
+    with_pair(|mut here, mut there, ours, _| {
+        there.set_outboard();
+        here.set_quota(4 * UNIT);
+        let first = send(&mut here, ours, Semantics::EMULATED_SHARE, 3 * UNIT, 1);
+        assert_eq!(here.queued(), (3 * UNIT, 1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for seed in [1, 2] {
+                    assert!(is_filled(&receive(&mut there, Semantics::COPY, 3 * UNIT, false), seed));
+                }
+                drop(there);
+            });
+            let second = send(&mut here, ours, Semantics::EMULATED_SHARE, 3 * UNIT, 2);
+            assert!(here.queued().1 <= 1 && here.completed(first.1).unwrap());
+            here.drain().unwrap();
+            drop((first, second));
+        });
+    });
+}
+
+#[test]
+fn inputs_that_are_posted_take_messages_in_order() {
+    with_pair(|mut here, mut there, ours, theirs| {
+        post(&mut there, theirs, Semantics::EMULATED_SHARE, 2 * UNIT);
+        post(&mut there, theirs, Semantics::EMULATED_WEAK_MOVE, UNIT);
+        assert_eq!(there.receive(&mut [0; 9], Semantics::COPY), Err(Error::Limit(Limit::State)));
+        assert_eq!(there.take_back().unwrap_err(), Limit::State, "the peer was told");
+        let sent: Vec<_> =
+            [2 * UNIT, 10, 3 * UNIT].iter().map(|length| send(&mut here, ours, Semantics::COPY, *length, *length)).collect();
+        assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::SHARE, 0, true)), 2 * UNIT));
+        assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::SHARE, 0, true)), 10));
+        assert_eq!(there.posted().unwrap_err(), Error::Limit(Limit::State));
+        // Too short for what is announced: it is taken back, and the message stays.
+        meet(&mut here, &mut there, |there| assert_eq!(there.next_length(), Ok(3 * UNIT)));
+        post(&mut there, theirs, Semantics::COPY, UNIT);
+        let too_long = meet(&mut here, &mut there, |there| there.posted().unwrap_err());
+        assert_eq!(too_long, Error::Length(3 * UNIT));
+        assert!(there.take_back().unwrap().is_some());
+        assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::COPY, 3 * UNIT, false)), 3 * UNIT));
+        drop(sent);
+    });
+}
+
+#[test]
+fn private_memory_is_sent_and_received_and_more_than_the_pool_holds() {
+    with_pair(|mut here, mut there, ours, _| {
+        let length = 2 * ours.shape().bytes();
+        let mut bytes = vec![0; length];
+        fill(&mut bytes, 3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(there.receive(&mut vec![0; 9], Semantics::COPY), Ok(5));
+                assert!(is_filled(&receive(&mut there, Semantics::SHARE, length, false), 3));
+                assert_eq!(there.receive(&mut [0; 9], Semantics::COPY), Err(Error::Gone));
+            });
+            here.send(b"short", Semantics::EMULATED_COPY).unwrap();
+            assert_eq!(here.copied(Limit::Private), 1);
+            here.send(&bytes, Semantics::COPY).unwrap();
+            here.drain().unwrap();
+            drop(here);
+        });
+    });
+}
+
+struct Stranger;
+
+impl Dispatch for Stranger {
+    fn request(&mut self, _message: Message<'_>, _replier: Replier<'_>) {}
+    fn reply(&mut self, _message: Message<'_>) {}
+}
+
+/// What no honest peer says ends the port; nothing of it reaches memory, and every buffer is its program's again.
+#[test]
+fn a_hostile_peer_is_refused() {
+    const MARK: u64 = 1 << 63;
+    let message = |length: u64, offset: u64| MARK | length << 32 | offset;
+    let stores: [(u64, usize, u8, &[u64]); 9] = [
+        (0, 10, 1, &[0, 0]),
+        (message(10, 1), 9, 1, &[0, 0]),
+        (message(10, 0), 11, 1, &[0, 0]),
+        (message(5, 6), 0, 1, &[0, 0]),
+        // Longer than may come unasked, and not announced.
+        (message(1 << 20, 0), 100, 1, &[0, 0]),
+        // Another number, another length, semantics and notices that do not exist.
+        (message(10, 0), 10, 1, &[1, 0]),
+        (message(10, 0), 9, 1, &[0, 0]),
+        (message(10, 0), 10, 1, &[0, 8]),
+        (message(10, 0), 10, 7, &[0, 0]),
+    ];
+    for (offset, count, handler, words) in stores {
+        with_pair(|mut here, mut there, _, theirs| {
+            let region = theirs.allocate(UNIT).unwrap();
+            // A short message reaches the posted input, as it may; what is wrong with it shows at its end.
+            there.post_region(region, 5, Semantics::EMULATED_SHARE).unwrap();
+            let (messages, peer) = here.raw();
+            messages.store(peer, &Store { offset, handler, words }, &vec![0xaa; count], &mut Stranger).unwrap();
+            let error = loop {
+                if let Err(error) = there.progress() {
+                    break error;
+                }
+                here.raw().0.poll(&mut Stranger);
+            };
+            assert!(matches!(error, Error::Violation(_)), "{offset:x} {count}: {error:?}");
+            assert!(matches!(there.posted(), Err(Error::Violation(_))));
+            let region = there.take_back().unwrap().unwrap();
+            assert!(region.bytes().iter().all(|byte| *byte == 0));
+        });
+    }
+    for (handler, words) in [(2u8, &[0u64; 3][..]), (2, &[0, 1 << 40, 0, 0]), (3, &[0, 1 << 31]), (3, &[1 << 40, 9]), (9, &[])] {
+        with_pair(|mut here, mut there, _, _| {
+            let (messages, peer) = here.raw();
+            messages.request(peer, handler, words, &[], &mut Stranger).unwrap();
+            while there.progress().is_ok() {
+                here.raw().0.poll(&mut Stranger);
+            }
+            assert!(matches!(there.send(b"x", Semantics::COPY), Err(Error::Violation(_))));
+        });
+    }
+    // An honest message after all that: the checks are not what ends it.
+    with_pair(|mut here, mut there, _, _| {
+        let (messages, peer) = here.raw();
+        let store = Store { offset: message(10, 0), handler: 1, words: &[0, 3] };
+        assert!(!matches!(messages.store(peer, &store, &[7; 10], &mut Stranger), Err(Trouble::Refused(_))));
+        assert_eq!(there.next_length(), Ok(10));
+        assert_eq!(receive(&mut there, Semantics::MOVE, 10, false), [7; 10]);
+    });
+}
+
+#[test]
+fn a_child_of_fork_has_no_port_and_says_no_farewell() {
+    common::alone("a_child_of_fork_has_no_port_and_says_no_farewell", || {
+        with_pair(|mut here, mut there, ours, _| {
+            // SAFETY: the program has this thread.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let refused = here.send(b"x", Semantics::COPY) == Err(Error::Limit(Limit::Forked));
+                drop(here);
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(!refused)) };
+            }
+            assert_eq!(shunt_sys::process::reap(child), Some(0));
+            let sent = send(&mut here, ours, Semantics::EMULATED_COPY, 2 * UNIT, 1);
+            assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::COPY, 2 * UNIT, false)), 1));
+            drop(sent);
+        });
+    });
+}
