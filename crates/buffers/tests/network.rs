@@ -101,9 +101,10 @@ fn receive<E: Endpoint>(port: &mut Port<'_, E>, semantics: Semantics, length: us
 
 fn cases() -> impl Iterator<Item = (usize, Semantics, Semantics, usize)> {
     let pairs = Semantics::ALL.into_iter().flat_map(|sender| Semantics::ALL.map(|receiver| (sender, receiver)));
-    pairs.flat_map(|(sender, receiver)| LENGTHS.map(|length| (sender, receiver, length))).enumerate().map(
-        |(seed, (sender, receiver, length))| (seed, sender, receiver, length),
-    )
+    pairs
+        .flat_map(|(sender, receiver)| LENGTHS.map(|length| (sender, receiver, length)))
+        .enumerate()
+        .map(|(seed, (sender, receiver, length))| (seed, sender, receiver, length))
 }
 
 fn sends_all<E: Endpoint>(port: &mut Port<'_, E>, pool: &Pool, way: Way) {
@@ -136,7 +137,8 @@ fn receives_all<E: Endpoint>(port: &mut Port<'_, E>, pool: &Pool, way: Way) {
         assert!(is_filled(&bytes, seed), "{} to {}, {length}, {way:?}", sender.name(), receiver.name());
     }
     port.send(b"k", Semantics::COPY).unwrap();
-    port.drain().unwrap();
+    // The other side may have gone at once.
+    let _ = port.drain();
 }
 
 fn whole(pool: &Pool) {
@@ -319,7 +321,10 @@ fn what_is_pooled_is_bounded_and_what_waits_is_not_overtaken() {
         assert_eq!((gone(&mut here), there.next_length()), (2, Ok(9 * UNIT)));
         assert_eq!(there.receive(&mut [0; 9], Semantics::SHARE), Err(Error::Length(9 * UNIT)));
         for (seed, length) in long.into_iter().enumerate().skip(2) {
-            assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::EMULATED_MOVE, length, false)), seed));
+            assert!(is_filled(
+                &meet(&mut here, &mut there, |there| receive(there, Semantics::EMULATED_MOVE, length, false)),
+                seed
+            ));
         }
         assert_eq!(gone(&mut here), 5);
         drop(there);
@@ -380,7 +385,7 @@ fn private_memory_is_sent_and_received_and_more_than_the_pool_holds() {
         fill(&mut bytes, 3);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(there.receive(&mut vec![0; 9], Semantics::COPY), Ok(5));
+                assert_eq!(there.receive(&mut [0; 9], Semantics::COPY), Ok(5));
                 assert!(is_filled(&receive(&mut there, Semantics::SHARE, length, false), 3));
                 assert_eq!(there.receive(&mut [0; 9], Semantics::COPY), Err(Error::Gone));
             });

@@ -35,6 +35,7 @@ fn a_receiver_that_is_killed_has_nothing() {
                     |fd| {
                         with_port(fd, |port, _| {
                             port.set_outboard();
+                            port.send(b"r", Semantics::COPY).unwrap();
                             for _ in 0..received {
                                 assert_eq!(port.receive(&mut vec![0; LENGTH], Semantics::COPY), Ok(LENGTH));
                             }
@@ -46,6 +47,7 @@ fn a_receiver_that_is_killed_has_nothing() {
                     |fd, kill| {
                         with_port(fd, |port, pool| {
                             let mut kept = vec![];
+                            assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
                             for _ in 0..3 {
                                 let mut region = pool.allocate(LENGTH).unwrap();
                                 region.bytes_mut().fill(7);

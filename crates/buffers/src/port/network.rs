@@ -25,14 +25,19 @@
 //! // Between two processes: NetworkPort::over, with a connection that they have.
 //! let (mut here, mut there) = NetworkPort::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs))?;
 //!
-//! let mut region = ours.allocate(60_000)?;
-//! region.bytes_mut()[..5].copy_from_slice(b"hello");
-//! let ticket = here.send_region(region, 60_000, Semantics::EMULATED_MOVE)?;
-//! while !here.completed(ticket)? {
-//!     there.progress()?;
-//! }
-//! let (region, length) = there.receive_region(Semantics::EMULATED_WEAK_MOVE)?;
-//! assert_eq!((length, &region.bytes()[..5]), (60_000, &b"hello"[..]));
+//! std::thread::scope(|scope| {
+//!     scope.spawn(move || {
+//!         let (region, length) = there.receive_region(Semantics::EMULATED_WEAK_MOVE).unwrap();
+//!         assert_eq!((length, &region.bytes()[..5]), (1 << 20, &b"hello"[..]));
+//!         let _ = there.send(b"thanks", Semantics::COPY);
+//!         let _ = there.drain();
+//!     });
+//!     let mut region = ours.allocate(1 << 20)?;
+//!     region.bytes_mut()[..5].copy_from_slice(b"hello");
+//!     here.send_region(region, 1 << 20, Semantics::EMULATED_MOVE)?; // returns at once
+//!     assert_eq!(here.receive(&mut [0; 9], Semantics::EMULATED_COPY)?, 6); // the message goes meanwhile
+//!     Ok::<(), shunt_buffers::port::Error>(())
+//! })?;
 //! # Ok::<(), shunt_buffers::port::Error>(())
 //! ```
 

@@ -10,7 +10,7 @@
 //! message for which neither is there waits at its sender, whose region is the outboard buffer then.
 
 use super::inputs::Inputs;
-use super::notice::{Notice, Place};
+use super::notice::{Notice, Place, NOBODY};
 use super::window::Window;
 use crate::input::Input;
 use crate::linux::Host;
@@ -215,7 +215,7 @@ impl Incoming {
         let news = below.saturating_sub(self.below);
         if news > self.most_spare as u64 / 2 || (news > 0 && self.below <= next) {
             self.below = below;
-            return Some(Notice::Room { below, each: EACH, number: 0, bytes: 0 });
+            return Some(Notice::Room { below, each: EACH, number: NOBODY, bytes: 0 });
         }
         None
     }

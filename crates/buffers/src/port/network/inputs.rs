@@ -39,9 +39,7 @@ impl Memory for Inputs<'_> {
     fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
         match operation {
             Operation::Reference | Operation::Unreference if is_private(work) => Ok(()),
-            Operation::Wire if is_private(work) => {
-                calls::mlock(work.address as *mut u8, work.length).map_err(|_| Limit::Locked)
-            }
+            Operation::Wire if is_private(work) => calls::mlock(work.address as *mut u8, work.length).map_err(|_| Limit::Locked),
             Operation::Unwire if is_private(work) => {
                 let _ = calls::munlock(work.address as *mut u8, work.length);
                 Ok(())

@@ -15,6 +15,9 @@ use crate::semantics::Semantics;
 /// Bytes of the longest message.
 pub const LONGEST: usize = (1 << 31) - 1;
 
+/// The number of no message.
+pub(super) const NOBODY: u64 = u64::MAX;
+
 const MARK: u64 = 1 << 63;
 const LENGTH_SHIFT: u32 = 32;
 
@@ -67,9 +70,9 @@ pub(super) enum Notice {
         below: u64,
         /// ... of so many bytes at most.
         each: usize,
-        /// And this one ...
+        /// And this one, or [`NOBODY`] ...
         number: u64,
-        /// ... if it has no more than so many; 0: no message in particular.
+        /// ... if it has no more than so many.
         bytes: usize,
     },
 }

@@ -28,7 +28,11 @@ impl Lender {
 
 /// Where the bytes of a message are.
 enum Source {
-    Lent { lender: usize, reference: Reference, output: Output },
+    Lent {
+        lender: usize,
+        reference: Reference,
+        output: Output,
+    },
     /// Lent by the caller for the length of the call.
     Held(*const u8),
 }
@@ -106,7 +110,7 @@ impl Outgoing {
         self.below = self.below.max(below);
         self.each = each;
         let (first, most) = (self.first(), 4 * AHEAD);
-        if bytes > 0 && number >= first && number - first < most as u64 {
+        if number >= first && number - first < most as u64 {
             self.rooms.retain(|(other, _)| *other >= first && *other != number);
             self.rooms.push_back((number, bytes));
         }

@@ -56,7 +56,7 @@ impl Window {
         let base = unsafe { start.add(start.align_offset(page)) };
         let mut window = Window { reserved: (start, size), base, length, page, pool: pool.clone(), backing: Vec::new() };
         window.map(&region.located(), length / page)?;
-        window.backing.push(Backing { pages: 0..length / page, region: region });
+        window.backing.push(Backing { pages: 0..length / page, region });
         Ok(window)
     }
 
