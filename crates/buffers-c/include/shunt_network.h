@@ -20,7 +20,7 @@ typedef struct shunt_window shunt_window;
  * waits for the other. The endpoint is at the address that this end of the connection has. The descriptor is the port's from then on, also
  * if this fails; its end tells that the peer has ended. Inputs come into `pool`, and its regions can be sent. */
 shunt_network *shunt_network_over(int fd, const shunt_pool *pool, int *error);
-/* Ends it at once: what the peer has not acknowledged may be lost (shunt_network_drain). */
+/* Ends it at once: what the peer does not have yet may be lost (shunt_network_drain). */
 void shunt_network_close(shunt_network *port);
 /* Regions of a further pool can be sent without a copy of the system's. */
 int shunt_network_offer(shunt_network *port, const shunt_pool *pool);
@@ -33,7 +33,7 @@ void shunt_network_set_outboard(shunt_network *port);
 int shunt_network_descriptor(shunt_network *port);
 /* Takes what has come, and sends what may go. */
 int shunt_network_progress(shunt_network *port);
-/* Waits until the peer's host has all that was sent. */
+/* Waits until the peer's process has all that was sent. */
 int shunt_network_drain(shunt_network *port);
 
 /* Output: as shunt_send, shunt_send_shared and shunt_send_region; the first by SHUNT_COPY or SHUNT_EMULATED_COPY. shunt_network_send_region

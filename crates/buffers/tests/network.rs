@@ -13,7 +13,7 @@ use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::wrapper::fault::{Fault, Faults};
 use shunt_endpoint::Endpoint;
-use shunt_region::{Limit, Pool, Region};
+use shunt_region::{Audience, Limit, Pages, Pool, Region, Shape};
 
 type Port<'m, E> = NetworkPort<'m, E>;
 
@@ -369,11 +369,15 @@ fn inputs_that_are_posted_take_messages_in_order() {
         // Too short for what is announced: it is taken back, and the message stays.
         meet(&mut here, &mut there, |there| assert_eq!(there.next_length(), Ok(3 * UNIT)));
         post(&mut there, theirs, Semantics::COPY, UNIT);
+        post(&mut there, theirs, Semantics::SHARE, 4 * UNIT);
+        let behind = send(&mut here, ours, Semantics::SHARE, 4 * UNIT, 9);
         let too_long = meet(&mut here, &mut there, |there| there.posted().unwrap_err());
         assert_eq!(too_long, Error::Length(3 * UNIT));
         assert!(there.take_back().unwrap().is_some());
+        assert_eq!(there.posted().unwrap_err(), Error::Limit(Limit::State));
         assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::COPY, 3 * UNIT, false)), 3 * UNIT));
-        drop(sent);
+        assert!(is_filled(&meet(&mut here, &mut there, |there| receive(there, Semantics::SHARE, 0, true)), 9));
+        drop((sent, behind));
     });
 }
 
@@ -396,6 +400,44 @@ fn private_memory_is_sent_and_received_and_more_than_the_pool_holds() {
             drop(here);
         });
     });
+}
+
+/// The alignment query's answer, and pages that are swapped: a window stays where it is, and has what an exact copy would have.
+#[test]
+fn pages_are_swapped_into_a_window() {
+    let (a, b) = (udp(), udp());
+    let theirs = Pool::create(Shape { unit: UNIT, units: 64 }, Pages::Small, Audience::Trusted).unwrap();
+    let (mut for_a, mut for_b, ours) = (memory(&a), memory(&b), pool());
+    let (mut here, mut there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    let alignment = there.alignment();
+    assert_eq!((alignment.granularity, alignment.offset, alignment.preferred), (4096, 0, UNIT));
+    assert_eq!(alignment.copy_below, usize::MAX, "ordinary pages are copied, unless the program says otherwise");
+    there.set_swap_from(3000);
+    let mut window = there.window(5 * UNIT).unwrap();
+    assert!(there.alignment().suits(window.bytes().as_ptr() as usize));
+    let place = window.bytes().as_ptr();
+    window.bytes_mut().fill(0x33);
+    let mut model = vec![0x33; 5 * UNIT];
+    let semantics = [Semantics::COPY, Semantics::EMULATED_COPY, Semantics::SHARE, Semantics::EMULATED_SHARE];
+    for (seed, length) in [10, 2999, 3000, 4096, 5000, 7000, UNIT, UNIT + 100, 5 * UNIT, 8192].into_iter().enumerate() {
+        for semantics in semantics {
+            let kept = send(&mut here, &ours, Semantics::SHARE, length, seed);
+            // It is pooled: its input comes later.
+            meet(&mut here, &mut there, |there| there.next_length().map(|_| ()).unwrap());
+            let came = meet(&mut here, &mut there, |there| there.receive_into(&mut window, semantics));
+            assert_eq!(came, Ok(length));
+            fill(&mut model[..length], seed);
+            assert!(window.bytes() == &model[..] && window.bytes().as_ptr() == place, "{length} by {}", semantics.name());
+            drop(kept);
+        }
+    }
+    assert_eq!(here.window(UNIT).err(), Some(Limit::Untrusted));
+    drop((here, there));
+    whole(&ours);
+    let used = theirs.shape().units - theirs.free();
+    assert!((5..=10).contains(&used), "what the window has: {used}");
+    drop(window);
+    whole(&theirs);
 }
 
 struct Stranger;

@@ -122,7 +122,9 @@ impl Dispatch for Ends {
         let sound = match Notice::of(message.handler, message.words) {
             _ if self.over => return,
             Some(Notice::Whole { number, semantics }) => {
-                message.bulk.is_some_and(|bulk| self.incoming.whole(host, number, semantics, bulk))
+                let whole = message.bulk.is_some_and(|bulk| self.incoming.whole(host, number, semantics, bulk));
+                // Its sender may wait for that before it ends.
+                whole && replier.reply(message.handler, &[], &[]).is_ok()
             }
             Some(Notice::Announce { number, length }) => self.incoming.announce(number, length),
             Some(Notice::Room { below, each, number, bytes }) => {
@@ -138,7 +140,8 @@ impl Dispatch for Ends {
     }
 
     fn reply(&mut self, _message: Message<'_>) {
-        self.is_sound(false);
+        let sound = self.outgoing.arrived();
+        self.is_sound(sound);
     }
 
     /// What this side sends, an honest peer takes.
@@ -507,25 +510,12 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         Ok(ticket == AT_ONCE || ticket.number() < self.ends.outgoing.first())
     }
 
-    /// Waits until the peer's endpoint has acknowledged all that was sent. What has not been when a port is dropped may be lost.
+    /// Waits until all messages are in the peer's process. What is not when a port is dropped may be lost.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Violation`].
     pub fn drain(&mut self) -> Result<(), Error> {
-        self.wait(|ends| ends.outgoing.queued().1 == 0)?;
-        self.is_open()?;
-        loop {
-            let peer = self.peer;
-            if self.messages.engine().is_idle(peer) {
-                return Ok(());
-            }
-            self.is_open()?;
-            self.progress()?;
-            self.messages.wait(&mut self.ends, LOOK);
-            if self.beside.as_ref().is_some_and(Stream::is_over) {
-                self.ends.over |= !self.messages.engine().is_idle(peer);
-            }
-        }
+        self.wait(|ends| ends.outgoing.all_arrived())
     }
 
     // Input.
@@ -560,7 +550,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         assert!(semantics.allocation == Allocation::Application && length <= region.size());
         let host = &mut self.ends.lenders[0].host;
         let work = host.work(region.pointer() as usize, length);
-        match self.ends.incoming.post(host, semantics, work, Some(region)) {
+        match self.ends.incoming.post(host, semantics, work, Some(region), false) {
             Ok(()) => {
                 self.tell();
                 Ok(())
@@ -577,7 +567,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     pub fn post(&mut self, length: usize, semantics: Semantics) -> Result<(), Limit> {
         assert!(semantics.allocation == Allocation::System);
         let work = Work { length, ..Work::default() };
-        self.ends.incoming.post(&mut self.ends.lenders[0].host, semantics, work, None).map_err(|(_, limit)| limit)?;
+        self.ends.incoming.post(&mut self.ends.lenders[0].host, semantics, work, None, false).map_err(|(_, limit)| limit)?;
         self.tell();
         Ok(())
     }
@@ -592,10 +582,11 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// The first posted input, when its message is there: its region, and the message's length. Waits for it.
     ///
     /// # Errors
-    /// [`Limit::State`]: none is posted. [`Error::Length`]: the message is longer; the input is still posted, and can be taken back.
+    /// [`Limit::State`]: none is posted for the next message. [`Error::Length`]: the message is longer; the input is still posted, and can be
+    /// taken back: then the message is to be received, and those behind it have their inputs.
     /// [`Error::Gone`], [`Error::Violation`].
     pub fn posted(&mut self) -> Result<(Region, usize), Error> {
-        if self.ends.incoming.posted() == 0 {
+        if !self.ends.incoming.is_posted() {
             return Err(Limit::State.into());
         }
         self.wait_whole()?;
@@ -633,9 +624,9 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     }
 
     fn nothing_posted(&self) -> Result<(), Error> {
-        match self.ends.incoming.posted() {
-            0 => Ok(()),
-            _ => Err(Limit::State.into()),
+        match self.ends.incoming.is_posted() {
+            false => Ok(()),
+            true => Err(Limit::State.into()),
         }
     }
 
@@ -643,7 +634,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// and nothing here yet its bytes go straight to their places; if it fails then, some may be there.
     ///
     /// # Errors
-    /// [`Error::Length`]: it is longer, and waits for another buffer. [`Limit::State`]: inputs are posted, and come first.
+    /// [`Error::Length`]: it is longer, and waits for another buffer. [`Limit::State`]: its input is posted.
     /// [`Error::Limit`]: something is missing for this semantics, and the message waits. [`Error::Gone`], [`Error::Violation`].
     pub fn receive(&mut self, buffer: &mut [u8], semantics: Semantics) -> Result<usize, Error> {
         let work = self.ends.lenders[0].host.work(buffer.as_mut_ptr() as usize, buffer.len());
@@ -717,11 +708,11 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             _ => work,
         };
         let host = &mut self.ends.lenders[0].host;
-        self.ends.incoming.post(host, semantics, exact, None).map_err(|(_, limit)| limit)?;
+        self.ends.incoming.post(host, semantics, exact, None, true).map_err(|(_, limit)| limit)?;
         let whole = self.wait_whole();
         let done = whole.and_then(|()| self.ends.incoming.complete(&mut self.ends.lenders[0].host, None, window));
         let done = done.map(|(work, _, length)| (work, length));
-        if done.is_err() && self.ends.incoming.posted() > 0 {
+        if done.is_err() && self.ends.incoming.is_posted() {
             // The buffer is the caller's again: where the peer could still believe in it, nothing comes any more.
             self.ends.over |= self.ends.incoming.is_promised() || self.ends.violation;
             self.ends.incoming.unpost(&mut self.ends.lenders[0].host);

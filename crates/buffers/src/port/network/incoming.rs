@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! numbers:   first ─ messages that have begun ─ next ─ those that may begin unasked ─ below
-//! posted:    the inputs of `first`, `first + 1` ..., as far as there are any
+//! posted:    the inputs of `first`, `first + 1` ..., as far as there are any; none is missing but those that were taken back
 //! ```
 //!
 //! A message whose input is posted when its first byte comes, and is long enough, goes into that (early demultiplexing); else into an
@@ -42,6 +42,8 @@ struct Arriving {
 unsafe impl Send for Arriving {}
 
 struct Posted {
+    /// Of its message.
+    number: u64,
     input: Input,
     room: usize,
     told: bool,
@@ -150,8 +152,7 @@ impl Incoming {
 
     fn begin(&mut self, host: &Host, length: usize) -> Option<Arriving> {
         let number = self.next();
-        let input = self.posted.get(self.messages.len()).filter(|posted| posted.room >= length);
-        let (at, overlay) = match input {
+        let (at, overlay) = match self.input_for(number, length) {
             Some(posted) => (target(&posted.input.work, host), None),
             None => {
                 let overlay = self.overlay_for(number, length)?;
@@ -159,6 +160,10 @@ impl Incoming {
             }
         };
         Some(Arriving { length, arrived: 0, whole: false, at, overlay, semantics: Semantics::COPY })
+    }
+
+    fn input_for(&self, number: u64, length: usize) -> Option<&Posted> {
+        self.posted.iter().find(|posted| posted.number == number && posted.room >= length)
     }
 
     fn overlay_for(&mut self, number: u64, length: usize) -> Option<Located> {
@@ -227,8 +232,7 @@ impl Incoming {
             if told {
                 continue;
             }
-            let index = (number - self.first) as usize;
-            if self.announced[place].overlay.is_none() && self.posted.get(index).is_none_or(|posted| posted.room < length) {
+            if self.announced[place].overlay.is_none() && self.input_for(number, length).is_none() {
                 if self.outboard {
                     break;
                 }
@@ -239,14 +243,12 @@ impl Incoming {
             self.announced[place].told = true;
             return Some((number, length));
         }
-        let (first, begun, below) = (self.first, self.messages.len(), self.below);
-        let ahead = self.posted.iter_mut().enumerate().skip(begun);
-        let untold = ahead.map(|(index, posted)| (first + index as u64, posted));
-        for (number, posted) in untold {
+        let (next, below) = (self.next(), self.below);
+        for posted in self.posted.iter_mut().filter(|posted| posted.number >= next) {
             // What may come unasked needs no word.
-            let unasked = posted.room <= EACH && number < below;
+            let unasked = posted.room <= EACH && posted.number < below;
             if !core::mem::replace(&mut posted.told, true) && !unasked {
-                return Some((number, posted.room));
+                return Some((posted.number, posted.room));
             }
         }
         None
@@ -300,26 +302,34 @@ impl Incoming {
 
     /// Whether the first posted input is too short for so many bytes.
     pub(super) fn is_short(&self, length: usize) -> bool {
-        self.posted.front().is_some_and(|posted| posted.room < length)
+        self.posted_first().is_some_and(|posted| posted.room < length)
     }
 
-    pub(super) fn posted(&self) -> usize {
-        self.posted.len()
+    /// The input of the next message, if one is posted.
+    fn posted_first(&self) -> Option<&Posted> {
+        self.posted.front().filter(|posted| posted.number == self.first)
     }
 
-    /// Posts an input for the first message that has none. `region` is the application's, which keeps it.
+    pub(super) fn is_posted(&self) -> bool {
+        self.posted_first().is_some()
+    }
+
+    /// Posts an input behind the last that is posted; or for the next message, which has none (`at_once`). `region` is the application's, which
+    /// keeps it.
     pub(super) fn post(
         &mut self,
         host: &mut Host,
         semantics: Semantics,
         work: Work,
         region: Option<Region>,
+        at_once: bool,
     ) -> Result<(), (Option<Region>, Limit)> {
         if self.posted.len() == AHEAD {
             return Err((region, Limit::Loans));
         }
         let room = work.length;
-        let pooled = self.posted.len() < self.messages.len();
+        let behind = self.posted.back().filter(|_| !at_once).map_or(self.first, |posted| self.first.max(posted.number + 1));
+        let pooled = behind < self.next();
         let architecture = self.architecture();
         let posted = Input::post(semantics, work, &mut Inputs::of(host)).and_then(|mut input| {
             if !pooled {
@@ -333,7 +343,11 @@ impl Incoming {
         });
         match posted {
             Ok(input) => {
-                self.posted.push_back(Posted { input, room, told: pooled, region });
+                let posted = Posted { number: behind, input, room, told: pooled, region };
+                match at_once {
+                    true => self.posted.push_front(posted),
+                    false => self.posted.push_back(posted),
+                }
                 Ok(())
             }
             Err(limit) => Err((region, limit)),
@@ -350,11 +364,12 @@ impl Incoming {
     /// Whether the peer may have begun to fill the first posted input, or may at any time.
     pub(super) fn is_promised(&self) -> bool {
         let Some(posted) = self.posted.front() else { return false };
-        match (self.messages.front(), self.announced.front()) {
-            (Some(message), _) => message.overlay.is_none(),
-            (None, Some(announced)) if announced.number == self.first && announced.length > posted.room => false,
-            _ => posted.told,
+        if posted.number < self.next() {
+            let message = self.messages.get((posted.number - self.first) as usize);
+            return message.is_some_and(|message| message.overlay.is_none());
         }
+        let announced = self.announced.iter().find(|announced| announced.number == posted.number);
+        posted.told && announced.is_none_or(|announced| announced.length <= posted.room)
     }
 
     /// Ends the input of the first message, which is whole: one that was posted, or `semantics` and `work` for it. Gives its buffers, the
@@ -367,7 +382,10 @@ impl Incoming {
     ) -> Result<(Work, Option<Region>, usize), Error> {
         let message = self.messages.front().filter(|message| message.whole).ok_or(Limit::State)?;
         let (length, overlay) = (message.length, message.overlay);
-        let room = unposted.map_or_else(|| self.posted.front().map_or(0, |posted| posted.room), |(_, work)| work.length);
+        let room = match unposted {
+            Some((_, work)) => work.length,
+            None => self.posted_first().ok_or(Limit::State)?.room,
+        };
         if length > room {
             return Err(Error::Length(length));
         }
@@ -431,4 +449,144 @@ fn reach(work: &Work, semantics: Semantics, host: &Host) -> Result<(), Limit> {
         return Ok(());
     }
     work.region.map_or(Ok(()), |at| host.pool().access(&at, Access::Write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::semantics::Integrity;
+    use proptest::prelude::*;
+    use shunt_region::{Audience, Pages, Pool, Shape};
+
+    const UNIT: usize = 4 << 10;
+    const UNITS: usize = 256;
+    const QUOTA: usize = 100 * UNIT;
+
+    /// What a peer, or the program, does.
+    #[derive(Clone, Debug)]
+    enum Act {
+        /// Bytes of a message: its length, how far the offset is beside what has come, how many.
+        Bytes(usize, isize, usize),
+        /// All of the message that comes, and its end: as an honest peer does.
+        Rest,
+        /// Its end, with a number and a count beside the right ones.
+        Whole(i64, i64),
+        Announce(i64, usize),
+        Post(usize, usize),
+        Complete(usize, usize),
+        Unpost,
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        let length = || prop_oneof![0usize..3, 0..2 * EACH, Just(EACH), Just(EACH + 1), 0..1usize << 31];
+        let beside = || prop_oneof![8 => Just(0i64), 1 => -2i64..3, 1 => any::<i64>()];
+        prop_oneof![
+            4 => (length(), prop_oneof![6 => Just(0isize), 1 => -3isize..4], length()).prop_map(|(a, b, c)| Act::Bytes(a, b, c)),
+            6 => Just(Act::Rest),
+            1 => (beside(), beside()).prop_map(|(a, b)| Act::Whole(a, b)),
+            3 => (beside(), length()).prop_map(|(a, b)| Act::Announce(a, b)),
+            2 => (0usize..8, 0..3 * EACH).prop_map(|(a, b)| Act::Post(a, b)),
+            3 => (0usize..8, 0..3 * EACH).prop_map(|(a, b)| Act::Complete(a, b)),
+            1 => Just(Act::Unpost),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        /// Whatever a peer stores and says, and whenever: its bytes lie in the message's own memory, what is pooled stays within the
+        /// quota, memory that is not an input's is untouched, and the pool is whole at the end.
+        #[test]
+        fn any_peer_is_survived(acts in prop::collection::vec(act(), 1..60), outboard: bool) {
+            let pool = Pool::create(Shape { unit: UNIT, units: UNITS }, Pages::Small, Audience::Anyone).unwrap();
+            let mut host = Host::new(pool.clone());
+            let mut bystander = pool.allocate(8 * UNIT).unwrap();
+            bystander.bytes_mut().fill(7);
+            let units = pool.address()..pool.address() + pool.shape().front() + pool.shape().bytes();
+            let mut incoming = Incoming::new(&host, QUOTA);
+            if outboard {
+                incoming.set_outboard();
+            }
+            let mut kept = Vec::new();
+            for act in acts {
+                while incoming.notice(&mut host).is_some() {}
+                let coming = incoming.messages.back().filter(|message| !message.whole).map(|message| (message.length, message.arrived));
+                let last = incoming.next().wrapping_sub(1);
+                match act {
+                    Act::Bytes(length, beside, count) => {
+                        let (length, arrived) = coming.unwrap_or((length.min(super::super::LONGEST), 0));
+                        let address = Place { length, offset: 0 }.address().wrapping_add_signed(arrived as i64 + beside as i64);
+                        if let Some(bytes) = incoming.place(&host, address, count as u64) {
+                            prop_assert_eq!(bytes.len(), count);
+                            let at = bytes.as_ptr() as usize;
+                            prop_assert!(count == 0 || (units.contains(&at) && at + count <= units.end));
+                            bytes.fill(0xab);
+                        }
+                    }
+                    Act::Rest => {
+                        let Some((length, arrived)) = coming else { continue };
+                        let rest = incoming.place(&host, Place { length, offset: arrived }.address(), (length - arrived) as u64);
+                        rest.expect("there is room for the rest of a message that has begun").fill(0xab);
+                        let (address, count) = (Place { length, offset: 0 }.address(), length as u64);
+                        prop_assert!(incoming.place(&host, address, count).is_some());
+                        prop_assert!(incoming.whole(&mut host, last, Semantics::SHARE, (address, count)));
+                    }
+                    Act::Whole(number, count) => {
+                        let (length, arrived) = coming.unwrap_or((9, 9));
+                        let (address, told) = (Place { length, offset: 0 }.address(), (length as u64).wrapping_add_signed(count));
+                        let whole = incoming.whole(&mut host, last.wrapping_add_signed(number), Semantics::COPY, (address, told));
+                        prop_assert!(!whole || (arrived, number, count) == (length, 0, 0) && coming.is_some());
+                    }
+                    Act::Announce(number, length) => {
+                        let after = incoming.announced.back().map_or(incoming.next(), |announced| announced.number + 1);
+                        let _ = incoming.announce(after.wrapping_add_signed(number), length);
+                        prop_assert!(incoming.announced.len() <= 4 * AHEAD);
+                    }
+                    Act::Post(number, length) => {
+                        let semantics = Semantics::of_index(number).unwrap();
+                        // What is wired may exceed a limit.
+                        let _ = match semantics.allocation {
+                            Allocation::System => {
+                                incoming.post(&mut host, semantics, Work { length, ..Work::default() }, None, false).map_err(|error| error.1)
+                            }
+                            Allocation::Application => pool.allocate(length).and_then(|region| {
+                                let work = host.work(region.pointer() as usize, length);
+                                incoming.post(&mut host, semantics, work, Some(region), false).map_err(|error| error.1)
+                            }),
+                        };
+                    }
+                    Act::Complete(number, room) => {
+                        let semantics = Semantics::of_index(number).unwrap();
+                        let posted = incoming.is_posted();
+                        let mut own = vec![0x55u8; room + 16];
+                        let address = if semantics.allocation == Allocation::Application { own.as_mut_ptr() as usize } else { 0 };
+                        let unposted = (!posted).then_some((semantics, Work { address, length: room, ..Work::default() }));
+                        let Ok((work, region, length)) = incoming.complete(&mut host, unposted, None) else { continue };
+                        if !posted {
+                            prop_assert!(length <= room);
+                            let strong = semantics.integrity == Integrity::Strong;
+                            prop_assert!(own[room..].iter().all(|byte| *byte == 0x55), "behind the buffer, {}", strong);
+                        }
+                        match region {
+                            Some(region) => kept.push(region),
+                            None if work.region.is_some() => kept.push(Region::regain(pool.clone(), work.region.unwrap()).unwrap()),
+                            None => {}
+                        }
+                        kept.truncate(8);
+                    }
+                    Act::Unpost => {
+                        // Only where the port would: the peer may be filling it.
+                        if !incoming.is_promised() {
+                            let _ = incoming.unpost(&mut host);
+                        }
+                    }
+                }
+                prop_assert!(incoming.held() <= QUOTA);
+                prop_assert!(bystander.bytes().iter().all(|byte| *byte == 7));
+            }
+            incoming.end(&mut host);
+            prop_assert_eq!(incoming.held(), 0);
+            drop((bystander, kept, host));
+            prop_assert_eq!(pool.free(), UNITS);
+        }
+    }
 }

@@ -52,6 +52,8 @@ struct Departing {
 pub(super) struct Outgoing {
     queue: VecDeque<Departing>,
     next: u64,
+    /// Messages that the peer says it has.
+    arrived: u64,
     below: u64,
     each: usize,
     rooms: VecDeque<(u64, usize)>,
@@ -63,7 +65,17 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub(super) fn new(policy: Policy, quota: usize) -> Outgoing {
-        Outgoing { queue: VecDeque::new(), next: 0, below: 0, each: 0, rooms: VecDeque::new(), bytes: 0, quota, policy }
+        Outgoing {
+            queue: VecDeque::new(),
+            next: 0,
+            arrived: 0,
+            below: 0,
+            each: 0,
+            rooms: VecDeque::new(),
+            bytes: 0,
+            quota,
+            policy,
+        }
     }
 
     /// Messages that are not all in packets, and their bytes.
@@ -74,6 +86,17 @@ impl Outgoing {
     /// The number of the first message that is not.
     pub(super) fn first(&self) -> u64 {
         self.next - self.queue.len() as u64
+    }
+
+    /// The peer has one message more. False: it was not sent.
+    #[must_use]
+    pub(super) fn arrived(&mut self) -> bool {
+        self.arrived += 1;
+        self.arrived <= self.first()
+    }
+
+    pub(super) fn all_arrived(&self) -> bool {
+        self.arrived == self.next
     }
 
     /// Whether a further message of so many bytes may be queued. One may always, or it never could.
