@@ -359,6 +359,32 @@ fn a_hostile_peer_is_refused() {
 }
 
 #[test]
+fn who_speaks_of_something_else_is_refused() {
+    use std::io::Write;
+    use std::os::fd::IntoRawFd;
+    use std::os::unix::net::UnixStream;
+    let refused = |bytes: &[u8]| {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        there.write_all(bytes).unwrap();
+        there.shutdown(std::net::Shutdown::Write).unwrap();
+        let endpoint = udp();
+        let mut memory = memory(&endpoint);
+        Port::over(here.into_raw_fd(), endpoint, &mut memory, &pool()).err()
+    };
+    assert!(matches!(refused(&[b'x'; 64]), Some(Error::Violation(_))));
+    // An address of no family, and a tag.
+    let mut hello = [1u8; 64];
+    hello[..8].copy_from_slice(b"shunt-n1");
+    assert!(matches!(refused(&hello), Some(Error::Violation(_))));
+    assert_eq!(refused(&hello[..63]), Some(Error::Gone));
+    let endpoint = udp();
+    let mut memory = memory(&endpoint);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = Port::over(silent.into_raw_fd(), endpoint, &mut memory, &pool()).err();
+    assert!(matches!(error, Some(Error::System(errno)) if errno.0 == libc::ENOTCONN), "{error:?}");
+}
+
+#[test]
 fn a_child_of_fork_has_no_port_and_says_no_farewell() {
     common::alone("a_child_of_fork_has_no_port_and_says_no_farewell", || {
         with_pair(|mut here, mut there, ours, _| {

@@ -47,27 +47,24 @@ mod inputs;
 mod notice;
 mod outgoing;
 mod owned;
+mod receiving;
+mod sending;
 mod window;
 
 use super::stream::Stream;
-use super::{setup, Error, Ticket, AT_ONCE, QUOTA};
+use super::{setup, Error, QUOTA};
 use crate::align::Alignment;
-use crate::calibrate;
 use crate::costs::Costs;
-use crate::fault;
-use crate::memory::Work;
-use crate::output::Output;
-use crate::policy::{Policy, Realisation};
-use crate::semantics::{Allocation, Integrity, Semantics};
+use crate::policy::Policy;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
-use incoming::{Incoming, Next};
+use incoming::Incoming;
 use notice::Notice;
 use outgoing::{Lender, Outgoing};
 use shunt_am::port::{config_for, Port as Messages};
 use shunt_am::{Access, Config, Dispatch, Event, Message, Replier, Store};
 use shunt_endpoint::Endpoint;
-use shunt_region::{Limit, Pool, Region, Violation};
+use shunt_region::{Limit, Pool, Violation};
 
 pub use notice::LONGEST;
 pub use owned::UdpPort;
@@ -79,7 +76,7 @@ const NOTICES: u16 = 1;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The shape of the engine below a port over `endpoint`.
-pub fn config<E: Endpoint>(endpoint: &E) -> Config {
+fn config<E: Endpoint>(endpoint: &E) -> Config {
     Config { channels: NOTICES.into(), ..config_for(endpoint, 1) }
 }
 
@@ -285,8 +282,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         }
     }
 
-    // Driving.
-
     /// Takes what has come, and sends what may go.
     ///
     /// # Errors
@@ -373,356 +368,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
                 self.ends.over = true;
             }
         }
-    }
-
-    // Output.
-
-    fn find(&self, address: usize, length: usize) -> Option<(usize, Work)> {
-        let works = self.ends.lenders.iter().enumerate().map(|(number, lender)| (number, lender.host.work(address, length)));
-        works.into_iter().find(|(_, work)| work.region.is_some())
-    }
-
-    fn is_open(&self) -> Result<(), Error> {
-        match self.ends.over {
-            true => Err(Error::Gone),
-            false => Ok(()),
-        }
-    }
-
-    fn make_room(&mut self, length: usize) -> Result<(), Error> {
-        self.progress()?;
-        self.is_open()?;
-        if length > LONGEST {
-            return Err(Error::Length(LONGEST));
-        }
-        match self.ends.outgoing.has_room(length) {
-            true => Ok(()),
-            false => self.wait(|ends| ends.outgoing.has_room(length)),
-        }
-    }
-
-    /// Sends bytes with [`Semantics::COPY`] or [`Semantics::EMULATED_COPY`]: they are the message as they are now, whatever happens to the
-    /// buffer. The call returns at once, if the quota and the pool let it; a buffer that lies in a region need not be copied for that (TCOW).
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Violation`]. [`Error::Length`]: it would be longer than [`LONGEST`].
-    pub fn send(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
-        assert!(semantics.allocation == Allocation::Application && semantics.integrity == Integrity::Strong);
-        self.make_room(bytes.len())?;
-        let found = self.find(bytes.as_ptr() as usize, bytes.len());
-        let (lender, work) = found.unwrap_or_else(|| (0, self.ends.lenders[0].host.work(bytes.as_ptr() as usize, bytes.len())));
-        let mut copy = work.region.is_none().then_some(Limit::Private);
-        if let (Semantics::EMULATED_COPY, Some(at)) = (semantics, work.region) {
-            if self.costs.is_none() {
-                self.set_costs(*calibrate::once());
-            }
-            copy = match self.ends.outgoing.policy.choose(at.first, at.generation, bytes.len(), true) {
-                Realisation::Tcow => fault::ensure().err(),
-                Realisation::Copy(limit) => Some(limit),
-                Realisation::Waiting => Some(Limit::Short),
-            };
-        }
-        match self.begin(lender, work, semantics, copy) {
-            // No memory of the system's for a copy: the call lasts as long as the bytes are needed.
-            Err(Error::Limit(_)) => self.send_waiting(bytes, semantics),
-            sent => sent,
-        }
-    }
-
-    fn send_waiting(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
-        let number = self.ends.outgoing.hold(bytes, semantics);
-        let waited = self.wait(|ends| ends.outgoing.first() > number);
-        if waited.is_err() {
-            // The bytes are the caller's again.
-            self.ends.over = true;
-            self.ends.outgoing.end(&mut self.ends.lenders);
-        }
-        waited.map(|()| AT_ONCE)
-    }
-
-    /// Sends the first `length` bytes of a region that stays the program's: share semantics. They are not to be changed before the ticket
-    /// is completed.
-    ///
-    /// # Errors
-    /// As [`NetworkPort::send`]; [`Error::Limit`] if they can be neither shared nor copied.
-    pub fn send_shared(&mut self, region: &Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
-        assert!(semantics.allocation == Allocation::Application && length <= region.size());
-        self.make_room(length)?;
-        match self.find(region.pointer() as usize, length) {
-            Some((lender, work)) => self.begin(lender, work, semantics, None),
-            None => self.send(&region.bytes()[..length], Semantics::COPY),
-        }
-    }
-
-    /// Sends the first `length` bytes of a region and gives it away: move semantics, weak or not.
-    ///
-    /// # Errors
-    /// As [`NetworkPort::send_shared`]; the region is free then.
-    pub fn send_region(&mut self, region: Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
-        assert!(semantics.allocation == Allocation::System && length <= region.size());
-        self.make_room(length)?;
-        let Some((lender, work)) = self.find(region.pointer() as usize, length) else {
-            return self.send(&region.bytes()[..length], Semantics::COPY);
-        };
-        let (pool, at) = region.leave();
-        let begun = self.begin(lender, work, semantics, None);
-        if begun.is_err() {
-            drop(Region::regain(pool, at));
-        }
-        begun
-    }
-
-    /// Prepares an output and queues it.
-    fn begin(&mut self, lender: usize, work: Work, asked: Semantics, copy: Option<Limit>) -> Result<Ticket, Error> {
-        let ends = &mut self.ends;
-        let host = &mut ends.lenders[lender].host;
-        let pool = host.pool().clone();
-        if let Some(at) = &work.region {
-            // Before writing is taken away.
-            pool.touch(at, work.length)?;
-        }
-        let mut output = Output::prepare(asked, work, copy, host)?;
-        if output.realised() != Semantics::COPY {
-            let settled = output.work.region.map_or(Ok(()), |at| pool.settled(&at));
-            if let Err(limit) = settled {
-                output.fail(host);
-                output = Output::prepare(asked, work, Some(limit), host)?;
-            }
-        }
-        if let Some(at) = &output.work.system {
-            pool.touch(at, work.length)?;
-        }
-        let why = output.why();
-        let number = ends.outgoing.lend(&ends.lenders, lender, output, asked);
-        if let Some(limit) = why.filter(|_| asked != Semantics::COPY) {
-            self.note(limit);
-        }
-        self.progress()?;
-        Ok(Ticket::of_number(number))
-    }
-
-    /// Whether an output's buffer is the program's again: its bytes are in packets, which are kept until the peer has them.
-    ///
-    /// # Errors
-    /// As [`NetworkPort::progress`].
-    pub fn completed(&mut self, ticket: Ticket) -> Result<bool, Error> {
-        self.progress()?;
-        Ok(ticket == AT_ONCE || ticket.number() < self.ends.outgoing.first())
-    }
-
-    /// Waits until all messages are in the peer's process. What is not when a port is dropped may be lost.
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Violation`].
-    pub fn drain(&mut self) -> Result<(), Error> {
-        self.wait(|ends| ends.outgoing.all_arrived())
-    }
-
-    // Input.
-
-    /// Whether a message is here, or announced.
-    ///
-    /// # Errors
-    /// As [`NetworkPort::progress`].
-    pub fn has_message(&mut self) -> Result<bool, Error> {
-        self.progress()?;
-        Ok(self.ends.incoming.state() != Next::Nothing)
-    }
-
-    /// How long the next message is; waits for it, or for its announcement.
-    ///
-    /// # Errors
-    /// [`Error::Gone`]: none comes any more. [`Error::Violation`].
-    pub fn next_length(&mut self) -> Result<usize, Error> {
-        self.wait(|ends| ends.incoming.state() != Next::Nothing)?;
-        match self.ends.incoming.state() {
-            Next::Waits(length) | Next::Comes(length) | Next::Whole(length) => Ok(length),
-            Next::Nothing => Err(Error::Gone),
-        }
-    }
-
-    /// Posts an input of at most `length` bytes into a region of the program's, which the port has until the message is there
-    /// ([`NetworkPort::posted`]): share or copy semantics. Inputs that are posted take the next messages, in order.
-    ///
-    /// # Errors
-    /// The region, and what is missing. [`Limit::Loans`]: as many are posted as can be.
-    pub fn post_region(&mut self, region: Region, length: usize, semantics: Semantics) -> Result<(), (Region, Limit)> {
-        assert!(semantics.allocation == Allocation::Application && length <= region.size());
-        let host = &mut self.ends.lenders[0].host;
-        let work = host.work(region.pointer() as usize, length);
-        match self.ends.incoming.post(host, semantics, work, Some(region), false) {
-            Ok(()) => {
-                self.tell();
-                Ok(())
-            }
-            Err((Some(region), limit)) => Err((region, limit)),
-            Err((None, _)) => unreachable!("it was given"),
-        }
-    }
-
-    /// Posts an input of at most `length` bytes into a region that the system chooses: move semantics, weak or not.
-    ///
-    /// # Errors
-    /// What is missing, as for [`NetworkPort::post_region`].
-    pub fn post(&mut self, length: usize, semantics: Semantics) -> Result<(), Limit> {
-        assert!(semantics.allocation == Allocation::System);
-        let work = Work { length, ..Work::default() };
-        self.ends.incoming.post(&mut self.ends.lenders[0].host, semantics, work, None, false).map_err(|(_, limit)| limit)?;
-        self.tell();
-        Ok(())
-    }
-
-    /// The peer learns at once of room that was posted.
-    fn tell(&mut self) {
-        if !self.ends.over {
-            self.say();
-        }
-    }
-
-    /// The first posted input, when its message is there: its region, and the message's length. Waits for it.
-    ///
-    /// # Errors
-    /// [`Limit::State`]: none is posted for the next message. [`Error::Length`]: the message is longer; the input is still posted, and can be
-    /// taken back: then the message is to be received, and those behind it have their inputs.
-    /// [`Error::Gone`], [`Error::Violation`].
-    pub fn posted(&mut self) -> Result<(Region, usize), Error> {
-        if !self.ends.incoming.is_posted() {
-            return Err(Limit::State.into());
-        }
-        self.wait_whole()?;
-        let host = &mut self.ends.lenders[0].host;
-        let pool = host.pool().clone();
-        let (work, region, length) = self.ends.incoming.complete(host, None, None)?;
-        match region {
-            Some(region) => Ok((region, length)),
-            None => Ok((Region::regain(pool, work.region.ok_or(Limit::State)?)?, length)),
-        }
-    }
-
-    /// Takes the first posted input back: its region, if it is the program's.
-    ///
-    /// # Errors
-    /// [`Limit::State`]: none is posted, or the peer was told of it, and may be filling it.
-    pub fn take_back(&mut self) -> Result<Option<Region>, Limit> {
-        if !self.ends.over && self.ends.incoming.is_promised() {
-            return Err(Limit::State);
-        }
-        self.ends.incoming.unpost(&mut self.ends.lenders[0].host).ok_or(Limit::State)
-    }
-
-    /// Until the next message is whole; an error if it is too long for the first posted input.
-    fn wait_whole(&mut self) -> Result<(), Error> {
-        let too_long = |ends: &Ends| match ends.incoming.state() {
-            Next::Waits(length) => ends.incoming.is_short(length).then_some(length),
-            _ => None,
-        };
-        self.wait(|ends| matches!(ends.incoming.state(), Next::Whole(_)) || too_long(ends).is_some())?;
-        match too_long(&self.ends) {
-            Some(length) => Err(Error::Length(length)),
-            None => Ok(()),
-        }
-    }
-
-    fn nothing_posted(&self) -> Result<(), Error> {
-        match self.ends.incoming.is_posted() {
-            false => Ok(()),
-            true => Err(Limit::State.into()),
-        }
-    }
-
-    /// Receives the next message into `buffer`, by a semantics of application-allocated buffers; gives its length. With weak integrity
-    /// and nothing here yet its bytes go straight to their places; if it fails then, some may be there.
-    ///
-    /// # Errors
-    /// [`Error::Length`]: it is longer, and waits for another buffer. [`Limit::State`]: its input is posted.
-    /// [`Error::Limit`]: something is missing for this semantics, and the message waits. [`Error::Gone`], [`Error::Violation`].
-    pub fn receive(&mut self, buffer: &mut [u8], semantics: Semantics) -> Result<usize, Error> {
-        let work = self.ends.lenders[0].host.work(buffer.as_mut_ptr() as usize, buffer.len());
-        self.input_into(work, semantics, None)
-    }
-
-    /// The same, into a window: pages of a message that came before its input are swapped, and so are those of strong integrity's buffers
-    /// ([`NetworkPort::set_swap_from`]).
-    ///
-    /// # Errors
-    /// As [`NetworkPort::receive`]. [`Limit::OtherPeer`]: the window is of another port's pool.
-    pub fn receive_into(&mut self, window: &mut Window, semantics: Semantics) -> Result<usize, Error> {
-        window.is_of(self.ends.lenders[0].host.pool())?;
-        let bytes = window.bytes_mut();
-        let work = Work { address: bytes.as_mut_ptr() as usize, length: bytes.len(), ..Work::default() };
-        self.input_into(work, semantics, Some(window))
-    }
-
-    fn input_into(&mut self, work: Work, semantics: Semantics, window: Option<&mut Window>) -> Result<usize, Error> {
-        assert!(semantics.allocation == Allocation::Application);
-        self.nothing_posted()?;
-        self.progress()?;
-        let straight = semantics.integrity == Integrity::Weak && !self.ends.incoming.is_outboard();
-        if !straight {
-            // A short message is in an overlay, and a long one announced: then a buffer of the system's is as long as it is.
-            let length = self.next_length()?;
-            if length > work.length {
-                return Err(Error::Length(length));
-            }
-        }
-        self.input(semantics, work, straight, window).map(|(_, length)| length)
-    }
-
-    /// Receives the next message into a region of the pool, which the system chooses: any semantics of system-allocated buffers. What has
-    /// come into an overlay is that region, without a copy. Gives the region and the message's length.
-    ///
-    /// # Errors
-    /// As [`NetworkPort::receive`].
-    pub fn receive_region(&mut self, semantics: Semantics) -> Result<(Region, usize), Error> {
-        assert!(semantics.allocation == Allocation::System);
-        self.nothing_posted()?;
-        let length = self.next_length()?;
-        let pool = self.ends.lenders[0].host.pool().clone();
-        let (work, length) = self.input(semantics, Work { length, ..Work::default() }, false, None)?;
-        Ok((Region::regain(pool, work.region.ok_or(Limit::State)?)?, length))
-    }
-
-    /// An input that is posted for the length of a call, if it is wanted.
-    fn input(
-        &mut self,
-        semantics: Semantics,
-        work: Work,
-        straight: bool,
-        window: Option<&mut Window>,
-    ) -> Result<(Work, usize), Error> {
-        let window = window.map(|window| (window, self.swap_from));
-        let waits = match self.ends.incoming.state() {
-            Next::Nothing => straight,
-            Next::Waits(length) if length > work.length => return Err(Error::Length(length)),
-            Next::Waits(_) => true,
-            Next::Comes(_) | Next::Whole(_) => false,
-        };
-        if !waits {
-            self.wait(|ends| matches!(ends.incoming.state(), Next::Whole(_)))?;
-            let done = self.ends.incoming.complete(&mut self.ends.lenders[0].host, Some((semantics, work)), window)?;
-            return Ok((done.0, done.2));
-        }
-        let exact = match self.ends.incoming.state() {
-            // Buffers of the system's are as long as the message.
-            Next::Waits(length) => Work { length, ..work },
-            _ => work,
-        };
-        let host = &mut self.ends.lenders[0].host;
-        self.ends.incoming.post(host, semantics, exact, None, true).map_err(|(_, limit)| limit)?;
-        let whole = self.wait_whole();
-        let done = whole.and_then(|()| self.ends.incoming.complete(&mut self.ends.lenders[0].host, None, window));
-        let done = done.map(|(work, _, length)| (work, length));
-        if done.is_err() && self.ends.incoming.is_posted() {
-            // The buffer is the caller's again: where the peer could still believe in it, nothing comes any more.
-            self.ends.over |= self.ends.incoming.is_promised() || self.ends.violation;
-            self.ends.incoming.unpost(&mut self.ends.lenders[0].host);
-        }
-        done
-    }
-
-    /// What the sender of the next message promised, when the message is here.
-    pub fn semantics(&self) -> Option<Semantics> {
-        self.ends.incoming.semantics()
     }
 }
 
