@@ -288,8 +288,38 @@ fn pages_are_swapped_into_a_window() {
     assert_eq!(here.window(UNIT).err(), Some(Limit::Untrusted));
     drop((here, there));
     whole(&ours);
-    let used = theirs.shape().units - theirs.free();
-    assert!((5..=10).contains(&used), "what the window has: {used}");
+    assert_eq!(theirs.shape().units - theirs.free(), 6, "the pages of the last two messages");
+    drop(window);
+    whole(&theirs);
+}
+
+/// Where there are huge pages, they are swapped without being asked for.
+#[test]
+fn huge_pages_are_swapped_by_themselves() {
+    const HUGE: usize = 2 << 20;
+    let (a, b) = (udp(), udp());
+    let shape = Shape { unit: UNIT, units: 16 * HUGE / UNIT };
+    let theirs = Pool::create(shape, Pages::HugeIfPossible, Audience::Trusted).unwrap();
+    let (mut for_a, mut for_b, ours) = (memory(&a), memory(&b), pool());
+    let (mut here, mut there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    if !theirs.is_huge() {
+        return println!("no huge pages here");
+    }
+    assert_eq!((there.alignment().granularity, there.alignment().copy_below), (HUGE, HUGE));
+    let mut window = there.window(HUGE + 1).unwrap();
+    let mut model = window.bytes().to_vec();
+    assert!(model.len() == 2 * HUGE && window.bytes().as_ptr().addr().is_multiple_of(HUGE));
+    for (seed, length) in [HUGE - 1, HUGE, HUGE + HUGE / 2 + 1, HUGE + 9].into_iter().enumerate() {
+        let kept = send(&mut here, &ours, Semantics::SHARE, length, seed);
+        meet(&mut here, &mut there, |there| there.next_length().map(|_| ()).unwrap());
+        let came = meet(&mut here, &mut there, |there| there.receive_into(&mut window, Semantics::EMULATED_COPY));
+        assert_eq!(came, Ok(length));
+        fill(&mut model[..length], seed);
+        assert!(window.bytes() == &model[..], "{length}");
+        drop(kept);
+    }
+    drop((here, there));
+    assert_eq!(theirs.shape().units - theirs.free(), 4, "a page each of the last two messages");
     drop(window);
     whole(&theirs);
 }

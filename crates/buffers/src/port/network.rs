@@ -184,8 +184,8 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             beside: None,
             forks: setup::forks(),
             costs: None,
-            // Swapping ordinary pages takes longer than copying them, whatever the length; a huge one is swapped sooner.
-            swap_from: if pool.is_huge() { window::page(pool) / 2 + 1 } else { usize::MAX },
+            // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
+            swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
             copied: [0; 64],
         })
     }
@@ -255,7 +255,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         Alignment { granularity: window::page(pool), offset: 0, preferred: pool.shape().unit, copy_below: self.swap_from }
     }
 
-    /// From this length on pages are swapped into windows, and fewer bytes are copied: at first never for ordinary pages, and from half a page on
+    /// From this length on pages are swapped into windows, and fewer bytes are copied: at first never for ordinary pages, and from a page on
     /// for huge ones.
     pub fn set_swap_from(&mut self, bytes: usize) {
         self.swap_from = bytes;

@@ -94,7 +94,7 @@ impl Incoming {
             announced: VecDeque::new(),
             spare: Vec::new(),
             // A quarter of the pool: the rest is for longer messages, and the application.
-            most_spare: (bytes / 4 / EACH).clamp(1, SPARE),
+            most_spare: (bytes / 4 / size(host, EACH)).clamp(1, SPARE),
             below: 0,
             outboard: false,
             quota,
