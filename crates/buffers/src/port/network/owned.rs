@@ -5,6 +5,7 @@ use crate::port::Error;
 use core::mem::size_of;
 use core::ops::{Deref, DerefMut};
 use shunt_endpoint::device::udp::{from_sockaddr, ipv4, ipv6, Options, Udp};
+use shunt_endpoint::shared::Shape;
 use shunt_endpoint::{Address, Endpoint};
 use shunt_region::Pool;
 use shunt_sys::{libc, Errno};
@@ -24,7 +25,7 @@ impl UdpPort {
     /// # Errors
     /// As [`NetworkPort::over`].
     pub fn over(fd: i32, pool: &Pool) -> Result<UdpPort, Error> {
-        let endpoint = local(fd).and_then(|address| Ok(Udp::bind(&address, Options::default())?));
+        let endpoint = local(fd).and_then(|address| Ok(Udp::bind(&address, options())?));
         let endpoint = endpoint.inspect_err(|_| {
             // SAFETY: the descriptor is this call's.
             unsafe { libc::close(fd) };
@@ -62,6 +63,11 @@ impl Drop for UdpPort {
         // SAFETY: made by a box; the port that borrowed it is gone.
         drop(unsafe { Box::from_raw(self.memory) });
     }
+}
+
+/// Frames of a long message come closely: the kernel joins them, a buffer of 64 KiB for each run.
+fn options() -> Options {
+    Options { coalesce: true, shape: Shape { segment: 8 << 20, ..Shape::SMALL }, ..Options::default() }
 }
 
 /// Where an endpoint can be reached by who reaches this end of a connection; any port.
