@@ -9,7 +9,7 @@ use shunt_am::port::Trouble;
 use shunt_am::{Dispatch, Message, Replier, Store};
 use shunt_buffers::port::network::{memory, NetworkPort as Port};
 use shunt_buffers::port::Error;
-use shunt_buffers::Semantics;
+use shunt_buffers::{Integrity, Semantics};
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::wrapper::fault::{Fault, Faults};
@@ -254,6 +254,32 @@ fn private_memory_is_sent_and_received_and_more_than_the_pool_holds() {
             drop(here);
         });
     });
+}
+
+/// Bytes for a posted input are in it when they come, with weak integrity; with strong they are when it is complete.
+#[test]
+fn a_posted_input_is_filled_in_place_or_at_once() {
+    for semantics in [Semantics::COPY, Semantics::EMULATED_COPY, Semantics::SHARE, Semantics::EMULATED_SHARE] {
+        with_pair(|mut here, mut there, ours, theirs| {
+            let region = theirs.allocate(2 * UNIT).unwrap();
+            let (at, pooled) = (region.pointer(), there.pooled());
+            there.post_region(region, 2 * UNIT, semantics).unwrap();
+            let kept = send(&mut here, ours, Semantics::SHARE, 2 * UNIT, 3);
+            meet(&mut here, &mut there, |there| {
+                while there.semantics().is_none() {
+                    there.progress().unwrap();
+                }
+            });
+            assert_eq!((there.semantics(), there.pooled()), (Some(Semantics::SHARE), pooled));
+            // SAFETY: two units of the pool's; nobody writes there now.
+            let seen = is_filled(unsafe { core::slice::from_raw_parts(at, 2 * UNIT) }, 3);
+            assert_eq!(seen, semantics.integrity == Integrity::Weak, "{}", semantics.name());
+            let (region, length) = there.posted().unwrap();
+            assert_eq!((region.pointer(), length), (at, 2 * UNIT));
+            assert!(is_filled(region.bytes(), 3));
+            drop(kept);
+        });
+    }
 }
 
 /// The alignment query's answer, and pages that are swapped: a window stays where it is, and has what an exact copy would have.

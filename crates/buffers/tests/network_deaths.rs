@@ -140,3 +140,46 @@ fn what_came_before_a_sender_was_killed_is_received() {
         }
     });
 }
+
+/// In the middle of a message: with strong integrity nothing of it is seen, with weak the front of it is where it belongs.
+#[test]
+fn a_sender_that_is_killed_in_the_middle_of_a_message() {
+    const LONG: usize = 20 * UNIT;
+    common::alone("a_sender_that_is_killed_in_the_middle_of_a_message", || {
+        for semantics in Semantics::ALL {
+            common::with_child(
+                |fd| {
+                    with_port(fd, |port, _| {
+                        port.receive(&mut [0], Semantics::COPY).unwrap();
+                        port.send(&[5; LONG], Semantics::COPY).unwrap();
+                        let _ = port.drain();
+                        wait_for_death();
+                    });
+                },
+                |fd, kill| {
+                    with_port(fd, |port, pool| {
+                        if semantics.allocation == Allocation::System {
+                            port.post(LONG, semantics).unwrap();
+                        } else {
+                            let mut region = pool.allocate(LONG).unwrap();
+                            region.bytes_mut().fill(1);
+                            port.post_region(region, LONG, semantics).unwrap();
+                        }
+                        port.send(b"p", Semantics::COPY).unwrap();
+                        // More than its first packets do not come before they are acknowledged, in calls of this side.
+                        while !port.has_message().unwrap() {}
+                        kill();
+                        assert_eq!(port.posted().unwrap_err(), Error::Gone, "{}", semantics.name());
+                        let Some(region) = port.take_back().unwrap() else { return };
+                        let front = region.bytes().iter().take_while(|byte| **byte == 5).count();
+                        assert!(region.bytes()[front..].iter().all(|byte| *byte == 1));
+                        match semantics.integrity {
+                            Integrity::Strong => assert_eq!(front, 0, "{}", semantics.name()),
+                            Integrity::Weak => assert!((1..LONG).contains(&front), "{}: {front}", semantics.name()),
+                        }
+                    });
+                },
+            );
+        }
+    });
+}
