@@ -244,7 +244,7 @@ install:
 	$(foreach name,$(C_LIBRARIES),sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@NAME@|$(name)|' -e 's|@DESCRIPTION@|$(DESCRIPTION_$(name))|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" packaging/c-library.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-$(name).pc &&) true
 	install -D -m 644 crates/endpoint-c/include/shunt/endpoint.h $(DESTDIR)$(PREFIX)/include/shunt/shunt/endpoint.h
 	install -D -m 644 crates/am-c/include/shunt_am.h $(DESTDIR)$(PREFIX)/include/shunt/shunt_am.h
-	install -m 644 crates/buffers-c/include/shunt_buffers.h crates/buffers-c/include/shunt_socket.h $(DESTDIR)$(PREFIX)/include/shunt/
+	install -m 644 crates/buffers-c/include/shunt_buffers.h crates/buffers-c/include/shunt_network.h crates/buffers-c/include/shunt_socket.h $(DESTDIR)$(PREFIX)/include/shunt/
 	install -D -m 644 crates/rpc-c/cmake/shunt-rpc-config.cmake $(DESTDIR)$(PREFIX)/lib/cmake/shunt-rpc/shunt-rpc-config.cmake
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(BUILT)/shunt --version | cut -d' ' -f2)|" crates/rpc-c/tools/shunt-rpc.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/shunt-rpc.pc
 

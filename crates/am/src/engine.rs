@@ -5,7 +5,7 @@ use crate::connection::Side;
 use crate::dispatch::{Body, Dispatch, Link, Refused};
 use crate::frame::{Hello, FULL, MESSAGE, SHORT, WORDS};
 use crate::memory::{Layout, Memory, MemoryError};
-use crate::outgoing::{Fill, Get, Store};
+use crate::outgoing::{Fill, Get, Source, Store};
 use crate::state::{Counters, MAGIC};
 
 /// The engine, over memory that the caller gave.
@@ -427,7 +427,25 @@ impl<'m> Engine<'m> {
         done: &mut usize,
         link: &mut dyn Link,
     ) -> Result<bool, Refused> {
-        self.side(peer)?.store(now, store, bytes, done, link)
+        self.side(peer)?.store(now, store, &mut Source::Bytes(bytes), done, link)
+    }
+
+    /// As [`Engine::store`], of `length` bytes that `copy` writes into packets: those from an offset on, as many as the slice takes. For
+    /// memory that others write meanwhile, which is to be copied in a way of the caller's.
+    ///
+    /// # Errors
+    /// As [`Engine::store`].
+    pub fn store_with(
+        &mut self,
+        now: Nanoseconds,
+        peer: u32,
+        store: &Store<'_>,
+        length: usize,
+        copy: &mut dyn FnMut(usize, &mut [u8]),
+        done: &mut usize,
+        link: &mut dyn Link,
+    ) -> Result<bool, Refused> {
+        self.side(peer)?.store(now, store, &mut Source::Copied(length, copy), done, link)
     }
 
     /// Asks for bytes of the peer's segment. The handler runs as that of a reply, when all have arrived; `returned` if the

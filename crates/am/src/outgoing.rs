@@ -9,6 +9,23 @@ use crate::state::{Class, Fetch};
 /// Where bytes of the program come from: copies the next ones into all of the slice; false if they cannot be read.
 pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]) -> bool;
 
+/// Where the bytes of a store come from.
+pub(crate) enum Source<'a> {
+    /// Memory that stays as it is until the store is complete.
+    Bytes(&'a [u8]),
+    /// So many bytes: those at an offset are copied into a packet, all that the slice takes.
+    Copied(usize, &'a mut dyn FnMut(usize, &mut [u8])),
+}
+
+impl Source<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Copied(length, _) => *length,
+        }
+    }
+}
+
 /// A store: where its bytes go, and the handler that runs there when all have arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Store<'a> {
@@ -72,14 +89,27 @@ impl Side<'_> {
 
     /// Puts one message into a packet of the class.
     fn enqueue(&mut self, class: Class, channel: u16, opening: &[u8], data: &[u8]) -> Result<(), Refused> {
-        let length = opening.len() + data.len();
+        self.enqueue_copied(class, channel, opening, data.len(), |into| into.copy_from_slice(data))
+    }
+
+    /// The same, of `count` bytes of data that `copy` writes into the packet.
+    #[inline]
+    fn enqueue_copied(
+        &mut self,
+        class: Class,
+        channel: u16,
+        opening: &[u8],
+        count: usize,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refused> {
+        let length = opening.len() + count;
         if length > self.capacity() {
             return Err(Refused::TooLong);
         }
         let (index, _) = self.open_packet(class, channel, length).ok_or(Refused::NoRoom)?;
         let tail = self.tail_of(index);
         tail[..opening.len()].copy_from_slice(opening);
-        tail[opening.len()..length].copy_from_slice(data);
+        copy(&mut tail[opening.len()..length]);
         self.slots[usize::from(index)].length += length as u32;
         self.mark_busy();
         Ok(())
@@ -340,38 +370,46 @@ impl Side<'_> {
         &mut self,
         now: Nanoseconds,
         store: &Store<'_>,
-        bytes: &[u8],
+        source: &mut Source<'_>,
         done: &mut usize,
         link: &mut dyn Link,
     ) -> Result<bool, Refused> {
         if !self.is_up() {
             return Err(Refused::NotConnected);
         }
-        if store.words.len() > WORDS || *done > bytes.len() {
+        let length = source.length();
+        if store.words.len() > WORDS || *done > length {
             return Err(Refused::Argument);
         }
         let channel = store_channel(&self.shared.config);
         let mut words = [0; WIRE_WORDS];
-        words[1..3].copy_from_slice(&[store.offset, bytes.len() as u64]);
+        words[1..3].copy_from_slice(&[store.offset, length as u64]);
         words[3..3 + store.words.len()].copy_from_slice(store.words);
         loop {
             words[0] = store.offset.wrapping_add(*done as u64);
-            let wanted = bytes.len() - *done;
+            let wanted = length - *done;
             let most = self.capacity() - MESSAGE - WIRE_WORDS * 8;
             let last = wanted <= most;
             let (count, part) = if last { (3 + store.words.len(), wanted) } else { (1, self.capacity() - MESSAGE - 8) };
             if last {
                 self.take_credit()?;
             }
-            let part = part.min(wanted);
-            let data = &bytes[*done..*done + part];
+            let (at, part) = (*done, part.min(wanted));
             let mut opening = Opening::new(Task::Store, store.handler, u8::from(last) * LAST, &words[..count], part);
-            if self.reliable() && self.queued() == 0 {
-                if !self.send_plain(channel, &mut opening, data, link) {
-                    self.mark_busy();
-                    return Ok(false);
+            let queued = match source {
+                Source::Bytes(bytes) if self.reliable() && self.queued() == 0 => {
+                    if !self.send_plain(channel, &mut opening, &bytes[at..at + part], link) {
+                        self.mark_busy();
+                        return Ok(false);
+                    }
+                    Ok(())
                 }
-            } else if self.enqueue(Class::Bulk, channel, opening.bytes(), data).is_err() {
+                Source::Bytes(bytes) => self.enqueue(Class::Bulk, channel, opening.bytes(), &bytes[at..at + part]),
+                Source::Copied(_, copy) => {
+                    self.enqueue_copied(Class::Bulk, channel, opening.bytes(), part, |into| copy(at, into))
+                }
+            };
+            if queued.is_err() {
                 self.push(now, link);
                 return Ok(false);
             }

@@ -13,6 +13,7 @@
 //! Both sides of it, which tests compile and run, are `examples/regions.c`.
 #![allow(clippy::missing_safety_doc)]
 
+mod network;
 mod results;
 
 use results::{code, failed, REFUSED, TOO_LONG};
@@ -22,6 +23,7 @@ use shunt_buffers::sockets::{self, Received};
 use shunt_buffers::{Allocation, Semantics};
 use std::ffi::{c_int, c_void};
 
+pub use network::*;
 pub use results::{shunt_result_text, shunt_result_word};
 
 /// # Safety

@@ -61,7 +61,11 @@ fn all_of_the_header_works() {
 #[test]
 fn regions_are_fine_under_sanitizers() {
     for sanitizer in ["-fsanitize=address", "-fsanitize=thread", "-fsanitize=undefined"] {
-        for (source, expected) in [("../../examples/regions.c", "picture 2: 3145728, in place\n"), ("tests/whole.c", "fine\n")] {
+        for (source, expected) in [
+            ("../../examples/regions.c", "picture 2: 3145728, in place\n"),
+            ("tests/whole.c", "fine\n"),
+            ("tests/network.c", "fine\n"),
+        ] {
             let program = compiled_by("cc", &[sanitizer, "-std=c11", "-D_DEFAULT_SOURCE", "-g"], source);
             let mut command = Command::new(&program);
             // To look for leaks it has to trace, which containers forbid.
@@ -116,6 +120,13 @@ fn a_connection_becomes_a_port() {
     std::fs::remove_file(&program).unwrap();
 }
 
+#[test]
+fn every_semantics_passes_over_udp() {
+    let program = compiled("tests/network.c");
+    assert_eq!(said(&program, ""), "fine\n");
+    std::fs::remove_file(&program).unwrap();
+}
+
 /// Nothing else is included before it; the functions have the names of C in C++, too.
 #[test]
 fn the_header_stands_alone_in_c_and_cplusplus() {
@@ -135,8 +146,9 @@ fn the_header_is_complete() {
         found.filter(|text| text[word(text).len()..].starts_with('(')).map(word).collect()
     }
     const PREFIX: &str = "shunt_";
-    let sources = [include_str!("../src/lib.rs"), include_str!("../src/results.rs")].concat();
-    let (header, library) = (names(include_str!("../include/shunt_buffers.h"), PREFIX), names(&sources, &format!("fn {PREFIX}")));
+    let sources = [include_str!("../src/lib.rs"), include_str!("../src/results.rs"), include_str!("../src/network.rs")].concat();
+    let headers = [include_str!("../include/shunt_buffers.h"), include_str!("../include/shunt_network.h")].concat();
+    let (header, library) = (names(&headers, PREFIX), names(&sources, &format!("fn {PREFIX}")));
     assert!(header.len() > 30);
     assert_eq!(header, library);
 }

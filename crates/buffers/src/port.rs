@@ -16,6 +16,7 @@
 
 mod forward;
 mod link;
+pub mod network;
 mod over;
 mod pulling;
 mod setup;

@@ -1,6 +1,8 @@
 //! The suites of endpoints, direct access and active messages over libfabric's providers `tcp` and `shm`, and with wrappers.
 #![cfg(feature = "libfabric")]
 
+#[path = "../../buffers/tests/pairs/mod.rs"]
+mod pairs;
 #[path = "../../am/tests/ports/mod.rs"]
 #[allow(dead_code)]
 mod ports;
@@ -24,6 +26,11 @@ mod over_tcp {
     #[test]
     fn a_vanished_server_is_noticed() {
         ports::server_that_vanishes(tcp(), tcp());
+    }
+
+    #[test]
+    fn every_semantics_of_buffers() {
+        pairs::all_pairs(|_| tcp());
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Page {
 }
 
 /// All of them.
-pub const PAGES: [Page; 4] = [
+pub const PAGES: [Page; 5] = [
     Page {
         name: "shunt_am",
         path: "docs/man/shunt_am.3",
@@ -37,6 +37,13 @@ pub const PAGES: [Page; 4] = [
         path: "docs/man/shunt_buffers.3",
         header: "crates/buffers-c/include/shunt_buffers.h",
         include: "shunt_buffers.h",
+        link: "cc ... $(pkg-config --cflags --libs shunt-buffers)",
+    },
+    Page {
+        name: "shunt_network",
+        path: "docs/man/shunt_network.3",
+        header: "crates/buffers-c/include/shunt_network.h",
+        include: "shunt_network.h",
         link: "cc ... $(pkg-config --cflags --libs shunt-buffers)",
     },
     Page {

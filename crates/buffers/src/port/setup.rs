@@ -208,7 +208,7 @@ impl Port {
             beside: None,
             account: Account::new(QUOTA)?,
             id: PORTS.fetch_add(1, Ordering::Relaxed),
-            forks: FORKS.load(Ordering::Relaxed),
+            forks: forks(),
             hosts: Vec::new(),
             numbers: Vec::new(),
             passed: 0,
@@ -240,9 +240,13 @@ static PORTS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new
 /// Forks that led to this process, since it or a process before it had a port.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+pub(super) fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
 impl Port {
     pub(super) fn forks_now(&self) -> u32 {
-        FORKS.load(Ordering::Relaxed)
+        forks()
     }
 
     /// A child's copy of a port is its parent's: positions in the rings are moved by one of them.
@@ -259,7 +263,7 @@ impl Port {
 
 /// Children of fork(3) get private copies of pools before they go on. Those of the bare system call do not: their writes fault as
 /// this process's do, where writing is taken away, and are seen where it is not.
-fn hear_of_forks() {
+pub(super) fn hear_of_forks() {
     extern "C" {
         fn pthread_atfork(
             before: Option<extern "C" fn()>,

@@ -107,6 +107,14 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether the other end has closed it, or ended. Of a connection by which nothing is sent.
+    pub(super) fn is_over(&self) -> bool {
+        let mut byte = 0u8;
+        // SAFETY: room for one byte.
+        let count = unsafe { libc::recv(self.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+        count == 0 || (count < 0 && !matches!(errno().0, libc::EAGAIN | libc::EINTR))
+    }
+
     /// Whether bytes wait.
     pub(super) fn waits(&self) -> bool {
         let mut byte = 0u8;

@@ -1,0 +1,335 @@
+//! Ports over UDP: the functions of `include/shunt_network.h`.
+
+use crate::results::{code, failed, REFUSED, TOO_LONG};
+use crate::{free, made, put, semantics, sent};
+use shunt_buffers::port::network::{UdpPort, Window};
+use shunt_buffers::port::{Error, Ticket};
+use shunt_buffers::region::{Pool, Region};
+use shunt_buffers::{Allocation, Integrity, Semantics};
+use std::ffi::{c_int, c_void};
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_over(fd: c_int, pool: *const Pool, error: *mut c_int) -> *mut UdpPort {
+    // SAFETY: the crate's contract.
+    unsafe { made(UdpPort::over(fd, &*pool), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_close(port: *mut UdpPort) {
+    // SAFETY: the crate's contract.
+    unsafe { free(port) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_offer(port: *mut UdpPort, pool: *const Pool) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { failed((&mut *port).offer(&*pool)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_set_quota(port: *mut UdpPort, bytes: usize) {
+    // SAFETY: the crate's contract.
+    unsafe { (&mut *port).set_quota(bytes) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_set_pooled(port: *mut UdpPort, bytes: usize) {
+    // SAFETY: the crate's contract.
+    unsafe { (&mut *port).set_pooled(bytes) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_set_outboard(port: *mut UdpPort) {
+    // SAFETY: the crate's contract.
+    unsafe { (&mut *port).set_outboard() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_descriptor(port: *mut UdpPort) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { (*port).descriptor() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_progress(port: *mut UdpPort) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { failed((&mut *port).progress()) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_drain(port: *mut UdpPort) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { failed((&mut *port).drain()) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_send(
+    port: *mut UdpPort,
+    data: *const c_void,
+    length: usize,
+    number: c_int,
+    ticket: *mut u64,
+) -> c_int {
+    let strong = |semantics: &Semantics| semantics.integrity == Integrity::Strong;
+    let Some(semantics) = semantics(number, Allocation::Application).filter(strong) else { return REFUSED };
+    // SAFETY: the crate's contract; of no bytes the pointer may be null.
+    unsafe {
+        let bytes = if length == 0 { &[] } else { core::slice::from_raw_parts(data.cast(), length) };
+        sent((&mut *port).send(bytes, semantics), ticket)
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_send_shared(
+    port: *mut UdpPort,
+    region: *const Region,
+    length: usize,
+    number: c_int,
+    ticket: *mut u64,
+) -> c_int {
+    // SAFETY: the crate's contract.
+    let (port, region) = unsafe { (&mut *port, &*region) };
+    match semantics(number, Allocation::Application).filter(|_| length <= region.size()) {
+        // SAFETY: the crate's contract.
+        Some(semantics) => unsafe { sent(port.send_shared(region, length, semantics), ticket) },
+        None => REFUSED,
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_send_region(
+    port: *mut UdpPort,
+    region: *mut Region,
+    length: usize,
+    number: c_int,
+    ticket: *mut u64,
+) -> c_int {
+    // SAFETY: the crate's contract; the handle is consumed.
+    let (port, region) = unsafe { (&mut *port, *Box::from_raw(region)) };
+    match semantics(number, Allocation::System).filter(|_| length <= region.size()) {
+        // SAFETY: the crate's contract.
+        Some(semantics) => unsafe { sent(port.send_region(region, length, semantics), ticket) },
+        None => REFUSED,
+    }
+}
+
+/// A truth, or what went wrong.
+fn said(result: Result<bool, Error>) -> c_int {
+    result.map_or_else(code, c_int::from)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_completed(port: *mut UdpPort, ticket: u64) -> c_int {
+    // SAFETY: the crate's contract.
+    said(unsafe { (&mut *port).completed(Ticket::of_number(ticket)) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_has_message(port: *mut UdpPort) -> c_int {
+    // SAFETY: the crate's contract.
+    said(unsafe { (&mut *port).has_message() })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_next_length(port: *mut UdpPort, length: *mut usize) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { failed((&mut *port).next_length().map(|found| put(length, found))) }
+}
+
+/// The length of a message that was received, or that a buffer was too short for.
+///
+/// # Safety
+/// The caller's integer, or null.
+unsafe fn received(result: Result<usize, Error>, length: *mut usize) -> c_int {
+    let (found, result) = match result {
+        Ok(found) => (found, 0),
+        Err(Error::Length(needed)) => (needed, TOO_LONG),
+        Err(why) => return code(why),
+    };
+    // SAFETY: promised.
+    unsafe { put(length, found) };
+    result
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_receive(
+    port: *mut UdpPort,
+    data: *mut c_void,
+    room: usize,
+    number: c_int,
+    length: *mut usize,
+) -> c_int {
+    let Some(semantics) = semantics(number, Allocation::Application) else { return REFUSED };
+    // SAFETY: the crate's contract; of no bytes the pointer may be null.
+    unsafe {
+        let room = if room == 0 { &mut [] } else { core::slice::from_raw_parts_mut(data.cast(), room) };
+        received((&mut *port).receive(room, semantics), length)
+    }
+}
+
+/// A region and its message's length.
+///
+/// # Safety
+/// The caller's, the length's or null.
+unsafe fn came(result: Result<(Region, usize), Error>, region: *mut *mut Region, length: *mut usize) -> c_int {
+    let result = result.map(|(came, bytes)| {
+        // SAFETY: promised.
+        unsafe { region.write(Box::into_raw(Box::new(came))) };
+        bytes
+    });
+    // SAFETY: promised.
+    unsafe { received(result, length) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_receive_region(
+    port: *mut UdpPort,
+    number: c_int,
+    region: *mut *mut Region,
+    length: *mut usize,
+) -> c_int {
+    let Some(semantics) = semantics(number, Allocation::System) else { return REFUSED };
+    // SAFETY: the crate's contract.
+    unsafe { came((&mut *port).receive_region(semantics), region, length) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_post_region(
+    port: *mut UdpPort,
+    region: *mut Region,
+    length: usize,
+    number: c_int,
+) -> c_int {
+    // SAFETY: the crate's contract.
+    let size = unsafe { (*region).size() };
+    let Some(semantics) = semantics(number, Allocation::Application).filter(|_| length <= size) else { return REFUSED };
+    // SAFETY: the crate's contract; the handle is consumed unless this fails, when its memory is the caller's handle again.
+    unsafe {
+        match (&mut *port).post_region(region.read(), length, semantics) {
+            Ok(()) => {
+                drop(Box::from_raw(region.cast::<core::mem::ManuallyDrop<Region>>()));
+                0
+            }
+            Err((back, limit)) => {
+                region.write(back);
+                code(limit.into())
+            }
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_post(port: *mut UdpPort, length: usize, number: c_int) -> c_int {
+    let Some(semantics) = semantics(number, Allocation::System) else { return REFUSED };
+    // SAFETY: the crate's contract.
+    unsafe { failed((&mut *port).post(length, semantics).map_err(Error::Limit)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_posted(port: *mut UdpPort, region: *mut *mut Region, length: *mut usize) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { came((&mut *port).posted(), region, length) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_take_back(port: *mut UdpPort, region: *mut *mut Region) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe {
+        failed((&mut *port).take_back().map_err(Error::Limit).map(|back| {
+            region.write(back.map_or(core::ptr::null_mut(), |back| Box::into_raw(Box::new(back))));
+        }))
+    }
+}
+
+/// The header's `shunt_alignment`.
+#[repr(C)]
+pub struct Alignment {
+    granularity: usize,
+    offset: usize,
+    preferred: usize,
+    copy_below: usize,
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_alignment(port: *const UdpPort, alignment: *mut Alignment) {
+    // SAFETY: the crate's contract.
+    unsafe {
+        let found = (&*port).alignment();
+        alignment.write(Alignment {
+            granularity: found.granularity,
+            offset: found.offset,
+            preferred: found.preferred,
+            copy_below: found.copy_below,
+        });
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_set_swap_from(port: *mut UdpPort, bytes: usize) {
+    // SAFETY: the crate's contract.
+    unsafe { (&mut *port).set_swap_from(bytes) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_window_create(port: *const UdpPort, length: usize, error: *mut c_int) -> *mut Window {
+    // SAFETY: the crate's contract.
+    unsafe { made((&*port).window(length).map_err(Error::Limit), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_window_release(window: *mut Window) {
+    // SAFETY: the crate's contract.
+    unsafe { free(window) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_window_data(window: *mut Window) -> *mut c_void {
+    // SAFETY: the crate's contract.
+    unsafe { (&mut *window).bytes_mut().as_mut_ptr().cast() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_window_length(window: *const Window) -> usize {
+    // SAFETY: the crate's contract.
+    unsafe { (&*window).bytes().len() }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_receive_into(
+    port: *mut UdpPort,
+    window: *mut Window,
+    number: c_int,
+    length: *mut usize,
+) -> c_int {
+    let Some(semantics) = semantics(number, Allocation::Application) else { return REFUSED };
+    // SAFETY: the crate's contract.
+    unsafe { received((&mut *port).receive_into(&mut *window, semantics), length) }
+}

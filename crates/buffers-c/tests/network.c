@@ -1,0 +1,119 @@
+/* Two processes and a connection between them: every semantics over UDP, by every way in. */
+#define _GNU_SOURCE
+#include "shunt_network.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MUST(condition) do { if (!(condition)) { printf("line %d: %s\n", __LINE__, #condition); exit(1); } } while (0)
+#define UNIT 65536
+#define LONG (3 * UNIT)
+
+static int all(const unsigned char *bytes, size_t length, int value) {
+    for (size_t i = 0; i < length; i++) if (bytes[i] != value) return 0;
+    return 1;
+}
+
+static shunt_network *port_over(int fd, shunt_pool **pool) {
+    int error = 0;
+    *pool = shunt_pool_create(UNIT, 64, SHUNT_PAGES_SMALL, SHUNT_FOR_TRUSTED, &error);
+    MUST(*pool != NULL);
+    shunt_network *port = shunt_network_over(fd, *pool, &error);
+    if (port == NULL) printf("%s\n", shunt_result_text(error));
+    MUST(port != NULL);
+    return port;
+}
+
+static void sender(int fd) {
+    shunt_pool *pool;
+    shunt_network *port = port_over(fd, &pool);
+    int error = 0;
+    for (int semantics = 0; semantics < 8; semantics++)
+        for (int way = 0; way < 4; way++) {
+            shunt_region *region = shunt_region_allocate(pool, LONG, &error);
+            uint64_t ticket = 0;
+            memset(shunt_region_data(region), semantics + 1, LONG);
+            if (semantics <= SHUNT_EMULATED_COPY) {
+                MUST(shunt_network_send(port, shunt_region_data(region), LONG, semantics, &ticket) == SHUNT_OK);
+                memset(shunt_region_data(region), 99, LONG);
+            } else if (semantics <= SHUNT_EMULATED_SHARE) {
+                MUST(shunt_network_send_shared(port, region, LONG, semantics, &ticket) == SHUNT_OK);
+            } else {
+                MUST(shunt_network_send_region(port, region, LONG, semantics, &ticket) == SHUNT_OK);
+                region = NULL;
+            }
+            while (shunt_network_completed(port, ticket) == 0) usleep(50);
+            MUST(shunt_network_completed(port, ticket) == 1);
+            shunt_region_release(region);
+        }
+    MUST(shunt_network_send(port, "x", 1, SHUNT_SHARE, NULL) == SHUNT_REFUSED);
+    MUST(shunt_network_drain(port) == SHUNT_OK);
+    size_t length = 0;
+    MUST(shunt_network_next_length(port, &length) == SHUNT_GONE);
+    shunt_network_close(port);
+    MUST(shunt_pool_free_units(pool) == 64);
+    shunt_pool_release(pool);
+    exit(0);
+}
+
+int main(void) {
+    int fds[2], error = 0;
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(fds[0]);
+        sender(fds[1]);
+    }
+    close(fds[1]);
+    shunt_pool *pool;
+    shunt_network *port = port_over(fds[0], &pool);
+    shunt_alignment alignment;
+    shunt_network_alignment(port, &alignment);
+    MUST(alignment.granularity == 4096 && alignment.offset == 0 && alignment.copy_below == SIZE_MAX);
+    shunt_network_set_swap_from(port, 4096);
+    shunt_window *window = shunt_window_create(port, LONG, &error);
+    MUST(window != NULL && shunt_window_length(window) == LONG && shunt_network_descriptor(port) >= 0);
+    void *place = shunt_window_data(window);
+    unsigned char *own = malloc(LONG);
+    for (int sent = 0; sent < 8; sent++)
+        for (int way = 0; way < 4; way++) {
+            int application = (2 * sent + way) % 4, system = SHUNT_MOVE + (sent + way) % 4;
+            shunt_region *region = NULL;
+            size_t length = 0;
+            switch (way) {
+            case 0:
+                MUST(shunt_network_receive(port, own, 2, SHUNT_COPY, &length) == SHUNT_TOO_LONG && length == LONG);
+                MUST(shunt_network_has_message(port) == 1);
+                MUST(shunt_network_receive(port, own, LONG, application, &length) == SHUNT_OK && all(own, LONG, sent + 1));
+                break;
+            case 1:
+                MUST(shunt_network_receive_region(port, system, &region, &length) == SHUNT_OK);
+                break;
+            case 2:
+                region = shunt_region_allocate(pool, LONG, &error);
+                MUST(shunt_network_post_region(port, region, LONG + 1, application) == SHUNT_REFUSED);
+                MUST(shunt_network_post_region(port, region, LONG, application) == SHUNT_OK);
+                MUST(shunt_network_posted(port, &region, &length) == SHUNT_OK);
+                break;
+            default:
+                MUST(shunt_network_receive_into(port, window, application, &length) == SHUNT_OK);
+                MUST(shunt_window_data(window) == place && all(place, LONG, sent + 1));
+            }
+            MUST(length == LONG && (region == NULL || all(shunt_region_data(region), LONG, sent + 1)));
+            shunt_region_release(region);
+        }
+    MUST(shunt_network_progress(port) == SHUNT_OK);
+    shunt_network_close(port);
+    shunt_window_release(window);
+    MUST(shunt_pool_free_units(pool) == 64);
+    shunt_pool_release(pool);
+    free(own);
+    int status = 0;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    printf("fine\n");
+    return 0;
+}

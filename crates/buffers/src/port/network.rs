@@ -1,0 +1,392 @@
+//! A port over an endpoint of a network: `udp`, `xdp`, `fabric`, or any other. What memory that both processes have makes free, a reference,
+//! costs a copy here at each end; everything else of the paper's is as it is between its two hosts.
+//!
+//! ```text
+//! sender      prepare (table 2) ─ its region is referenced ─ bytes into packets ─ dispose
+//! engine      packets that are kept until they are acknowledged; each byte stored once, in order (`shunt-am`)
+//! receiver    an input that is posted: its bytes go to their places in it (table 3: early demultiplexing)
+//!             none yet: an overlay (table 4: pooled), or the message waits in the sender's region (outboard)
+//! ```
+//!
+//! Losses, repetitions and order are the engine's business. A message of up to 64 KiB goes unasked as long as its receiver has overlays
+//! for such; a longer one is announced with its length, and goes when its receiver has room: an input that is posted, or an overlay.
+//!
+//! One thread uses a port at a time, and drives it: bytes come and go in its calls, [`NetworkPort::progress`] at least.
+//!
+//! ```
+//! use shunt_buffers::port::network::{memory, NetworkPort};
+//! use shunt_buffers::Semantics;
+//! use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+//! use shunt_region::{Audience, Pages, Pool, Shape};
+//! let endpoint = || Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
+//! let pool = || Pool::create(Shape { unit: 64 << 10, units: 64 }, Pages::Small, Audience::Anyone).unwrap();
+//! let (a, b, ours, theirs) = (endpoint(), endpoint(), pool(), pool());
+//! let (mut for_a, mut for_b) = (memory(&a), memory(&b));
+//! // Between two processes: NetworkPort::over, with a connection that they have.
+//! let (mut here, mut there) = NetworkPort::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs))?;
+//!
+//! std::thread::scope(|scope| {
+//!     scope.spawn(move || {
+//!         let (region, length) = there.receive_region(Semantics::EMULATED_WEAK_MOVE).unwrap();
+//!         assert_eq!((length, &region.bytes()[..5]), (1 << 20, &b"hello"[..]));
+//!         let _ = there.send(b"thanks", Semantics::COPY);
+//!         let _ = there.drain();
+//!     });
+//!     let mut region = ours.allocate(1 << 20)?;
+//!     region.bytes_mut()[..5].copy_from_slice(b"hello");
+//!     here.send_region(region, 1 << 20, Semantics::EMULATED_MOVE)?; // returns at once
+//!     assert_eq!(here.receive(&mut [0; 9], Semantics::EMULATED_COPY)?, 6); // the message goes meanwhile
+//!     Ok::<(), shunt_buffers::port::Error>(())
+//! })?;
+//! # Ok::<(), shunt_buffers::port::Error>(())
+//! ```
+
+mod agree;
+mod incoming;
+mod inputs;
+mod notice;
+mod outgoing;
+mod owned;
+mod receiving;
+mod sending;
+mod window;
+
+use super::stream::Stream;
+use super::{setup, Error, QUOTA};
+use crate::align::Alignment;
+use crate::costs::Costs;
+use crate::policy::Policy;
+use core::mem::ManuallyDrop;
+use core::time::Duration;
+use incoming::Incoming;
+use notice::Notice;
+use outgoing::{Lender, Outgoing};
+use shunt_am::port::{config_for, Port as Messages};
+use shunt_am::{Access, Config, Dispatch, Event, Message, Replier, Store};
+use shunt_endpoint::Endpoint;
+use shunt_region::{Limit, Pool, Violation};
+
+pub use notice::LONGEST;
+pub use owned::UdpPort;
+pub use window::Window;
+
+/// The ordered channel of notices: a message is announced after those in front of it.
+const NOTICES: u16 = 1;
+/// Between two looks whether the peer's process is still there, of a call that waits.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The shape of the engine below a port over `endpoint`.
+fn config<E: Endpoint>(endpoint: &E) -> Config {
+    Config { channels: NOTICES.into(), ..config_for(endpoint, 1) }
+}
+
+/// Memory for that engine, which outlives the port.
+pub fn memory<E: Endpoint>(endpoint: &E) -> Vec<u64> {
+    shunt_am::port::memory(&config(endpoint))
+}
+
+/// One process's end.
+pub struct NetworkPort<'m, E: Endpoint> {
+    messages: ManuallyDrop<Messages<'m, E>>,
+    peer: u32,
+    ends: Ends,
+    /// A connection to the peer's process, which ends with it.
+    beside: Option<Stream>,
+    forks: u32,
+    costs: Option<Costs>,
+    /// From this length on pages are swapped into windows.
+    swap_from: usize,
+    copied: [u64; 64],
+}
+
+/// Both halves, as the engine meets them.
+struct Ends {
+    /// The first one's pool is that of inputs.
+    lenders: Vec<Lender>,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// What the peer did that no honest one does.
+    violation: bool,
+    /// No byte comes or goes any more.
+    over: bool,
+    /// What is to be said as soon as there is credit for it.
+    unsaid: Option<Notice>,
+}
+
+impl Dispatch for Ends {
+    fn request(&mut self, message: Message<'_>, replier: Replier<'_>) {
+        let host = &mut self.lenders[0].host;
+        let sound = match Notice::of(message.handler, message.words) {
+            _ if self.over => return,
+            Some(Notice::Whole { number, semantics }) => {
+                let whole = message.bulk.is_some_and(|bulk| self.incoming.whole(host, number, semantics, bulk));
+                // Its sender may wait for that before it ends.
+                whole && replier.reply(message.handler, &[], &[]).is_ok()
+            }
+            Some(Notice::Announce { number, length }) => self.incoming.announce(number, length),
+            Some(Notice::Room { below, each, number, bytes }) => {
+                self.outgoing.room(below, each, number, bytes);
+                true
+            }
+            None => {
+                replier.refuse();
+                false
+            }
+        };
+        self.is_sound(sound);
+    }
+
+    fn reply(&mut self, _message: Message<'_>) {
+        let sound = self.outgoing.arrived();
+        self.is_sound(sound);
+    }
+
+    /// What this side sends, an honest peer takes.
+    fn returned(&mut self, _message: Message<'_>) {
+        self.is_sound(false);
+    }
+
+    fn place(&mut self, _peer: u32, access: Access, at: u64, length: u64) -> Option<&mut [u8]> {
+        if access != Access::Store || self.over {
+            return None;
+        }
+        let place = self.incoming.place(&self.lenders[0].host, at, length);
+        self.violation |= place.is_none();
+        self.over |= place.is_none();
+        place
+    }
+
+    fn event(&mut self, _peer: u32, event: Event) {
+        self.over |= matches!(event, Event::Lost(_));
+    }
+}
+
+impl Ends {
+    fn is_sound(&mut self, sound: bool) {
+        self.violation |= !sound;
+        self.over |= !sound;
+    }
+}
+
+impl<'m, E: Endpoint> NetworkPort<'m, E> {
+    fn new(endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
+        setup::hear_of_forks();
+        let config = config(&endpoint);
+        let messages = Messages::new(endpoint, memory, &config).map_err(agree::error_of_port)?;
+        let lender = Lender::new(pool)?;
+        let incoming = Incoming::new(&lender.host, QUOTA);
+        let outgoing = Outgoing::new(Policy::new(&Costs::USUAL), QUOTA);
+        let ends = Ends { lenders: vec![lender], incoming, outgoing, violation: false, over: false, unsaid: None };
+        Ok(NetworkPort {
+            messages: ManuallyDrop::new(messages),
+            peer: 0,
+            ends,
+            beside: None,
+            forks: setup::forks(),
+            costs: None,
+            // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
+            swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
+            copied: [0; 64],
+        })
+    }
+
+    /// From now on regions of `pool` can be sent here, too. (Of others they are copied.)
+    ///
+    /// # Errors
+    /// [`Error::Limit`]: it cannot be mapped a second time.
+    pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
+        self.own()?;
+        self.ends.lenders.push(Lender::new(pool)?);
+        Ok(())
+    }
+
+    /// The most bytes of regions that outputs under way may refer to: a call that would exceed it waits.
+    pub fn set_quota(&mut self, bytes: usize) {
+        self.ends.outgoing.quota = bytes;
+    }
+
+    /// The most bytes that messages may have here whose inputs are not posted: longer ones, and more of them, wait at their sender. 64 MiB,
+    /// unless this is called; and the pool.
+    pub fn set_pooled(&mut self, bytes: usize) {
+        self.ends.incoming.set_quota(bytes);
+    }
+
+    /// From now on nothing is pooled: each message waits in its sender's region, the outboard buffer, until its input is called for. To be
+    /// called before anything is received.
+    pub fn set_outboard(&mut self) {
+        self.ends.incoming.set_outboard();
+    }
+
+    /// Decides by these costs from now on, instead of this machine's.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.ends.outgoing.policy = Policy::new(&costs);
+        self.costs = Some(costs);
+    }
+
+    /// What it decides by; may be changed.
+    pub fn policy(&mut self) -> &mut Policy {
+        &mut self.ends.outgoing.policy
+    }
+
+    /// How many outputs were copied for this reason, although their semantics need no copy.
+    pub fn copied(&self, limit: Limit) -> u64 {
+        self.copied[limit as usize]
+    }
+
+    fn note(&mut self, limit: Limit) {
+        self.copied[limit as usize] += 1;
+        shunt_region::told::note(limit);
+    }
+
+    /// Bytes and number of messages that are not all in packets yet: their regions are referenced.
+    pub fn queued(&self) -> (usize, usize) {
+        self.ends.outgoing.queued()
+    }
+
+    /// Bytes of the pool that overlays have: those that are kept for what may come, and those of messages that wait for their inputs.
+    pub fn pooled(&self) -> usize {
+        self.ends.incoming.held()
+    }
+
+    /// The input alignment query (section 5.2): which buffers pages can be swapped into. Headers are stripped before, so messages begin where
+    /// pages do; a [`Window`] is aligned so.
+    pub fn alignment(&self) -> Alignment {
+        let pool = self.ends.lenders[0].host.pool();
+        Alignment { granularity: window::page(pool), offset: 0, preferred: pool.shape().unit, copy_below: self.swap_from }
+    }
+
+    /// From this length on pages are swapped into windows, and fewer bytes are copied: at first never for ordinary pages, and from a page on
+    /// for huge ones.
+    pub fn set_swap_from(&mut self, bytes: usize) {
+        self.swap_from = bytes;
+    }
+
+    /// A buffer of at least `length` bytes into which pages can be swapped ([`NetworkPort::receive_into`]).
+    ///
+    /// # Errors
+    /// [`Limit::Untrusted`]: the port's pool is sealed, so it is mapped once; one for [`shunt_region::Audience::Trusted`] is not, and
+    /// nobody else maps a pool of this port's. [`Limit::PoolFull`], [`Limit::TooLarge`], [`Limit::Memory`], [`Limit::Protection`].
+    pub fn window(&self, length: usize) -> Result<Window, Limit> {
+        Window::new(self.ends.lenders[0].host.pool(), length)
+    }
+
+    /// The endpoint below: for its descriptor and counters.
+    pub fn endpoint(&mut self) -> &mut E {
+        self.messages.endpoint()
+    }
+
+    fn own(&self) -> Result<(), Limit> {
+        match self.forks == setup::forks() {
+            true => Ok(()),
+            false => Err(Limit::Forked),
+        }
+    }
+
+    /// Takes what has come, and sends what may go.
+    ///
+    /// # Errors
+    /// [`Error::Violation`]. That the peer has gone is said by calls that need it: messages that came from it are there to be received.
+    pub fn progress(&mut self) -> Result<(), Error> {
+        self.own()?;
+        self.messages.poll(&mut self.ends);
+        if self.ends.over {
+            self.ends.outgoing.end(&mut self.ends.lenders);
+        } else {
+            self.say();
+            self.go_on()?;
+        }
+        match self.ends.violation {
+            true => Err(Violation::Record.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn send_notice(&mut self, notice: Notice) -> bool {
+        let (handler, words, count) = notice.words();
+        let peer = self.peer;
+        self.messages.with(|engine, now, link| engine.request(now, peer, NOTICES, handler, &words[..count], &[], link)).is_ok()
+    }
+
+    fn say(&mut self) {
+        loop {
+            let notice = self.ends.unsaid.take().or_else(|| self.ends.incoming.notice(&mut self.ends.lenders[0].host));
+            let Some(notice) = notice else { break };
+            if !self.send_notice(notice) {
+                self.ends.unsaid = Some(notice);
+                return;
+            }
+        }
+        while let Some(notice) = self.ends.outgoing.announcement() {
+            let Notice::Announce { number, .. } = notice else { break };
+            if !self.send_notice(notice) {
+                return;
+            }
+            self.ends.outgoing.announced(number);
+        }
+    }
+
+    fn go_on(&mut self) -> Result<(), Error> {
+        let (messages, ends, peer) = (&mut self.messages, &mut self.ends, self.peer);
+        loop {
+            let more = ends.outgoing.go_on(&mut ends.lenders, |offset, end, length, copy, done| {
+                let (handler, words, count) = end.words();
+                let store = Store { offset, handler, words: &words[..count] };
+                messages.with(|engine, now, link| engine.store_with(now, peer, &store, length, copy, done, link)) == Ok(true)
+            });
+            if !more.map_err(Error::Violation)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Drives the port until `done`, or until the connection is over.
+    fn wait(&mut self, done: impl Fn(&Ends) -> bool) -> Result<(), Error> {
+        self.progress()?;
+        if done(&self.ends) {
+            return Ok(());
+        }
+        let (now, peer) = (self.messages.now(), self.peer);
+        let _ = self.messages.engine().watch(now, peer, true);
+        let ended = self.wait_watched(done);
+        let now = self.messages.now();
+        let _ = self.messages.engine().watch(now, peer, false);
+        ended
+    }
+
+    fn wait_watched(&mut self, done: impl Fn(&Ends) -> bool) -> Result<(), Error> {
+        loop {
+            self.progress()?;
+            if done(&self.ends) {
+                return Ok(());
+            }
+            if self.ends.over {
+                return Err(Error::Gone);
+            }
+            if !self.messages.wait(&mut self.ends, LOOK) && self.beside.as_ref().is_some_and(Stream::is_over) {
+                // What it sent before it ended is here, or never comes: there is nobody to send it again.
+                while self.messages.poll(&mut self.ends) > 0 {}
+                self.ends.over = true;
+            }
+        }
+    }
+}
+
+/// What a hostile peer can do, for tests.
+#[doc(hidden)]
+impl<'m, E: Endpoint> NetworkPort<'m, E> {
+    pub fn raw(&mut self) -> (&mut Messages<'m, E>, u32) {
+        (&mut self.messages, self.peer)
+    }
+}
+
+impl<E: Endpoint> Drop for NetworkPort<'_, E> {
+    fn drop(&mut self) {
+        self.ends.over = true;
+        self.ends.outgoing.end(&mut self.ends.lenders);
+        self.ends.incoming.end(&mut self.ends.lenders[0].host);
+        if self.own().is_ok() {
+            // SAFETY: once, and it is not used after this. A child's copy would say its parent's farewell.
+            unsafe { ManuallyDrop::drop(&mut self.messages) };
+        }
+    }
+}

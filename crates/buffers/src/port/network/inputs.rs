@@ -1,0 +1,61 @@
+//! Operations of inputs into memory that is no region's: a buffer that its program lends for the length of a call is kept by that, and
+//! its pages can be wired; where it is a window, pages are swapped into it. Everything else is the host's.
+
+use super::window::Window;
+use crate::linux::Host;
+use crate::memory::{Memory, Work};
+use crate::tables::Operation;
+use shunt_region::Limit;
+use shunt_sys::calls;
+
+pub(super) struct Inputs<'a> {
+    pub(super) host: &'a mut Host,
+    /// The buffer, and from which length on pages are swapped.
+    pub(super) window: Option<(&'a mut Window, usize)>,
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn of(host: &'a mut Host) -> Inputs<'a> {
+        Inputs { host, window: None }
+    }
+
+    /// Swaps pages if that is to be done; false: the bytes are to be copied.
+    fn swap(&mut self, work: &mut Work) -> bool {
+        let (Some((window, from)), Some(system)) = (&mut self.window, work.system) else { return false };
+        if work.length < *from || work.offset != 0 || window.swap(system, work.length).is_err() {
+            return false;
+        }
+        // The overlay is the window's now.
+        work.system = None;
+        true
+    }
+}
+
+fn is_private(work: &Work) -> bool {
+    work.region.is_none() && work.address != 0
+}
+
+impl Memory for Inputs<'_> {
+    fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
+        match operation {
+            Operation::Reference | Operation::Unreference if is_private(work) => Ok(()),
+            Operation::Wire if is_private(work) => calls::mlock(work.address as *mut u8, work.length).map_err(|_| Limit::Locked),
+            Operation::Unwire if is_private(work) => {
+                let _ = calls::munlock(work.address as *mut u8, work.length);
+                Ok(())
+            }
+            Operation::SwapPages | Operation::SwapOrCopyout if self.swap(work) => Ok(()),
+            _ => self.host.perform(operation, work),
+        }
+    }
+
+    fn undo(&mut self, operation: Operation, work: &mut Work) {
+        match operation {
+            Operation::Wire if is_private(work) => {
+                let _ = self.perform(Operation::Unwire, work);
+            }
+            Operation::Reference if is_private(work) => {}
+            _ => self.host.undo(operation, work),
+        }
+    }
+}

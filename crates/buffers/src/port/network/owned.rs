@@ -1,0 +1,96 @@
+//! A port over UDP that owns everything it stands on: for programs that only have a connection.
+
+use super::{memory, NetworkPort};
+use crate::port::Error;
+use core::mem::size_of;
+use core::ops::{Deref, DerefMut};
+use shunt_endpoint::device::udp::{from_sockaddr, ipv4, ipv6, Options, Udp};
+use shunt_endpoint::shared::Shape;
+use shunt_endpoint::{Address, Endpoint};
+use shunt_region::Pool;
+use shunt_sys::{libc, Errno};
+
+/// A port with the memory that its engine lies in.
+pub struct UdpPort {
+    port: Option<NetworkPort<'static, Udp>>,
+    memory: *mut [u64],
+}
+
+// SAFETY: the memory is the value's own, and its port's borrow of it goes with it.
+unsafe impl Send for UdpPort {}
+
+impl UdpPort {
+    /// As [`NetworkPort::over`], with an endpoint at the address that this end of the connection has; of an AF_UNIX stream, at the loopback's.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::over`].
+    pub fn over(fd: i32, pool: &Pool) -> Result<UdpPort, Error> {
+        let endpoint = local(fd).and_then(|address| Ok(Udp::bind(&address, options())?));
+        let endpoint = endpoint.inspect_err(|_| {
+            // SAFETY: the descriptor is this call's.
+            unsafe { libc::close(fd) };
+        })?;
+        let memory = Box::into_raw(memory(&endpoint).into_boxed_slice());
+        let mut owned = UdpPort { port: None, memory };
+        // SAFETY: just made; freed after the port.
+        owned.port = Some(NetworkPort::over(fd, endpoint, unsafe { &mut *memory }, pool)?);
+        Ok(owned)
+    }
+
+    /// Becomes readable when something comes, for a loop of the program's, which calls [`NetworkPort::progress`] then; and some times in a
+    /// second while messages are under way, as what was lost is sent again in its calls.
+    pub fn descriptor(&mut self) -> i32 {
+        self.endpoint().descriptor()
+    }
+}
+
+impl Deref for UdpPort {
+    type Target = NetworkPort<'static, Udp>;
+    fn deref(&self) -> &Self::Target {
+        self.port.as_ref().expect("there until the end is dropped")
+    }
+}
+
+impl DerefMut for UdpPort {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.port.as_mut().expect("there until the end is dropped")
+    }
+}
+
+impl Drop for UdpPort {
+    fn drop(&mut self) {
+        self.port = None;
+        // SAFETY: made by a box; the port that borrowed it is gone.
+        drop(unsafe { Box::from_raw(self.memory) });
+    }
+}
+
+/// Frames of a long message come closely: the kernel joins them, a buffer of 64 KiB for each run.
+fn options() -> Options {
+    Options { coalesce: true, shape: Shape { segment: 8 << 20, ..Shape::SMALL }, ..Options::default() }
+}
+
+/// Where an endpoint can be reached by who reaches this end of a connection; any port.
+fn local(fd: i32) -> Result<Address, Error> {
+    let mut bytes = [0u8; size_of::<libc::sockaddr_storage>()];
+    let mut length = bytes.len() as u32;
+    // SAFETY: as much room.
+    if unsafe { libc::getsockname(fd, bytes.as_mut_ptr().cast(), &mut length) } != 0 {
+        return Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)).into());
+    }
+    let bytes = &bytes[..(length as usize).min(bytes.len())];
+    let family = bytes.get(..2).map_or(0, |family| i32::from(u16::from_ne_bytes([family[0], family[1]])));
+    match (family, from_sockaddr(bytes)) {
+        (libc::AF_INET, Some(_)) => Ok(ipv4([bytes[4], bytes[5], bytes[6], bytes[7]], 0)),
+        // An IPv4 connection by a socket of IPv6.
+        (libc::AF_INET6, Some(_)) if bytes[8..18] == [0; 10] && bytes[18..20] == [0xff; 2] => {
+            Ok(ipv4([bytes[20], bytes[21], bytes[22], bytes[23]], 0))
+        }
+        (libc::AF_INET6, Some(_)) => {
+            let scope = u32::from_ne_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
+            Ok(ipv6(core::array::from_fn(|at| bytes[8 + at]), 0, scope))
+        }
+        (libc::AF_UNIX, _) => Ok(ipv4([127, 0, 0, 1], 0)),
+        _ => Err(Errno(libc::EAFNOSUPPORT).into()),
+    }
+}

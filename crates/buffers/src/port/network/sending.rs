@@ -1,0 +1,161 @@
+//! What a program sends.
+
+use super::{NetworkPort, LONGEST};
+use crate::calibrate;
+use crate::fault;
+use crate::memory::Work;
+use crate::output::Output;
+use crate::policy::Realisation;
+use crate::port::{Error, Ticket, AT_ONCE};
+use crate::semantics::{Allocation, Integrity, Semantics};
+use shunt_endpoint::Endpoint;
+use shunt_region::{Limit, Region};
+
+impl<E: Endpoint> NetworkPort<'_, E> {
+    fn find(&self, address: usize, length: usize) -> Option<(usize, Work)> {
+        let works = self.ends.lenders.iter().enumerate().map(|(number, lender)| (number, lender.host.work(address, length)));
+        works.into_iter().find(|(_, work)| work.region.is_some())
+    }
+
+    fn is_open(&self) -> Result<(), Error> {
+        match self.ends.over {
+            true => Err(Error::Gone),
+            false => Ok(()),
+        }
+    }
+
+    fn make_room(&mut self, length: usize) -> Result<(), Error> {
+        self.progress()?;
+        self.is_open()?;
+        if length > LONGEST {
+            return Err(Error::Length(LONGEST));
+        }
+        match self.ends.outgoing.has_room(length) {
+            true => Ok(()),
+            false => self.wait(|ends| ends.outgoing.has_room(length)),
+        }
+    }
+
+    /// Sends bytes with [`Semantics::COPY`] or [`Semantics::EMULATED_COPY`]: they are the message as they are now, whatever happens to the
+    /// buffer. The call returns at once, if the quota and the pool let it; a buffer that lies in a region need not be copied for that (TCOW).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Violation`]. [`Error::Length`]: it would be longer than [`LONGEST`].
+    pub fn send(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
+        assert!(semantics.allocation == Allocation::Application && semantics.integrity == Integrity::Strong);
+        self.make_room(bytes.len())?;
+        let found = self.find(bytes.as_ptr() as usize, bytes.len());
+        let (lender, work) = found.unwrap_or_else(|| (0, self.ends.lenders[0].host.work(bytes.as_ptr() as usize, bytes.len())));
+        let mut copy = work.region.is_none().then_some(Limit::Private);
+        if let (Semantics::EMULATED_COPY, Some(at)) = (semantics, work.region) {
+            if self.costs.is_none() {
+                self.set_costs(*calibrate::once());
+            }
+            copy = match self.ends.outgoing.policy.choose(at.first, at.generation, bytes.len(), true) {
+                Realisation::Tcow => fault::ensure().err(),
+                Realisation::Copy(limit) => Some(limit),
+                Realisation::Waiting => Some(Limit::Short),
+            };
+        }
+        match self.begin(lender, work, semantics, copy) {
+            // No memory of the system's for a copy: the call lasts as long as the bytes are needed.
+            Err(Error::Limit(_)) => self.send_waiting(bytes, semantics),
+            sent => sent,
+        }
+    }
+
+    fn send_waiting(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
+        let number = self.ends.outgoing.hold(bytes, semantics);
+        let waited = self.wait(|ends| ends.outgoing.first() > number);
+        if waited.is_err() {
+            // The bytes are the caller's again.
+            self.ends.over = true;
+            self.ends.outgoing.end(&mut self.ends.lenders);
+        }
+        waited.map(|()| AT_ONCE)
+    }
+
+    /// Sends the first `length` bytes of a region that stays the program's: share semantics. They are not to be changed before the ticket
+    /// is completed.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::send`]; [`Error::Limit`] if they can be neither shared nor copied.
+    pub fn send_shared(&mut self, region: &Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
+        assert!(semantics.allocation == Allocation::Application && length <= region.size());
+        self.make_room(length)?;
+        match self.find(region.pointer() as usize, length) {
+            Some((lender, work)) => self.begin(lender, work, semantics, None),
+            None => self.send_foreign(region, length),
+        }
+    }
+
+    /// A region of a pool that was not offered.
+    fn send_foreign(&mut self, region: &Region, length: usize) -> Result<Ticket, Error> {
+        self.note(Limit::Private);
+        self.send(&region.bytes()[..length], Semantics::COPY)
+    }
+
+    /// Sends the first `length` bytes of a region and gives it away: move semantics, weak or not.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::send_shared`]; the region is free then.
+    pub fn send_region(&mut self, region: Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
+        assert!(semantics.allocation == Allocation::System && length <= region.size());
+        self.make_room(length)?;
+        let Some((lender, work)) = self.find(region.pointer() as usize, length) else {
+            return self.send_foreign(&region, length);
+        };
+        let (pool, at) = region.leave();
+        let begun = self.begin(lender, work, semantics, None);
+        if begun.is_err() {
+            drop(Region::regain(pool, at));
+        }
+        begun
+    }
+
+    /// Prepares an output and queues it.
+    fn begin(&mut self, lender: usize, work: Work, asked: Semantics, copy: Option<Limit>) -> Result<Ticket, Error> {
+        let ends = &mut self.ends;
+        let host = &mut ends.lenders[lender].host;
+        let pool = host.pool().clone();
+        if let Some(at) = &work.region {
+            // Before writing is taken away.
+            pool.touch(at, work.length)?;
+        }
+        let mut output = Output::prepare(asked, work, copy, host)?;
+        if output.realised() != Semantics::COPY {
+            let settled = output.work.region.map_or(Ok(()), |at| pool.settled(&at));
+            if let Err(limit) = settled {
+                output.fail(host);
+                output = Output::prepare(asked, work, Some(limit), host)?;
+            }
+        }
+        if let Some(at) = &output.work.system {
+            pool.touch(at, work.length)?;
+        }
+        let why = output.why();
+        let number = ends.outgoing.lend(&ends.lenders, lender, output, asked);
+        if let Some(limit) = why.filter(|_| asked != Semantics::COPY) {
+            self.note(limit);
+        }
+        self.progress()?;
+        Ok(Ticket::of_number(number))
+    }
+
+    /// Whether an output's buffer is the program's again: its bytes are in packets, which are kept until the peer has them.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::progress`].
+    pub fn completed(&mut self, ticket: Ticket) -> Result<bool, Error> {
+        self.progress()?;
+        Ok(ticket == AT_ONCE || ticket.number() < self.ends.outgoing.first())
+    }
+
+    /// Waits until all messages are in the peer's process. What is not when a port is dropped may be lost.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Violation`].
+    pub fn drain(&mut self) -> Result<(), Error> {
+        self.wait(|ends| ends.outgoing.all_arrived())
+    }
+}

@@ -1,0 +1,179 @@
+//! A buffer that stays at its place while its pages change: the application's, whose pages are those of regions of a port's pool. An overlay
+//! that a message came into is swapped into it, page by page, and what it had before goes back to the pool (section 5.2).
+//!
+//! What is filled in part is reverse copyout's: see [`crate::align`].
+
+use crate::align::{steps, Step};
+use core::ops::Range;
+use shunt_region::{Audience, Limit, Located, Pool, Region};
+use shunt_sys::{calls, mapping};
+
+const MADV_DONTFORK: i32 = 10;
+const MADV_POPULATE_WRITE: i32 = 23;
+
+/// Pages of a window, and whose they are.
+struct Backing {
+    pages: Range<usize>,
+    /// Kept as long as its pages are mapped here.
+    #[allow(dead_code)]
+    region: Region,
+}
+
+/// A buffer of the application's into which pages are swapped. A child of fork has none.
+pub struct Window {
+    reserved: (*mut u8, usize),
+    base: *mut u8,
+    length: usize,
+    page: usize,
+    pool: Pool,
+    backing: Vec<Backing>,
+}
+
+// SAFETY: memory of its own.
+unsafe impl Send for Window {}
+
+/// The pages that are swapped between a window and regions of this pool.
+pub(super) fn page(pool: &Pool) -> usize {
+    match pool.is_huge() {
+        true => pool.shape().unit,
+        false => 4096,
+    }
+}
+
+impl Window {
+    /// Of at least `length` bytes, zeros or what the pool's memory held.
+    pub(super) fn new(pool: &Pool, length: usize) -> Result<Window, Limit> {
+        if pool.audience() != Audience::Trusted {
+            // Sealed: not even its owner can map it to be written a second time.
+            return Err(Limit::Untrusted);
+        }
+        let page = page(pool);
+        let length = length.max(1).next_multiple_of(page);
+        let region = pool.allocate(length)?;
+        let size = length + page;
+        let start = mapping::range(size).map_err(Limit::of)?;
+        // SAFETY: less than a page, which is reserved behind the length.
+        let base = unsafe { start.add(start.align_offset(page)) };
+        let mut window = Window { reserved: (start, size), base, length, page, pool: pool.clone(), backing: Vec::new() };
+        window.map(&region.located(), length / page)?;
+        window.backing.push(Backing { pages: 0..length / page, region });
+        Ok(window)
+    }
+
+    /// Gives the first pages those of a region.
+    fn map(&mut self, at: &Located, pages: usize) -> Result<(), Limit> {
+        let (offset, size) = (self.pool.shape().front() + at.offset, pages * self.page);
+        // SAFETY: the window's own range; its pages are read by nobody while it is borrowed.
+        unsafe { mapping::shared_part_over(self.base, self.pool.descriptor(), offset, size) }.map_err(|_| Limit::Protection)?;
+        // A kernel that cannot do either: a child's window is its parent's; pages are entered as they are touched.
+        let _ = calls::madvise(self.base, size, MADV_DONTFORK);
+        let _ = calls::madvise(self.base, size, MADV_POPULATE_WRITE);
+        Ok(())
+    }
+
+    /// Whether its pages are this pool's.
+    ///
+    /// # Errors
+    /// [`Limit::OtherPeer`].
+    pub(super) fn is_of(&self, pool: &Pool) -> Result<(), Limit> {
+        match self.pool.is(pool) {
+            true => Ok(()),
+            false => Err(Limit::OtherPeer),
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped as long as this.
+        unsafe { core::slice::from_raw_parts(self.base, self.length) }
+    }
+
+    /// Its bytes, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; borrowed once.
+        unsafe { core::slice::from_raw_parts_mut(self.base, self.length) }
+    }
+
+    /// Swaps in the first `length` bytes of an overlay, which is the window's from then on.
+    ///
+    /// # Errors
+    /// [`Limit::Protection`]: the kernel refused; the overlay is as it was but for what is behind the message.
+    pub(super) fn swap(&mut self, overlay: Located, length: usize) -> Result<(), Limit> {
+        assert!(length <= self.length && length <= overlay.count * self.pool.shape().unit);
+        let system = self.pool.pointer(&overlay);
+        let mut pages = 0;
+        for step in steps(0, 0, length, self.page, self.page / 2 + 1) {
+            // SAFETY: the overlay is whole units, of at least a page; the window is whole pages, and borrowed.
+            unsafe {
+                match step {
+                    Step::Copyout { from, length } => {
+                        core::ptr::copy_nonoverlapping(system.add(from), self.base.add(from), length);
+                    }
+                    Step::Swap { back, .. } => {
+                        pages += 1;
+                        let from = pages * self.page - back;
+                        core::ptr::copy_nonoverlapping(self.base.add(from), system.add(from), back);
+                    }
+                }
+            }
+        }
+        if pages > 0 {
+            self.map(&overlay, pages)?;
+            self.backing.retain_mut(|backing| {
+                backing.pages.start = backing.pages.start.max(pages);
+                !backing.pages.is_empty()
+            });
+        }
+        let region = Region::regain(self.pool.clone(), overlay)?;
+        if pages > 0 {
+            self.backing.push(Backing { pages: 0..pages, region });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let _ = calls::munmap(self.reserved.0, self.reserved.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use shunt_region::{Pages, Shape};
+
+    const UNIT: usize = 16 << 10;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        /// Whatever is swapped in, the window has it in front and what it had behind, at the same place, and the pool is whole at the end.
+        #[test]
+        fn what_is_swapped_in_is_there_and_the_rest_stays(lengths in prop::collection::vec(0usize..4 * UNIT, 1..12)) {
+            let pool = Pool::create(Shape { unit: UNIT, units: 32 }, Pages::Small, Audience::Trusted).unwrap();
+            let mut window = Window::new(&pool, 4 * UNIT).unwrap();
+            window.bytes_mut().fill(0xff);
+            let (place, mut model) = (window.bytes().as_ptr(), vec![0xffu8; 4 * UNIT]);
+            for (number, length) in lengths.into_iter().enumerate() {
+                let mut region = pool.allocate(length).unwrap();
+                region.bytes_mut().fill(0xaa);
+                region.bytes_mut()[..length].fill(number as u8);
+                model[..length].fill(number as u8);
+                window.swap(region.leave().1, length).unwrap();
+                prop_assert!(window.bytes() == &model[..] && window.bytes().as_ptr() == place);
+                let used: usize = window.backing.iter().map(|backing| backing.region.size() / UNIT).sum();
+                prop_assert_eq!(pool.free(), 32 - used);
+            }
+            drop(window);
+            prop_assert_eq!(pool.free(), 32);
+        }
+    }
+
+    #[test]
+    fn a_sealed_pool_has_none() {
+        let pool = Pool::create(Shape { unit: UNIT, units: 8 }, Pages::Small, Audience::Anyone).unwrap();
+        assert_eq!(Window::new(&pool, UNIT).err(), Some(Limit::Untrusted));
+        assert_eq!(pool.free(), 8);
+    }
+}

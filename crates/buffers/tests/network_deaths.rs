@@ -1,0 +1,185 @@
+//! A port of a network whose peer is killed: every buffer is its program's again, what had come is received, and pools are whole.
+
+mod common;
+
+use common::{pool, UNIT};
+use shunt_buffers::costs::Costs;
+use shunt_buffers::port::network::{memory, NetworkPort};
+use shunt_buffers::port::Error;
+use shunt_buffers::{Allocation, Integrity, Semantics};
+use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_region::Pool;
+
+/// Longer than what goes unasked.
+const LENGTH: usize = 3 * UNIT;
+
+fn with_port<T>(fd: i32, act: impl FnOnce(&mut NetworkPort<'_, Udp>, &Pool) -> T) -> T {
+    let endpoint = Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
+    let (mut memory, pool) = (memory(&endpoint), pool());
+    let mut port = NetworkPort::over(fd, endpoint, &mut memory, &pool).unwrap();
+    port.set_costs(Costs::USUAL);
+    port.policy().tcow_from = UNIT;
+    let result = act(&mut port, &pool);
+    drop(port);
+    assert_eq!(pool.free(), pool.shape().units);
+    result
+}
+
+#[test]
+fn a_receiver_that_is_killed_has_nothing() {
+    common::alone("a_receiver_that_is_killed_has_nothing", || {
+        for semantics in Semantics::ALL {
+            // It has received nothing; or part of what was sent, and more is under way.
+            for received in [0, 1] {
+                common::with_child(
+                    |fd| {
+                        with_port(fd, |port, _| {
+                            port.set_outboard();
+                            port.send(b"r", Semantics::COPY).unwrap();
+                            for _ in 0..received {
+                                assert_eq!(port.receive(&mut vec![0; LENGTH], Semantics::COPY), Ok(LENGTH));
+                            }
+                            port.send(b"k", Semantics::COPY).unwrap();
+                            port.drain().unwrap();
+                            wait_for_death();
+                        });
+                    },
+                    |fd, kill| {
+                        with_port(fd, |port, pool| {
+                            let mut kept = vec![];
+                            assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+                            for _ in 0..3 {
+                                let mut region = pool.allocate(LENGTH).unwrap();
+                                region.bytes_mut().fill(7);
+                                match (semantics.allocation, semantics.integrity) {
+                                    (Allocation::Application, Integrity::Strong) => {
+                                        port.send(region.bytes(), semantics).unwrap();
+                                    }
+                                    (Allocation::Application, Integrity::Weak) => {
+                                        port.send_shared(&region, LENGTH, semantics).unwrap();
+                                    }
+                                    (Allocation::System, _) => {
+                                        port.send_region(region, LENGTH, semantics).unwrap();
+                                        continue;
+                                    }
+                                }
+                                kept.push(region);
+                            }
+                            assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+                            assert_eq!(port.queued().1, 3 - received, "{}", semantics.name());
+                            kill();
+                            assert_eq!(port.receive(&mut [0], Semantics::COPY), Err(Error::Gone));
+                            port.progress().unwrap();
+                            assert_eq!(port.queued(), (0, 0));
+                            assert_eq!(port.send(b"x", Semantics::COPY), Err(Error::Gone));
+                            kept.iter_mut().for_each(|region| region.bytes_mut().fill(8));
+                        });
+                    },
+                );
+            }
+        }
+    });
+}
+
+/// As a program that does something else.
+fn wait_for_death() {
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn what_came_before_a_sender_was_killed_is_received() {
+    common::alone("what_came_before_a_sender_was_killed_is_received", || {
+        for semantics in Semantics::ALL {
+            for posted in [false, true] {
+                common::with_child(
+                    |fd| {
+                        with_port(fd, |port, pool| {
+                            let mut region = pool.allocate(LENGTH).unwrap();
+                            region.bytes_mut().fill(5);
+                            port.send_region(region, LENGTH, Semantics::EMULATED_MOVE).unwrap();
+                            port.drain().unwrap();
+                            // Announced, and never sent: its receiver has no room for it.
+                            port.send(&vec![6; 60 * UNIT], Semantics::COPY).unwrap();
+                        });
+                    },
+                    |fd, kill| {
+                        with_port(fd, |port, pool| {
+                            if posted && semantics.allocation == Allocation::System {
+                                port.post(LENGTH, semantics).unwrap();
+                            } else if posted {
+                                port.post_region(pool.allocate(LENGTH).unwrap(), LENGTH, semantics).unwrap();
+                            }
+                            assert_eq!(port.next_length(), Ok(LENGTH));
+                            while port.semantics().is_none() {
+                                port.progress().unwrap();
+                            }
+                            for _ in 0..1000 {
+                                port.progress().unwrap();
+                            }
+                            kill();
+                            let mut own = vec![0; LENGTH];
+                            let (region, length) = match (posted, semantics.allocation) {
+                                (true, _) => port.posted().map(|(region, length)| (Some(region), length)).unwrap(),
+                                (false, Allocation::System) => {
+                                    port.receive_region(semantics).map(|(region, length)| (Some(region), length)).unwrap()
+                                }
+                                (false, Allocation::Application) => (None, port.receive(&mut own, semantics).unwrap()),
+                            };
+                            let bytes = region.as_ref().map_or(&own[..], |region| region.bytes());
+                            assert_eq!(length, LENGTH);
+                            assert!(bytes[..LENGTH].iter().all(|byte| *byte == 5), "{}", semantics.name());
+                            // It may have announced another before it was killed, of which nothing comes.
+                            let last = port.receive(&mut vec![0; 60 * UNIT], Semantics::COPY);
+                            assert!(matches!(last, Err(Error::Gone | Error::Limit(_))), "{last:?}");
+                        });
+                    },
+                );
+            }
+        }
+    });
+}
+
+/// In the middle of a message: with strong integrity nothing of it is seen, with weak the front of it is where it belongs.
+#[test]
+fn a_sender_that_is_killed_in_the_middle_of_a_message() {
+    const LONG: usize = 20 * UNIT;
+    common::alone("a_sender_that_is_killed_in_the_middle_of_a_message", || {
+        for semantics in Semantics::ALL {
+            common::with_child(
+                |fd| {
+                    with_port(fd, |port, _| {
+                        port.receive(&mut [0], Semantics::COPY).unwrap();
+                        port.send(&[5; LONG], Semantics::COPY).unwrap();
+                        let _ = port.drain();
+                        wait_for_death();
+                    });
+                },
+                |fd, kill| {
+                    with_port(fd, |port, pool| {
+                        if semantics.allocation == Allocation::System {
+                            port.post(LONG, semantics).unwrap();
+                        } else {
+                            let mut region = pool.allocate(LONG).unwrap();
+                            region.bytes_mut().fill(1);
+                            port.post_region(region, LONG, semantics).unwrap();
+                        }
+                        port.send(b"p", Semantics::COPY).unwrap();
+                        // More than its first packets do not come before they are acknowledged, in calls of this side.
+                        while !port.has_message().unwrap() {}
+                        kill();
+                        assert_eq!(port.posted().unwrap_err(), Error::Gone, "{}", semantics.name());
+                        let Some(region) = port.take_back().unwrap() else { return };
+                        let front = region.bytes().iter().take_while(|byte| **byte == 5).count();
+                        assert!(region.bytes()[front..].iter().all(|byte| *byte == 1));
+                        match semantics.integrity {
+                            Integrity::Strong => assert_eq!(front, 0, "{}", semantics.name()),
+                            Integrity::Weak => assert!((1..LONG).contains(&front), "{}: {front}", semantics.name()),
+                        }
+                    });
+                },
+            );
+        }
+    });
+}
