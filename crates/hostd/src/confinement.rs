@@ -13,48 +13,35 @@ const VERSION: u32 = 0x2008_0522;
 /// What is called with these arguments alone: a call, and the number of an argument with its value.
 type Call = (i64, &'static [(u32, u32)]);
 
-/// What a process calls once it has begun. Pages for small blocks (brk) and what the runtime says before it ends (write) are rare.
+/// What a process calls once it has begun, besides [`BOTH`].
 pub struct Calls {
     any: &'static [i64],
     only: &'static [Call],
 }
 
+/// What both kinds call. Pages for small blocks (brk) and what the runtime says before it ends (write) are rare.
+const BOTH: [i64; 10] = [
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_restart_syscall,
+    libc::SYS_brk,
+    libc::SYS_write,
+    libc::SYS_exit_group,
+];
+
 /// The loop's.
 pub const LOOP: Calls = Calls {
-    any: &[
-        libc::SYS_epoll_pwait,
-        libc::SYS_epoll_ctl,
-        libc::SYS_accept4,
-        libc::SYS_recvmsg,
-        libc::SYS_sendmsg,
-        libc::SYS_getsockopt,
-        libc::SYS_close,
-        libc::SYS_fstat,
-        libc::SYS_clock_gettime,
-        libc::SYS_rt_sigreturn,
-        libc::SYS_restart_syscall,
-        libc::SYS_brk,
-        libc::SYS_write,
-        libc::SYS_exit_group,
-    ],
+    any: &[libc::SYS_epoll_pwait, libc::SYS_epoll_ctl, libc::SYS_accept4, libc::SYS_clock_gettime],
     only: &[(libc::SYS_socketpair, &[(0, libc::AF_UNIX as u32)])],
 };
 
 /// A hand's.
 pub const HAND: Calls = Calls {
-    any: &[
-        libc::SYS_recvmsg,
-        libc::SYS_sendmsg,
-        libc::SYS_getsockopt,
-        libc::SYS_close,
-        libc::SYS_fstat,
-        libc::SYS_io_uring_enter,
-        libc::SYS_rt_sigreturn,
-        libc::SYS_restart_syscall,
-        libc::SYS_brk,
-        libc::SYS_write,
-        libc::SYS_exit_group,
-    ],
+    any: &[libc::SYS_io_uring_enter],
     only: &[
         (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET as u32), (2, libc::SO_LINGER as u32)]),
         (libc::SYS_setsockopt, &[(1, libc::SOL_SOCKET as u32), (2, libc::SO_REUSEADDR as u32)]),
@@ -110,7 +97,7 @@ pub fn become_nobody(reads: bool) -> io::Result<()> {
     }
 }
 
-/// Whatever is none of those calls ends the process from here on (seccomp(2)).
+/// Whatever is none of these calls ends the process from here on (seccomp(2)).
 pub fn filter(calls: &Calls) -> io::Result<()> {
     const ARCHITECTURE: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
     const KILL: u32 = 0x8000_0000; // SECCOMP_RET_KILL_PROCESS
@@ -123,7 +110,7 @@ pub fn filter(calls: &Calls) -> io::Result<()> {
     let (number, architecture) = (step(LOAD, 0, 0, 0), step(LOAD, 0, 0, 4));
     let argument = |which: u32| step(LOAD, 0, 0, 16 + 8 * which);
     let mut steps = vec![architecture, step(EQUAL, 1, 0, ARCHITECTURE), step(RETURN, 0, 0, KILL), number];
-    for call in calls.any {
+    for call in BOTH.iter().chain(calls.any) {
         steps.extend([step(EQUAL, 0, 1, *call as u32), step(RETURN, 0, 0, ALLOW)]);
     }
     for (call, arguments) in calls.only {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use shunt_segment::meeting::{Answer, Counts, Refusal, NAME};
 use shunt_sys::{calls, clock, Errno};
 
-use crate::hands::{Found, Hands, Task, Tasks, HANDS};
+use crate::hands::{Found, Hands, Tasks, HANDS};
 use crate::reading::{self, Connection, Networks};
 use crate::requests::Requests;
 use crate::table::{Came, Limits, Side, Table};
@@ -112,8 +112,7 @@ impl Daemon {
             self.end_old();
             while let Some((hand, number)) = self.tasks.next() {
                 let Some(request) = self.requests.get(number) else { continue };
-                let task = if request.is_over { Task::Close } else { Task::Hear };
-                if !self.hands.give(hand, task, request.fd.as_fd()) {
+                if !self.hands.give(hand, request.is_over, request.fd.as_fd()) {
                     return Err(ENDED.into());
                 }
             }

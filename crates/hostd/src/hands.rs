@@ -25,17 +25,7 @@ use crate::table::{Numbers, Side};
 /// How many there are: so many users and networks at a time can keep one each.
 pub const HANDS: usize = 8;
 
-/// What is to be done with a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Task {
-    /// One packet is taken.
-    Hear = b'H',
-    /// Nothing comes of it any more.
-    Close = b'C',
-}
-
-/// What has become of it.
+/// What has become of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// No packet is there.
@@ -50,52 +40,37 @@ pub enum Found {
     Claim(Side, Connection),
     /// What it holds is none, or none that is read.
     Refused(Refusal),
-    /// All that was left is closed.
+    /// All that was left in it is closed.
     Closed,
 }
 
-/// Bytes of that.
-const FOUND: usize = 2 + 4 + 4 + 8;
+/// Bytes of that: its place among [`Found::all`], the connection's numbers, its network.
+const FOUND: usize = 3 * 8;
 
 impl Found {
+    fn all(connection: Connection) -> [Found; 9] {
+        use Found::{Claim, Closed, Counts, Gone, Nothing, Refused, Senseless};
+        let claims = [Claim(Side::Client, connection), Claim(Side::Server, connection)];
+        let refused = [Refused(Refusal::NoConnection), Refused(Refusal::Forbidden)];
+        [Nothing, Senseless, Gone, Counts, claims[0], claims[1], refused[0], refused[1], Closed]
+    }
+
     fn encode(self) -> [u8; FOUND] {
         let none = Connection { numbers: Numbers { sends: 0, expects: 0 }, network: 0 };
-        let (kind, more, connection) = match self {
-            Found::Nothing => (0, 0, none),
-            Found::Senseless => (1, 0, none),
-            Found::Gone => (2, 0, none),
-            Found::Counts => (3, 0, none),
-            Found::Claim(side, connection) => (4, u8::from(side == Side::Server), connection),
-            Found::Refused(Refusal::Forbidden) => (5, 1, none),
-            Found::Refused(_) => (5, 0, none),
-            Found::Closed => (6, 0, none),
-        };
+        let connection = if let Found::Claim(_, connection) = self { connection } else { none };
+        let place = Found::all(connection).iter().position(|found| *found == self).unwrap_or(1);
+        let Numbers { sends, expects } = connection.numbers;
+        let words = [place as u64, u64::from(sends) << 32 | u64::from(expects), connection.network];
         let mut bytes = [0; FOUND];
-        (bytes[0], bytes[1]) = (kind, more);
-        bytes[2..6].copy_from_slice(&connection.numbers.sends.to_ne_bytes());
-        bytes[6..10].copy_from_slice(&connection.numbers.expects.to_ne_bytes());
-        bytes[10..].copy_from_slice(&connection.network.to_ne_bytes());
+        bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Found> {
-        let [kind, more, rest @ ..] = <&[u8; FOUND]>::try_from(bytes).ok()?;
-        let (sends, rest) = rest.split_first_chunk()?;
-        let (expects, network) = rest.split_first_chunk()?;
-        let numbers = Numbers { sends: u32::from_ne_bytes(*sends), expects: u32::from_ne_bytes(*expects) };
-        let connection = Connection { numbers, network: u64::from_ne_bytes(network.try_into().ok()?) };
-        Some(match (kind, more) {
-            (0, _) => Found::Nothing,
-            (1, _) => Found::Senseless,
-            (2, _) => Found::Gone,
-            (3, _) => Found::Counts,
-            (4, 0) => Found::Claim(Side::Client, connection),
-            (4, _) => Found::Claim(Side::Server, connection),
-            (5, 0) => Found::Refused(Refusal::NoConnection),
-            (5, _) => Found::Refused(Refusal::Forbidden),
-            (6, _) => Found::Closed,
-            _ => return None,
-        })
+        let bytes: &[u8; FOUND] = bytes.try_into().ok()?;
+        let word = |at: usize| u64::from_ne_bytes(bytes.as_chunks().0[at]);
+        let numbers = Numbers { sends: (word(1) >> 32) as u32, expects: word(1) as u32 };
+        Found::all(Connection { numbers, network: word(2) }).get(word(0) as usize).copied()
     }
 }
 
@@ -213,9 +188,9 @@ impl Hands {
         self.channels.iter().map(AsFd::as_fd)
     }
 
-    /// Gives one something to do. False: it has ended.
-    pub fn give(&self, hand: usize, task: Task, connection: BorrowedFd) -> bool {
-        packets::send(self.channels[hand].as_fd(), &[task as u8], Some(connection))
+    /// Gives one a connection to hear, or one that `is_over` to close. False: it has ended.
+    pub fn give(&self, hand: usize, is_over: bool, connection: BorrowedFd) -> bool {
+        packets::send(self.channels[hand].as_fd(), &[is_over.into()], Some(connection))
     }
 
     /// What one has found. `None`: it has ended.
@@ -229,16 +204,15 @@ impl Hands {
 /// A hand's life: until the loop has ended.
 fn serve(channel: BorrowedFd, networks: Networks) {
     let Ok(mut reader) = Reader::new(networks) else { return };
-    let is_in_one = [u8::from(reader.is_in_one())];
-    if confinement::become_nobody(true).is_err() || confinement::filter(&HAND).is_err() || !packets::send(channel, &is_in_one, None)
-    {
+    let is_confined = confinement::become_nobody(true).and_then(|()| confinement::filter(&HAND)).is_ok();
+    if !is_confined || !packets::send(channel, &[reader.is_in_one().into()], None) {
         return;
     }
     let mut task = [0; 2];
     while let Ok((1, Some(connection))) = packets::receive_when_there(channel, &mut task) {
-        let found = match task[0] == Task::Hear as u8 {
-            true => hear(&mut reader, connection.as_fd()),
-            false => {
+        let found = match task[0] {
+            0 => hear(&mut reader, connection.as_fd()),
+            _ => {
                 packets::drain(connection.as_fd());
                 Found::Closed
             }
@@ -281,23 +255,12 @@ mod tests {
     #[test]
     fn what_was_found_survives_the_trip() {
         let connection = Connection { numbers: Numbers { sends: 1, expects: u32::MAX }, network: u64::MAX - 1 };
-        let all = [
-            Found::Nothing,
-            Found::Senseless,
-            Found::Gone,
-            Found::Counts,
-            Found::Claim(Side::Client, connection),
-            Found::Claim(Side::Server, connection),
-            Found::Refused(Refusal::NoConnection),
-            Found::Refused(Refusal::Forbidden),
-            Found::Closed,
-        ];
-        for found in all {
+        for found in Found::all(connection) {
             let bytes = found.encode();
             assert_eq!(Found::decode(&bytes), Some(found));
             assert!((0..FOUND).all(|cut| Found::decode(&bytes[..cut]).is_none()));
         }
-        assert_eq!(Found::decode(&[9; FOUND]), None);
+        assert!(Found::decode(&[9; FOUND]).is_none() && Found::decode(&[0; FOUND + 1]).is_none());
     }
 
     /// A holder whose hand waits keeps none but that one.
@@ -353,10 +316,10 @@ mod tests {
                         assert!(!at.iter().flatten().any(|other| holder(*other) == holder(number)));
                         at[hand] = Some(number);
                     }
-                    None => assert!(waiting
-                        .iter()
-                        .all(|number| at.iter().flatten().any(|other| holder(*other) == holder(*number))
-                            || at.iter().all(Option::is_some))),
+                    None => {
+                        assert!(waiting.iter().all(|number| at.iter().flatten().any(|other| holder(*other) == holder(*number))
+                            || at.iter().all(Option::is_some)))
+                    }
                 },
                 _ => {
                     let hand = draw(HANDS as u32) as usize;

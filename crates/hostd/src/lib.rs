@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! table         half-open claims: what matches, what is refused, what is too old
-//! reading       a TCP socket's sequence numbers      batch         calls that a kill does not part
-//! requests      the connections of ends              packets       descriptors over them
+//! reading       a TCP socket's sequence numbers      packets       descriptors over the connections of ends
+//! requests      those connections
 //! confinement   what the processes can do            client        what it has counted
 //! daemon        the name, and the loop               hands         processes that take what strangers pass
 //! ```
@@ -23,7 +23,6 @@
 //!
 #![doc = include_str!("../README.md")]
 
-mod batch;
 pub mod client;
 mod confinement;
 pub mod daemon;

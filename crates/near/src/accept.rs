@@ -237,7 +237,9 @@ impl Arriving<'_> {
         match &met {
             Ok(_) => clients(|clients| clients.claims(&place, now)),
             // One that had less time than it may take was not silent.
-            Err(alone) if alone.reason == Reason::NearUnknown && now < self.until => clients(|clients| clients.failed(&place, now)),
+            Err(alone) if alone.reason == Reason::NearUnknown && now < self.until => {
+                clients(|clients| clients.failed(&place, now))
+            }
             Err(_) => {}
         }
         met.map(Some).map_err(|alone| if alone.reason == Reason::NotLocal { Reason::NearUnknown } else { alone.reason })

@@ -9,17 +9,23 @@ use shunt_table::{private, table};
 /// So many at a time. A handshake that finds no place has no descriptors left.
 const PLACES: usize = 256;
 
-static UNDER_WAY: [AtomicI32; PLACES] = [const { AtomicI32::new(-1) }; PLACES];
+/// Those of this process.
+struct Handshakes {
+    /// Their descriptors; -1: none.
+    places: [AtomicI32; PLACES],
+    /// How often the process has forgotten them: one that a handler's fork has taken along into the child has none.
+    forgotten: AtomicU32,
+    /// Until when (ns) none begins, nor goes on to where it needs another descriptor; 0: none was barred ever.
+    barred: AtomicU64,
+}
 
-/// Until when (ns) none begins, nor goes on to where it needs another descriptor; 0: none was barred ever.
-static BARRED: AtomicU64 = AtomicU64::new(0);
+static UNDER_WAY: Handshakes =
+    Handshakes { places: [const { AtomicI32::new(-1) }; PLACES], forgotten: AtomicU32::new(0), barred: AtomicU64::new(0) };
+
 /// How long handshakes may take to end that are under way (ns), as long as the longest; for how long none begins behind that; and between two looks.
 const ENDS: u64 = 300_000_000;
 const BARS: u64 = 5_000_000;
 const NAP: i64 = 50_000;
-
-/// How often this process has forgotten them: a handshake that a handler's fork has taken along into the child has none.
-static FORGOTTEN: AtomicU32 = AtomicU32::new(0);
 
 /// One descriptor, closed on drop, in this process and in a child that is forked before. Its number is one of the library's own, so that a program that
 /// closes or takes numbers meanwhile does not meet it.
@@ -47,20 +53,20 @@ impl Held {
 
     fn keep(make: impl FnOnce() -> Result<i32>) -> Result<Held> {
         let _setup = SETUP.lock();
-        let barred = BARRED.load(Ordering::Relaxed);
+        let barred = UNDER_WAY.barred.load(Ordering::Relaxed);
         if barred != 0 && clock::monotonic_ns() < barred {
             return Err(Errno(libc::EMFILE));
         }
         // A place is this thread's between the two: others make theirs under the lock.
-        let place = UNDER_WAY.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
-        UNDER_WAY[place].store(make()?, Ordering::Relaxed);
-        Ok(Held { place, forgotten: FORGOTTEN.load(Ordering::Relaxed) })
+        let place = UNDER_WAY.places.iter().position(|place| place.load(Ordering::Relaxed) < 0).ok_or(Errno(libc::EMFILE))?;
+        UNDER_WAY.places[place].store(make()?, Ordering::Relaxed);
+        Ok(Held { place, forgotten: UNDER_WAY.forgotten.load(Ordering::Relaxed) })
     }
 
     /// Its number now; -1: it is the parent's.
     pub fn fd(&self) -> i32 {
         if self.is_own() {
-            UNDER_WAY[self.place].load(Ordering::Relaxed)
+            UNDER_WAY.places[self.place].load(Ordering::Relaxed)
         } else {
             -1
         }
@@ -69,14 +75,14 @@ impl Held {
     /// The number, which stays private and is the caller's to close. Under the set-up lock.
     pub fn take(self) -> i32 {
         if self.is_own() {
-            UNDER_WAY[self.place].swap(-1, Ordering::Relaxed)
+            UNDER_WAY.places[self.place].swap(-1, Ordering::Relaxed)
         } else {
             -1
         }
     }
 
     fn is_own(&self) -> bool {
-        self.forgotten == FORGOTTEN.load(Ordering::Relaxed)
+        self.forgotten == UNDER_WAY.forgotten.load(Ordering::Relaxed)
     }
 }
 
@@ -86,7 +92,7 @@ impl Drop for Held {
         let _setup = SETUP.lock();
         // A handler that forked in the middle of this thread's handshake returns in the child, too, where the place may be another handshake's by now.
         if self.is_own() {
-            private::close_at(&UNDER_WAY[self.place]);
+            private::close_at(&UNDER_WAY.places[self.place]);
         }
     }
 }
@@ -98,8 +104,8 @@ pub fn user_changed() {
     loop {
         let setup = SETUP.lock();
         let now = clock::monotonic_ns();
-        let has_ended = UNDER_WAY.iter().all(|place| place.load(Ordering::Relaxed) < 0);
-        BARRED.store(if has_ended || now >= until { now + BARS } else { until }, Ordering::Relaxed);
+        let has_ended = UNDER_WAY.places.iter().all(|place| place.load(Ordering::Relaxed) < 0);
+        UNDER_WAY.barred.store(if has_ended || now >= until { now + BARS } else { until }, Ordering::Relaxed);
         if has_ended || now >= until {
             return;
         }
@@ -110,14 +116,14 @@ pub fn user_changed() {
 
 /// In the child after fork: they are the parent's.
 pub fn forget() {
-    BARRED.store(0, Ordering::Relaxed);
-    FORGOTTEN.fetch_add(1, Ordering::Relaxed);
-    UNDER_WAY.iter().for_each(private::close_at);
+    UNDER_WAY.barred.store(0, Ordering::Relaxed);
+    UNDER_WAY.forgotten.fetch_add(1, Ordering::Relaxed);
+    UNDER_WAY.places.iter().for_each(private::close_at);
 }
 
 /// The program wanted the number of one.
 pub fn moved(from: i32, to: i32) {
-    UNDER_WAY.iter().for_each(|place| private::renumber(place, from, to));
+    UNDER_WAY.places.iter().for_each(|place| private::renumber(place, from, to));
 }
 
 #[cfg(test)]
@@ -187,7 +193,7 @@ mod tests {
             let make = || Held::new(|| calls::eventfd(0, libc::EFD_CLOEXEC));
             let held = make().expect("a descriptor");
             let ends = std::thread::spawn(move || {
-                while BARRED.load(Ordering::Relaxed) == 0 {
+                while UNDER_WAY.barred.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
                 }
                 let is_barred = make().is_err();
@@ -195,9 +201,9 @@ mod tests {
                 is_barred
             });
             user_changed();
-            let has_ended = UNDER_WAY.iter().all(|place| place.load(Ordering::Relaxed) < 0);
+            let has_ended = UNDER_WAY.places.iter().all(|place| place.load(Ordering::Relaxed) < 0);
             let is_barred = ends.join().is_ok_and(|is_barred| is_barred);
-            while clock::monotonic_ns() < BARRED.load(Ordering::Relaxed) {
+            while clock::monotonic_ns() < UNDER_WAY.barred.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             let begins = make().is_ok();
