@@ -19,7 +19,7 @@
 # make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
 # make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
 # make deb, test-deb  Debian packages in target/deb; installs, upgrades under a living program and removes them in a directory of their own
-# make test-podman  two containers of podman's, and the compose file of docs/CONTAINERS.md: installs podman and podman-compose; less than a minute
+# make test-podman  two containers of podman's, and the compose file of docs/CONTAINERS.md: installs podman and podman-compose; a minute
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
