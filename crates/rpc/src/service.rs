@@ -238,9 +238,10 @@ impl Answer<'_> {
         let room = self.room.and_then(|room| Some((room, self.window.pointer(room)?)));
         let near = if room.is_some() { self.near } else { self.scratch.len() };
         let mut encoder = match room {
-            // SAFETY: in the mapping. The caller may write there, too, and then reads what it wrote.
             Some((room, at)) => {
-                Encoder::spilling(&mut self.scratch[..near], unsafe { std::slice::from_raw_parts_mut(at, room.length as usize) })
+                // SAFETY: in the mapping. The caller may write there, too, and then reads what it wrote.
+                let larger = unsafe { std::slice::from_raw_parts_mut(at, room.length as usize) };
+                Encoder::spilling(&mut self.scratch[..near], larger)
             }
             None => Encoder::new(self.scratch),
         };

@@ -355,6 +355,10 @@ mod tests {
         for (offset, length) in [(0, 1), (4095, 1), (4096, 4097), (8193, 0), (u32::MAX, u32::MAX), (4096, u32::MAX)] {
             assert!(piece(offset, length).is_none(), "{offset} {length}");
         }
+        // Units are read as such.
+        let copies = Copies::default();
+        let decodes = |offset, length| window.decoder(Piece { offset, length }, &copies).is_some();
+        assert!(decodes(4100, 7) && !decodes(4101, 4) && !decodes(4098, 4) && !decodes(0, 4));
     }
 
     #[test]
