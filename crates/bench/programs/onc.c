@@ -5,25 +5,17 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
-#include <rpc/rpc.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "sunrpc.h"
 
 #define PROGRAM 0x2000009a
-/* Bytes of a null call and of its answer over TCP. */
-enum { ASK = 44, ANSWER = 28 };
 /* Calls of a turn that are timed, and those before: a side that slept wakes meanwhile. */
 enum { TURN = 500, WARM = 100, MOST = 1000 };
 enum { NOTHING, TRIPS, ALONE, END, BLOCK };
 
-static int raw = -1, alone;
+static int alone;
 static SVCXPRT *listeners[2];
 /* Opaque bytes of a call, and where they are. */
 static u_int opaque;
@@ -33,20 +25,6 @@ static bool_t xdr_block(XDR *x, void *unused) {
     (void)unused;
     u_int length = opaque;
     return xdr_bytes(x, &block, &length, opaque);
-}
-
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static void all(char *at, size_t length, int out) {
-    while (length > 0) {
-        ssize_t n = out ? send(raw, at, length, 0) : recv(raw, at, length, 0);
-        if (n <= 0) fail("the bare connection");
-        at += n;
-        length -= n;
-    }
 }
 
 static void dispatch(struct svc_req *request, SVCXPRT *transport) {
@@ -70,18 +48,6 @@ static void dispatch(struct svc_req *request, SVCXPRT *transport) {
     case END:
         exit(0);
     }
-}
-
-/* One processor, and before everything else there, where that is permitted. Ends with the process that started it, and in any case. */
-static void settle(int core) {
-    struct sched_param first = {10};
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    sched_setaffinity(0, sizeof set, &set);
-    sched_setscheduler(0, SCHED_FIFO, &first);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(30);
 }
 
 static socklen_t place(struct sockaddr_storage *all, const char *kind, int port) {
@@ -141,22 +107,6 @@ static int serve(const char *kind, int port) {
     return 1;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count) {
-    qsort(values, count, sizeof *values, compare);
-    return values[count / 2];
-}
-
 static void call(CLIENT *client, int procedure) {
     struct timeval limit = {20, 0};
     xdrproc_t arguments = procedure == BLOCK ? (xdrproc_t)xdr_block : (xdrproc_t)xdr_void;
@@ -209,7 +159,7 @@ int main(int count, char **words) {
     if (count != 7) return 2;
     opaque = atoi(words[6]);
     block = calloc(opaque + 1, 1);
-    settle(atoi(words[4]));
+    settle(atoi(words[4]), 30);
     int port = atoi(words[3]);
     alone = !strcmp(words[5], "alone");
     return strcmp(words[1], "server") ? drive(words[2], port, atoi(words[5])) : serve(words[2], port);

@@ -9,24 +9,18 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <rpc/rpc.h>
-#include <sched.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 #if defined(__x86_64__)
 #include <x86intrin.h>
 #endif
 
+#include "sunrpc.h"
+
 #define PROGRAM 0x2000009b
-/* Bytes of a null call and of its answer over TCP; the longest argument; calls before those that are counted; calls with clocks in them. */
-enum { ASK = 44, ANSWER = 28, LONGEST = 256 << 10, WARM = 100, STAMPED = 400 };
+/* The longest argument; calls before those that are counted; calls with clocks in them. */
+enum { LONGEST = 256 << 10, WARM = 100, STAMPED = 400 };
 enum { NOTHING, ECHO, TEXT, NUMBER, TRIPS, STAMP, END };
 /* Readings of a call: the client's begin, credentials asked for, arguments encoded; the server's procedure begun, arguments decoded, answer begun,
    results encoded; the client's answer read, results decoded, end. */
@@ -34,16 +28,11 @@ enum { BEGIN, HEAD, ENCODED, ENTERED, DECODED, ANSWERING, RESULTS, ANSWERED, GIV
 
 typedef uint64_t stamps[READINGS];
 
-static int raw = -1, timing;
+static int timing;
 static unsigned at_call;
 static stamps *readings;
 static char *block;
 static u_int length;
-
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
 
 static uint64_t reading(void) {
 #if defined(__x86_64__)
@@ -57,33 +46,6 @@ static uint64_t reading(void) {
 
 static void stamp(int what) {
     if (timing) readings[at_call][what] = reading();
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static void all(char *at, size_t count, int out) {
-    while (count > 0) {
-        ssize_t n = out ? send(raw, at, count, 0) : recv(raw, at, count, 0);
-        if (n <= 0) fail("the bare connection");
-        at += n;
-        count -= n;
-    }
-}
-
-/* One processor, and before everything else there, where that is permitted. Ends with the process that started it, and in any case. */
-static void settle(int core) {
-    struct sched_param first = {10};
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    sched_setaffinity(0, sizeof set, &set);
-    sched_setscheduler(0, SCHED_FIFO, &first);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(60);
 }
 
 static bool_t xdr_block(XDR *x, void *unused) {
@@ -251,11 +213,6 @@ static int unwrap(AUTH *auth, XDR *x, xdrproc_t function, caddr_t to) {
     return done;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Medians of a call's sections. `rate`: readings in a nanosecond. */
 static void sections(CLIENT *client, u_int bytes, double rate) {
     static double values[READINGS][STAMPED];
@@ -275,8 +232,7 @@ static void sections(CLIENT *client, u_int bytes, double rate) {
         /* The last is the whole. */
         int from = part == READINGS ? 0 : part - 1, to = part == READINGS ? FINISH : part;
         for (int i = 0; i < STAMPED; i++) values[part - 1][i] = (double)(int64_t)(readings[i][to] - readings[i][from]) / rate;
-        qsort(values[part - 1], STAMPED, sizeof(double), compare);
-        printf(" %.1f", values[part - 1][STAMPED / 2]);
+        printf(" %.1f", median(values[part - 1], STAMPED));
     }
     putchar('\n');
 }
@@ -325,6 +281,6 @@ int main(int count, char **words) {
     if (readings == MAP_FAILED) fail(words[4]);
     block = malloc(LONGEST + 64);
     memset(block, 'a', LONGEST);
-    settle(atoi(words[3]));
+    settle(atoi(words[3]), 60);
     return count == 6 ? drive(atoi(words[2]), atoi(words[5])) : serve(atoi(words[2]));
 }

@@ -42,6 +42,7 @@ mod programs;
 pub mod progress;
 pub mod report;
 pub mod statistics;
+mod sunrpc;
 mod supervisor;
 mod vrpc;
 

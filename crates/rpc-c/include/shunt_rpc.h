@@ -293,7 +293,7 @@ typedef struct shunt_rpc_pending shunt_rpc_pending;
 typedef struct shunt_rpc_buffer shunt_rpc_buffer;
 
 /* Zeros are the usual: patience of 5 s, a window of 64 MiB (between hosts 4 MiB), room of 1 MiB for results without a bound, no deadline,
- * 50 us. Arguments and results longer than a message, and buffers, lie in the window. */
+ * 50 us. Long arguments and results, and buffers, lie in the window. */
 typedef struct shunt_rpc_options {
     uint32_t patience_ms, deadline_ms, spin_us;
     size_t window, room;

@@ -74,6 +74,35 @@ fn projects_are_built_with_what_is_installed() {
     calls_itself(&at("packaged"));
 }
 
+/// Server and client of a program of libtirpc's; the client tells last which library has its calls.
+const ROW: &str = r#"
+ip link set lo up
+timeout 60 ./programs server port run 2>/dev/null & server=$!
+for i in $(seq 500); do [ -s port ] && break; sleep 0.02; done
+timeout 60 ./programs client "$(cat port)" run 2>client.err >said || exit 1
+kill $server
+grep -h '^end$' said
+grep -h '^call in ' client.err | uniq
+"#;
+
+#[test]
+fn programs_of_libtirpc_are_linked_with_the_library() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let usr = scratch.path().join("usr");
+    run(Command::new("make").current_dir(&root).args(["-s", "install"]).arg(format!("PREFIX={}", usr.display())));
+    let packages = usr.join("lib/pkgconfig");
+    let flags = run(Command::new("pkg-config").env("PKG_CONFIG_PATH", &packages).args(["--cflags", "--libs", "shunt-tirpc"]));
+    let source = root.join("crates/tirpc/tests/programs.c");
+    run(Command::new("cc").current_dir(&scratch).arg(source).args(flags.split_whitespace()).args([
+        "-lpthread",
+        "-o",
+        "programs",
+    ]));
+    let said = run(Command::new("unshare").args(["-n", "bash", "-c", ROW]).current_dir(&scratch));
+    assert_eq!(said, format!("end\ncall in {}\n", usr.join("lib/shunt/libshunt_tirpc.so").display()));
+}
+
 /// A block of shell of the tutorial, behind a heading.
 fn block<'t>(tutorial: &'t str, heading: &str) -> &'t str {
     let section = tutorial.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("{heading}")).1;

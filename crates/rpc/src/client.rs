@@ -164,7 +164,7 @@ impl Client {
         let until = limit.map(|limit| now().saturating_add(limit));
         let encode = &|to: &mut Encoder<'_>| arguments.encode(to);
         let name = match &mut *route {
-            Route::Own(binding) => binding.begin_in_general(procedure, encode, most, how, 0)?,
+            Route::Own(binding) => binding.begin_in_general(procedure, encode, (usize::MAX, most), how, 0)?,
             Route::Onc(caller) => caller.begin(procedure, encode, how, false)?,
         };
         Ok(Pending { client: self, name, until, results: PhantomData })

@@ -17,7 +17,7 @@ impl Xdr for Raw {
         to.fixed(&self.0);
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, xdr::Error> {
-        Ok(Self(from.rest().to_vec()))
+        Ok(Self(from.rest_vec()))
     }
 }
 

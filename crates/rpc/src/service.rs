@@ -192,6 +192,8 @@ pub struct Answer<'a> {
     pub(crate) length: usize,
     /// What is longer than a line: as long as a message's data.
     pub(crate) scratch: &'a mut Vec<u8>,
+    /// Bytes that lie in the scratch although there is room in the window.
+    pub(crate) near: usize,
     pub(crate) room: Option<Piece>,
     pub(crate) window: &'a Window,
     pub(crate) place: Place,
@@ -233,37 +235,34 @@ impl Answer<'_> {
 
     #[inline(never)]
     fn put_long(&mut self, encode: &dyn Fn(&mut Encoder<'_>)) {
-        let mut encoder = Encoder::new(self.scratch);
-        encode(&mut encoder);
-        let (needed, fits) = (encoder.needed(), encoder.fits());
-        self.length = needed;
-        if encoder.is_over() {
-            self.place = Place::Over;
-            return;
-        }
-        if needed <= LINE {
-            bytemuck::cast_slice_mut::<u64, u8>(&mut self.line)[..needed].copy_from_slice(&self.scratch[..needed]);
-            self.place = Place::Line;
-            return;
-        }
-        if fits {
-            self.place = Place::Scratch;
-            return;
-        }
-        if needed <= self.grows {
-            self.scratch.resize(needed, 0);
-            encode(&mut Encoder::new(self.scratch));
-            self.place = Place::Scratch;
-            return;
-        }
-        let room = self.room.filter(|room| room.length as usize >= needed);
-        let Some((room, at)) = room.and_then(|room| Some((room, self.window.pointer(room)?))) else {
-            self.place = Place::TooLong(needed);
-            return;
+        let room = self.room.and_then(|room| Some((room, self.window.pointer(room)?)));
+        let near = if room.is_some() { self.near } else { self.scratch.len() };
+        let mut encoder = match room {
+            Some((room, at)) => {
+                // SAFETY: in the mapping. The caller may write there, too, and then reads what it wrote.
+                let larger = unsafe { std::slice::from_raw_parts_mut(at, room.length as usize) };
+                Encoder::spilling(&mut self.scratch[..near], larger)
+            }
+            None => Encoder::new(self.scratch),
         };
-        // SAFETY: in the mapping. The caller may write there, too, and then reads what it wrote.
-        encode(&mut Encoder::new(unsafe { std::slice::from_raw_parts_mut(at, needed) }));
-        self.place = Place::Window(Piece { offset: room.offset, length: needed as u32 });
+        encode(&mut encoder);
+        let (needed, fits, over) = (encoder.needed(), encoder.fits(), encoder.is_over());
+        self.length = needed;
+        self.place = match room {
+            _ if over => Place::Over,
+            _ if needed <= LINE => {
+                bytemuck::cast_slice_mut::<u64, u8>(&mut self.line)[..needed].copy_from_slice(&self.scratch[..needed]);
+                Place::Line
+            }
+            _ if needed <= near => Place::Scratch,
+            Some((Piece { offset, .. }, _)) if fits => Place::Window(Piece { offset, length: needed as u32 }),
+            _ if needed <= self.scratch.len().max(self.grows) => {
+                self.scratch.resize(self.scratch.len().max(needed), 0);
+                encode(&mut Encoder::new(self.scratch));
+                Place::Scratch
+            }
+            _ => Place::TooLong(needed),
+        };
     }
 }
 

@@ -68,7 +68,7 @@ impl Form {
     pub fn decode(self, from: &mut Decoder<'_>, most: usize) -> Result<Vec<u8>, Error> {
         let most = u32::try_from(most / self.size()).unwrap_or(u32::MAX);
         if self == Self::Opaque {
-            return Ok(from.variable(most)?.to_vec());
+            return from.variable_vec(most);
         }
         let count = from.count(most, self.size().max(4))?;
         let mut bytes = Vec::with_capacity(count * self.size());

@@ -18,6 +18,9 @@ pub(crate) mod handler {
 /// Bytes of arguments or results that share the line with the first word.
 pub const LINE: usize = 24;
 
+/// Bytes that a message of two lines has room for besides all headers.
+pub(crate) const SHORT: usize = 64;
+
 /// What stands behind the first word, in this order, and how.
 pub(crate) mod flag {
     /// The last word of the arguments holds four bytes.
@@ -53,6 +56,12 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// Where it ends.
+    #[inline]
+    pub(crate) fn end(self) -> u32 {
+        self.offset + self.length
+    }
+
     #[inline]
     pub(crate) fn word(self) -> u64 {
         u64::from(self.offset) | u64::from(self.length) << 32

@@ -2,6 +2,7 @@
 //! microseconds each, one after the other, because the distance of two processors of a virtual machine is another one from second to second.
 
 mod onc;
+pub(crate) mod service;
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -13,10 +14,7 @@ use shunt_am::port::{config_for, memory, Port};
 use shunt_am::{Dispatch, Message as Active, Replier};
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::{Address, Arrival, Body, Endpoint, Message, SendError, Tags};
-use shunt_rpc::xdr::Decoder;
-use shunt_rpc::{
-    serve, Answer, Client, Context, How, Interface, Options, Pending, Reference, Refusal, Server, ServerOptions, Service,
-};
+use shunt_rpc::{Client, How, Options, Pending, Server, ServerOptions};
 
 use crate::contenders::{Carrier, Contender};
 use crate::hosts::contender::{first_of_all, pin};
@@ -24,6 +22,7 @@ use crate::instrument::{Cell, Instrument, Turn};
 use crate::measurement::{Collector, Figure, Unit};
 use crate::output::say;
 use crate::statistics::median;
+use service::{procedure, Called, PROGRAM};
 
 /// Round trips of a turn; those before are not counted: a side that slept wakes meanwhile.
 const TRIPS: usize = 1000;
@@ -39,8 +38,6 @@ const MANY: usize = 20_000;
 
 /// Turns between hosts, and how long each is.
 const HOSTS: (usize, Duration) = (9, Duration::from_millis(300));
-
-const PROGRAM: u32 = 0x2000_0001;
 
 /// The cell.
 #[derive(Debug)]
@@ -114,7 +111,7 @@ fn between_hosts(collector: &mut Collector) {
         return say("calls between hosts are left out: no shunt command beside this one\n");
     };
     for (device, carrier) in [("udp", crate::hosts::Carrier::Udp), ("xdp", crate::hosts::Carrier::Own)] {
-        match crate::hosts::calls::beside_messages(carrier, &shunt, HOSTS, PROGRAM, || Echo) {
+        match crate::hosts::calls::beside_messages(carrier, &shunt, HOSTS, PROGRAM, || Called) {
             Ok([message, call]) => {
                 let rows = [("messages", "active messages, one word", message), ("null", "null call", call)];
                 for (name, words, value) in rows {
@@ -174,40 +171,6 @@ impl Dispatch for Counter {
     }
 }
 
-/// What is called.
-struct Echo;
-
-impl Service for Echo {
-    fn interfaces(&self) -> Vec<Interface> {
-        vec![Interface { program: PROGRAM, version: 1, name: "ECHO", procedures: &[], text: "" }]
-    }
-
-    #[inline]
-    fn call(
-        &mut self,
-        context: &Context<'_>,
-        procedure: u16,
-        arguments: Decoder<'_>,
-        answer: &mut Answer<'_>,
-    ) -> Result<(), Refusal> {
-        match procedure {
-            0 => serve(arguments, answer, |()| Ok(())),
-            1 => serve(arguments, answer, |word: u64| Ok(word)),
-            2 => serve(arguments, answer, |words: Reference<u64>| {
-                let mut words = context.shared(words, u32::MAX)?;
-                words.update(|word| word.wrapping_add(1));
-                Ok(())
-            }),
-            3 => serve(arguments, answer, |words: Reference<u64>| {
-                let mut words = context.shared(words, u32::MAX)?;
-                (0..words.len()).for_each(|at| words.set(at, words.get(at).wrapping_add(1)));
-                Ok(())
-            }),
-            _ => Err(Refusal::NoProcedure),
-        }
-    }
-}
-
 /// The ends of one process.
 struct Ends<'m> {
     bare: Shm,
@@ -263,7 +226,7 @@ fn other(core: usize, bare: Loose, messages: Loose, mut told: UnixStream, addres
     let address = address.parse().map_err(io::Error::other)?;
     let server = Server::bind(&address, ServerOptions::default())?.spawn(|| {
         first_of_all();
-        Echo
+        Called
     })?;
     first_of_all();
     let mut space = vec![];
@@ -335,13 +298,13 @@ fn turns(client: &Client, ends: &mut Ends<'_>, tell: &mut UnixStream) -> io::Res
                 ends.port.poll(&mut ends.counter);
             }
         }));
-        all[2].push(timed(|| client.call(0, &()).expect("a call")));
-        all[3].push(timed(|| assert_eq!(client.call::<u64, u64>(1, &7).expect("a call"), 7)));
+        all[2].push(timed(|| client.call(procedure::NULL, &()).expect("a call")));
+        all[3].push(timed(|| assert_eq!(client.call::<u64, u64>(procedure::WORD, &7).expect("a call"), 7)));
         if turn % 4 == 0 {
             let mut times: Vec<f64> = (0..TRIPS * 4)
                 .map(|_| {
                     let begun = Instant::now();
-                    client.call::<(), ()>(0, &()).expect("a call");
+                    client.call::<(), ()>(procedure::NULL, &()).expect("a call");
                     begun.elapsed().as_nanos() as f64
                 })
                 .collect();
@@ -355,7 +318,7 @@ fn turns(client: &Client, ends: &mut Ends<'_>, tell: &mut UnixStream) -> io::Res
                 send_block(ends, &mut block);
             }
             all[7].push(begun.elapsed().as_nanos() as f64 / BLOCKS as f64);
-            for (row, procedure) in [(8, 2), (9, 3)] {
+            for (row, procedure) in [(8, procedure::UPDATE), (9, procedure::ELEMENTS)] {
                 let begun = Instant::now();
                 for _ in 0..BLOCKS {
                     buffer.view().copy_from(&words);
@@ -372,7 +335,7 @@ fn turns(client: &Client, ends: &mut Ends<'_>, tell: &mut UnixStream) -> io::Res
 
 /// Calls in a second with so many outstanding.
 fn outstanding(client: &Client) -> f64 {
-    let begin = || client.begin::<(), ()>(0, &()).expect("a call");
+    let begin = || client.begin::<(), ()>(procedure::NULL, &()).expect("a call");
     let mut calls: Vec<Option<Pending<'_, ()>>> = (0..OUTSTANDING).map(|_| Some(begin())).collect();
     let begun = Instant::now();
     for at in 0..MANY {

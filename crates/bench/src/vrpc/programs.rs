@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::model::{Question, Series, Value, SECTIONS};
 use crate::cells::{RUN_LIMIT, START_LIMIT};
@@ -57,15 +56,12 @@ impl Under {
     }
 }
 
-/// The program, compiled once in a run. Errors: a sentence.
+/// The program.
+///
+/// # Errors
+/// A sentence.
 pub fn compiled(scratch: &Path) -> Result<PathBuf, String> {
-    let (source, program) = (scratch.join("vrpc.c"), scratch.join("vrpc"));
-    std::fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
-    let done = Command::new("cc").args(["-O2", "-I/usr/include/tirpc", "-o"]).args([&program, &source]).arg("-ltirpc").output();
-    match done {
-        Ok(done) if done.status.success() => Ok(program),
-        _ => Err("its program cannot be compiled here (Debian packages gcc, libtirpc-dev)".into()),
-    }
+    crate::sunrpc::compiled(scratch, "vrpc", SOURCE)
 }
 
 /// One round of a contender.

@@ -8,15 +8,15 @@ use std::time::Instant;
 use nix::unistd::{fork, ForkResult};
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::{Arrival, Channel, Endpoint, Message};
-use shunt_rpc::xdr::{Bytes, Decoder};
-use shunt_rpc::{serve, Answer, Client, Context, How, Interface, Options, Reference, Refusal, Server, ServerOptions, Service};
+use shunt_rpc::xdr::Bytes;
+use shunt_rpc::{Client, How, Options, Server, ServerOptions};
 
 use super::model::{Question, Series, Value};
+use crate::cells::rpc::service::{procedure, Block, Called, LONGEST, NUMBER, PROGRAM};
 use crate::cells::rpc::{ends, pull, push, Loose};
 use crate::hosts::contender::{first_of_all, pin};
 use crate::statistics::median;
 
-const PROGRAM: u32 = 0x2000_0002;
 /// Round trips of a floor, and calls; those before are not counted: a side that slept wakes meanwhile.
 const TRIPS: usize = 1000;
 const WARM: usize = 200;
@@ -24,46 +24,10 @@ const WARM: usize = 200;
 const TURNS: usize = 9;
 /// Seconds of a round at most; it takes one.
 const PATIENCE: u32 = 30;
-/// Bytes of an argument at most.
-const LONGEST: u32 = 256 << 10;
 /// SHRIMP's argument and result sizes, and longer ones.
 static ECHOES: [usize; 10] = [0, 8, 64, 256, 1440, 3072, 4096, 16 << 10, 64 << 10, LONGEST as usize];
 /// SOVIA's arguments.
 static TEXTS: [usize; 6] = [0, 64, 256, 1024, 2048, 4096];
-
-type Block = Bytes<LONGEST>;
-
-/// What is called.
-struct Papers;
-
-impl Service for Papers {
-    fn interfaces(&self) -> Vec<Interface> {
-        vec![Interface { program: PROGRAM, version: 1, name: "PAPERS", procedures: &[], text: "" }]
-    }
-
-    #[inline]
-    fn call(
-        &mut self,
-        context: &Context<'_>,
-        procedure: u16,
-        arguments: Decoder<'_>,
-        answer: &mut Answer<'_>,
-    ) -> Result<(), Refusal> {
-        match procedure {
-            0 => serve(arguments, answer, |()| Ok(())),
-            1 => serve(arguments, answer, |word: u64| Ok(word)),
-            2 => serve(arguments, answer, |block: Block| Ok(block)),
-            3 => serve(arguments, answer, |_: Block| Ok(7i32)),
-            4 => serve(arguments, answer, |()| Ok(7i32)),
-            5 => serve(arguments, answer, |words: Reference<u64>| context.shared(words, LONGEST).map(drop).map_err(Into::into)),
-            6 => serve(arguments, answer, |words: Reference<u64>| {
-                context.shared(words, LONGEST)?.update(|word| word.wrapping_add(1));
-                Ok(())
-            }),
-            _ => Err(Refusal::NoProcedure),
-        }
-    }
-}
 
 /// Two lines of cache, which both processes map.
 #[repr(C, align(128))]
@@ -134,7 +98,7 @@ fn other(core: usize, bare: Loose, lines: &Lines, mut told: UnixStream, address:
     let address = address.parse().map_err(io::Error::other)?;
     let server = Server::bind(&address, ServerOptions::default())?.spawn(|| {
         first_of_all();
-        Papers
+        Called
     })?;
     first_of_all();
     let mut bare = Bare::new(bare)?;
@@ -223,9 +187,9 @@ fn measure(client: &Client, mut bare: Bare, lines: &Lines, mut tell: UnixStream)
             bare.send();
             bare.take();
         }));
-        times[2].push(timed(TRIPS, || client.call::<(), ()>(0, &()).expect("a call")));
-        times[3].push(timed(TRIPS, || assert_eq!(client.call::<(), i32>(4, &()).expect("a call"), 7)));
-        times[4].push(timed(TRIPS, || assert_eq!(client.call::<u64, u64>(1, &7).expect("a call"), 7)));
+        times[2].push(timed(TRIPS, || client.call::<(), ()>(procedure::NULL, &()).expect("a call")));
+        times[3].push(timed(TRIPS, || assert_eq!(client.call::<(), i32>(procedure::NUMBER, &()).expect("a call"), NUMBER)));
+        times[4].push(timed(TRIPS, || assert_eq!(client.call::<u64, u64>(procedure::WORD, &7).expect("a call"), 7)));
     }
     let middle = |times: &Vec<f64>| median(times).unwrap_or(f64::NAN);
     let mut values: Vec<Value> =
@@ -235,19 +199,23 @@ fn measure(client: &Client, mut bare: Bare, lines: &Lines, mut tell: UnixStream)
     for length in of_some(&ECHOES) {
         let block: Block = Bytes(vec![7; length]);
         let echo = || {
-            let answer: Block = client.call(2, &block).expect("a call");
+            let answer: Block = client.call(procedure::ECHO, &block).expect("a call");
             assert_eq!(answer.0.len(), length);
         };
         own(Question::Echo, length, timed(count(length), echo));
     }
     for length in of_some(&TEXTS) {
         let text: Block = Bytes(vec![b'a'; length]);
-        own(Question::Text, length, timed(count(length), || assert_eq!(client.call::<_, i32>(3, &text).expect("a call"), 7)));
+        own(
+            Question::Text,
+            length,
+            timed(count(length), || assert_eq!(client.call::<_, i32>(procedure::TAKE, &text).expect("a call"), NUMBER)),
+        );
     }
     for length in of_some(&ECHOES) {
         let mut buffer = client.buffer::<u64>(length / 8).map_err(io::Error::other)?;
         let words = vec![7u64; length / 8];
-        for (question, procedure) in [(Question::Reference, 5), (Question::Changed, 6)] {
+        for (question, procedure) in [(Question::Reference, procedure::LOOK), (Question::Changed, procedure::UPDATE)] {
             let time = timed(count(length), || {
                 buffer.view().copy_from(&words);
                 let lent = [buffer.lend(true, true).expect("a free buffer")];

@@ -95,15 +95,43 @@ _asks_quotas() {
         rpcinfo -T udp 127.0.0.1 100011 $version 2>&1
         rpcinfo -T tcp 127.0.0.1 100011 $version 2>&1
     done
+    for transport in tcp udp; do ./asks-quotas $transport "$PWD"; done
 }
-quotas() { _host _asks_quotas; }
+# What quota(1) asks for a file system of another host, by what rpcgen makes of the protocol's definition: of a hundred users.
+quotas() {
+    cat >asks-quotas.c <<END
+#include "rquota.h"
+#include <stdio.h>
+int main(int count, char **words) {
+    CLIENT *client = clnt_create("127.0.0.1", RQUOTAPROG, RQUOTAVERS, words[1]);
+    if (!client) return clnt_pcreateerror("rquotad"), 1;
+    client->cl_auth = authunix_create_default();
+    int known[4] = {0};
+    for (int user = 0; user < 100; user++) {
+        getquota_args of = {words[2], user};
+        getquota_rslt *found = user % 2 ? rquotaproc_getquota_1(&of, client) : rquotaproc_getactivequota_1(&of, client);
+        if (!found) return clnt_perror(client, "rquotad"), 1;
+        known[found->status & 3]++;
+    }
+    printf("%s: %d have quotas, %d have none, %d may not be asked for\n", words[1], known[Q_OK], known[Q_NOQUOTA], known[Q_EPERM]);
+    clnt_destroy(client);
+    return 0;
+}
+END
+    cp /usr/include/rpcsvc/rquota.x .
+    rm -f rquota.h rquota_xdr.c rquota_clnt.c
+    rpcgen -h -o rquota.h rquota.x && rpcgen -c -o rquota_xdr.c rquota.x && rpcgen -l -o rquota_clnt.c rquota.x
+    gcc -w -I/usr/include/tirpc -I. -o asks-quotas asks-quotas.c rquota_xdr.c rquota_clnt.c -ltirpc
+    _host _asks_quotas
+}
 
 _asks_mounts() {
     mkdir -p /run/ganesha export
     mount -t tmpfs state /var/lib/nfs
+    mount -t tmpfs files export
     cat >ganesha.conf <<END
 NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; NFS_Port = 2049; MNT_Port = 20048; }
-EXPORT { Export_Id = 1; Path = $PWD/export; Pseudo = /lab; Access_Type = RO; Protocols = 3; Transports = TCP, UDP; SecType = sys; FSAL { Name = VFS; } }
+EXPORT { Export_Id = 1; Path = $PWD/export; Pseudo = /lab; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3; Transports = TCP, UDP; SecType = sys; FSAL { Name = VFS; } }
 END
     _serving rpcbind -f -w &
     await rpcinfo -p 127.0.0.1
@@ -114,6 +142,21 @@ END
         for transport in tcp udp; do rpcinfo -T $transport 127.0.0.1 $program 3; done
     done
     for _ in $(seq 50); do showmount -e 127.0.0.1 | wc -l; done | uniq -c
+    # Files by clients that are programs themselves (libnfs), one and four at once.
+    local at="nfs://127.0.0.1$PWD/export"
+    nfs-cp large "$at/large" 2>&1 | grep -v copied
+    cmp large export/large && echo written
+    for number in 1 2 3 4; do
+        for _ in 1 2 3 4 5; do nfs-cat "$at/large" | sha256sum; done >read.$number &
+        reading+=($!)
+        for part in 1 2 3 4 5; do nfs-cp large "$at/copy.$number.$part" 2>&1 | grep -v copied; done &
+        reading+=($!)
+    done
+    wait "${reading[@]}"
+    cat read.* | uniq -c
+    sha256sum export/copy.* | cut -d' ' -f1 | uniq -c
+    nfs-ls "$at/" | awk '{print $1, $5, $NF}' | sort
+    nfs-cat "$at/none" 2>&1 | wc -l
 }
 mounts() { _host _asks_mounts; }
 

@@ -1,6 +1,7 @@
 //! A binding: the end at a server, the calls over it, and the news of its death.
 
 mod begin;
+mod place;
 mod results;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,8 @@ use crate::error::{Error, Kind, Ran, Side};
 use crate::forks;
 use crate::rendezvous::{Process, Socket};
 use crate::window::Window;
-use crate::wire::{handler, Card, Head, Name, Piece, Purpose, Welcome};
+use crate::wire::{handler, Card, Head, Name, Piece, Purpose, Welcome, SHORT};
+use crate::xdr::Copies;
 use shunt_am::Get;
 use std::fmt;
 use std::io;
@@ -25,6 +27,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Looks for what a server sent before its end: more than its ring has frames.
 const LAST_LOOKS: u32 = 1 << 16;
+
+/// A window of so many times a message's data has room for that of all calls, and for what else lies there.
+const ROOMY: usize = 64;
 
 /// The end at a server, and the calls over it.
 pub(super) struct Binding {
@@ -37,8 +42,12 @@ pub(super) struct Binding {
     spin: u64,
     pub(super) deadline: Option<u64>,
     room: usize,
+    /// Bytes that go as a message's data.
     medium: usize,
+    /// Bytes that do although the window has room.
+    near: usize,
     scratch: Vec<u8>,
+    copies: Copies,
     pub(super) dead: Option<String>,
     forks: u32,
     seen: u64,
@@ -98,9 +107,28 @@ impl Binding {
         let medium = end.engine().medium_maximum();
         let spin = nanos(options.spin);
         let deadline = options.deadline.map(nanos);
-        let (room, scratch) = (options.room, vec![0; medium]);
+        let shares = direct && calls.window.size() >= ROOMY * medium;
+        let near = if shares { SHORT.min(medium) } else { medium };
+        let (room, scratch, copies) = (options.room, vec![0; medium], Copies::default());
         let (dead, seen) = (None, 0);
-        Ok(Self { end, calls, epoll, peer, process, version, spin, deadline, room, medium, scratch, dead, forks, seen })
+        Ok(Self {
+            end,
+            calls,
+            epoll,
+            peer,
+            process,
+            version,
+            spin,
+            deadline,
+            room,
+            medium,
+            near,
+            scratch,
+            copies,
+            dead,
+            forks,
+            seen,
+        })
     }
 
     #[cold]

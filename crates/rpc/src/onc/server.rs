@@ -184,7 +184,8 @@ impl<S: Service> Desk<S> {
         let name = Name { slot: 0, generation: 0 };
         let context = Context { interface, caller: None, window, name, deadline: None, claim, socket: None };
         let (scratch, grows) = (&mut self.scratch, self.most);
-        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Where::Line, grows };
+        let mut answer =
+            Answer { line: [0; LINE / 8], length: 0, scratch, near: 0, room: None, window, place: Where::Line, grows };
         let arguments = Decoder::by_value(call.arguments, &inlet);
         let service = &mut self.service;
         let result = catch_unwind(AssertUnwindSafe(|| service.call(&context, procedure, arguments, &mut answer)));

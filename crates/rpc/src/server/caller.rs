@@ -4,6 +4,7 @@ use crate::device::End;
 use crate::rendezvous::{Process, Socket};
 use crate::window::Window;
 use crate::wire::Head;
+use crate::xdr::Copies;
 
 /// A caller, as its thread sees it.
 pub(super) struct Caller {
@@ -24,7 +25,7 @@ pub(super) struct CallerState {
     /// Usual calls go the short way: memory is shared, and nobody watches.
     pub(super) straight: bool,
     pub(super) scratch: Vec<u8>,
-    pub(super) copied: Vec<u8>,
+    pub(super) copies: Copies,
     pub(super) over: bool,
     pub(super) socket: Socket,
     /// When it was last heard, where memory is not shared.

@@ -6,7 +6,7 @@ use crate::calls::one_line;
 use crate::clock::now;
 use crate::service::{Answer, Context, Interface, Place, Service};
 use crate::trace::{Journal, Outcome, Subject};
-use crate::wire::{flag, handler, status, Call, Head, Name, LINE};
+use crate::wire::{flag, handler, status, Call, Head, Name, LINE, SHORT};
 use crate::xdr::Decoder;
 use shunt_am::{Dispatch, Event, Message, Replier};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -79,7 +79,8 @@ impl<S: Service> Serving<'_, '_, S> {
         let CallerState { window, scratch, process, interface, .. } = &mut *self.caller;
         let interface = &self.interfaces[*interface];
         let context = Context { interface, caller: *process, window, name: head.name, deadline: None, claim: None, socket: None };
-        let mut answer = Answer { line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line, grows: 0 };
+        let mut answer =
+            Answer { near: 0, line: [0; LINE / 8], length: 0, scratch, room: None, window, place: Place::Line, grows: 0 };
         let mut answering = Answering { replier: Some(replier), name: head.name };
         let result = self.service.call(&context, head.code, arguments, &mut answer);
         let Some(replier) = answering.replier.take() else { return };
@@ -142,28 +143,29 @@ impl<S: Service> Serving<'_, '_, S> {
             answer_status(replier, &call, status::DEADLINE, "");
             return (status::DEADLINE, 0);
         }
-        let CallerState { window, scratch, copied, process, interface, direct, socket, .. } = &mut *self.caller;
+        let CallerState { window, scratch, copies, process, interface, direct, socket, .. } = &mut *self.caller;
         let arguments = match call.large {
-            None => call.inline,
-            // Judged as a private copy.
-            Some(piece) if window.copy_out(piece, copied) => &copied[..],
-            Some(_) => {
-                answer_status(replier, &call, status::BAD_ARGUMENTS, "they do not lie in the window");
-                return (status::BAD_ARGUMENTS, 0);
-            }
+            None => Some(Decoder::new(call.inline)),
+            Some(piece) => window.decoder(piece, copies),
+        };
+        let Some(arguments) = arguments else {
+            answer_status(replier, &call, status::BAD_ARGUMENTS, "they do not lie in the window");
+            return (status::BAD_ARGUMENTS, 0);
         };
         let socket = (!*direct).then_some(&*socket);
         let interface = &self.interfaces[*interface];
         let context = Context { interface, caller: *process, window, name, deadline, claim: None, socket };
+        // Where memory is shared, results are written once, to where their caller decodes them.
+        let near = if *direct { SHORT.min(scratch.len()) } else { scratch.len() };
         let mut answer =
-            Answer { line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line, grows: 0 };
+            Answer { near, line: [0; LINE / 8], length: 0, scratch, room: call.room, window, place: Place::Line, grows: 0 };
         let service = &mut *self.service;
-        let result =
-            catch_unwind(AssertUnwindSafe(|| service.call(&context, call.head.code, Decoder::new(arguments), &mut answer)));
+        let result = catch_unwind(AssertUnwindSafe(|| service.call(&context, call.head.code, arguments, &mut answer)));
         let told = (outcome(&result, answer.place), if matches!(result, Ok(Ok(()))) { answer.length } else { 0 });
         if call.head.flags & flag::ONE_WAY == 0 {
             answer_in_general(replier, &call, result, &answer);
         }
+        copies.reuse();
         told
     }
 }

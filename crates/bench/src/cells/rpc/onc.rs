@@ -3,14 +3,14 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::Instrument;
 use crate::measurement::{Collector, Figure, Unit};
 use crate::output::say;
 use crate::process::Launch;
+use crate::sunrpc::compiled;
 
 use super::super::{RUN_LIMIT, START_LIMIT};
 
@@ -77,7 +77,7 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
         say("SunRPC is left out: no shunt command");
         return Ok(());
     };
-    let program = match compiled(&instrument.scratch) {
+    let program = match compiled(&instrument.scratch, "onc", SOURCE) {
         Ok(program) => program,
         Err(sentence) => {
             say(&format!("SunRPC is left out: {sentence}"));
@@ -121,20 +121,6 @@ pub fn round(instrument: &mut Instrument, collector: &mut Collector) -> io::Resu
     );
     say(&text);
     Ok(())
-}
-
-/// The program, compiled once in a run. Errors: a sentence.
-fn compiled(scratch: &Path) -> Result<PathBuf, String> {
-    let (source, program) = (scratch.join("onc.c"), scratch.join("onc"));
-    if program.exists() {
-        return Ok(program);
-    }
-    std::fs::write(&source, SOURCE).map_err(|error| error.to_string())?;
-    let done = Command::new("cc").args(["-O2", "-I/usr/include/tirpc", "-o"]).args([&program, &source]).arg("-ltirpc").output();
-    match done {
-        Ok(done) if done.status.success() => Ok(program),
-        _ => Err("its program cannot be compiled here (Debian packages gcc, libtirpc-dev)".into()),
-    }
 }
 
 /// Nanoseconds of a call and of the bytes alone, and the ratio.

@@ -1,5 +1,6 @@
-//! Beginning a call: where its arguments go, and sending it.
+//! Beginning a call, and sending it.
 
+use super::place::Placed;
 use super::wait::{Stop, Waiting};
 use super::Binding;
 use crate::calls::{one_line, State, Words};
@@ -47,11 +48,11 @@ impl Binding {
             words.words[..count].copy_from_slice(&line[..count]);
             return self.send_again(name, &words, 0, None);
         }
-        self.begin_in_general(procedure, &|to| arguments.encode(to), R::MOST, how, flags)
+        self.begin_in_general(procedure, &|to| arguments.encode(to), (A::MOST, R::MOST), how, flags)
     }
 
     #[cold]
-    fn over(&self) -> Error {
+    pub(super) fn over(&self) -> Error {
         self.fail(
             Kind::TooLong,
             Side::Caller,
@@ -65,13 +66,13 @@ impl Binding {
         self.fail(Kind::Busy, Side::Caller, Ran::No, format_args!("{} calls are outstanding", self.calls.outstanding()))
     }
 
-    /// Begins a call that is unusual in any way, with results of so many bytes at most.
+    /// Begins a call that is unusual in any way, with arguments and results of so many bytes at most.
     #[inline(never)]
     pub(in crate::client) fn begin_in_general(
         &mut self,
         procedure: u16,
         encode: &dyn Fn(&mut Encoder<'_>),
-        results: usize,
+        most: (usize, usize),
         how: &How<'_>,
         flags: u16,
     ) -> Result<Name, Error> {
@@ -82,7 +83,7 @@ impl Binding {
             return Err(self.gone(Ran::No));
         }
         let Some(name) = self.calls.take() else { return Err(self.full()) };
-        match self.prepare(name, procedure, encode, results, how, flags) {
+        match self.prepare(name, procedure, encode, most, how, flags) {
             Ok((words, data, until)) => self.send_again(name, &words, data, until),
             Err(error) => {
                 self.calls.give_back(name.slot);
@@ -91,27 +92,13 @@ impl Binding {
         }
     }
 
-    /// A piece of the window for a call.
-    fn piece(&mut self, name: Name, length: usize, what: &str) -> Result<u32, Error> {
-        let Some(number) = self.calls.pieces.take(length) else {
-            let (free, size) = (self.calls.pieces.longest(), self.calls.window.size());
-            let kind = if length > size - crate::window::CANCELS { Kind::TooLong } else { Kind::Busy };
-            let detail = format_args!(
-                "{what} of {length} bytes; {free} of the window's {size} are free in one piece: Options::window makes it larger"
-            );
-            return Err(self.fail(kind, Side::Caller, Ran::No, detail));
-        };
-        self.calls.hold(name.slot, number, false);
-        Ok(number)
-    }
-
     /// Puts arguments where they belong: into words, into data (so many bytes of the scratch), into the window.
     fn prepare(
         &mut self,
         name: Name,
         procedure: u16,
         encode: &dyn Fn(&mut Encoder<'_>),
-        results: usize,
+        (arguments, results): (usize, usize),
         how: &How<'_>,
         mut flags: u16,
     ) -> Result<(Words, usize, Option<u64>), Error> {
@@ -137,44 +124,28 @@ impl Binding {
                 return Err(self.fail(Kind::TooLong, Side::Caller, Ran::No, "too many parameters by reference"));
             }
         }
-        let mut encoder = Encoder::new(&mut self.scratch);
-        encode(&mut encoder);
-        let length = encoder.needed();
-        if encoder.is_over() {
-            return Err(self.over());
-        }
         // Where memory is not shared, pieces travel as a store, and the call behind the last of them.
         let stores = !self.calls.direct && how.lent.iter().any(|lent| lent.to_server);
-        let large = length > self.medium || stores && length > LINE;
-        let mut piece = None;
-        if large {
-            let number = self.piece(name, length, "arguments")?;
-            let place = self.calls.pieces.get(number);
-            let at = self.calls.window.pointer(place).expect("a piece of the window");
-            // SAFETY: the piece is this call's alone. The server may write there, and then reads what it wrote.
-            let into = unsafe { std::slice::from_raw_parts_mut(at, length) };
-            encode(&mut Encoder::new(into));
-            words.push(place.word());
+        let near = match flags & flag::ONE_WAY {
+            _ if stores => LINE,
+            0 => self.near,
+            // The window's piece would come back with an answer.
+            _ => self.medium,
+        };
+        let placed = self.place(name, encode, arguments, near)?;
+        if let Placed::Window(piece) = placed {
+            words.push(piece.word());
             flags = flags & !flag::ONE_WAY | flag::LARGE;
-            piece = Some(place);
         }
-        if results > self.medium {
-            // All that the definition allows, if there is room for it and for others'.
-            let all = if results <= self.calls.window.size() / 3 { self.calls.pieces.take(results) } else { None };
-            let number = match all {
-                Some(number) => {
-                    self.calls.hold(name.slot, number, false);
-                    number
-                }
-                None => self.piece(name, results.min(self.room), "room for results")?,
-            };
-            let room = self.calls.pieces.get(number);
-            self.calls.slots[usize::from(name.slot)].room = room;
-            words.push(room.word());
-            flags |= flag::ROOM;
+        if flags & flag::ONE_WAY == 0 && results > self.near {
+            if let Some(room) = self.room_for(name, results)? {
+                self.calls.slots[usize::from(name.slot)].room = room;
+                words.push(room.word());
+                flags |= flag::ROOM;
+            }
         }
         let mut data = 0;
-        if !large {
+        if let Placed::Scratch(length) = placed {
             match words.put(&self.scratch[..length]) {
                 Some(half) => flags |= half,
                 None if stores => {
@@ -190,6 +161,10 @@ impl Binding {
             }
         }
         words.words[0] = Head { name, code: procedure, flags }.word();
+        let piece = match placed {
+            Placed::Window(piece) => Some(piece),
+            Placed::Scratch(_) => None,
+        };
         if !self.calls.direct && (stores || piece.is_some()) {
             let mut parts: Vec<Piece> = how.lent.iter().filter(|lent| lent.to_server).map(|lent| lent.piece).collect();
             parts.extend(piece);

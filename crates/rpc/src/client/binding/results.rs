@@ -3,7 +3,7 @@
 use super::Binding;
 use crate::calls::State;
 use crate::error::{Error, Fault, Kind, Ran, Side};
-use crate::wire::{status, Name, LINE};
+use crate::wire::{status, Name, Piece, LINE};
 use crate::xdr::{Decoder, Xdr};
 use std::fmt;
 
@@ -23,6 +23,16 @@ impl Binding {
         self.take_in_general(name)
     }
 
+    /// The same of results that lie in the window.
+    #[inline(never)]
+    fn take_of_window<R: Xdr>(&mut self, name: Name, piece: Piece) -> Result<R, Error> {
+        let mut decoder = self.calls.window.decoder(piece, &self.copies).expect("room of the window");
+        let result = R::decode(&mut decoder).and_then(|value| decoder.end().map(|()| value));
+        self.copies.reuse();
+        self.calls.give_back(name.slot);
+        result.map_err(|error| self.bad(error))
+    }
+
     #[cold]
     fn bad(&self, error: crate::xdr::Error) -> Error {
         self.fail(Kind::BadResults, Side::Server, Ran::Yes, error)
@@ -32,6 +42,9 @@ impl Binding {
     fn take_in_general<R: Xdr>(&mut self, name: Name) -> Result<R, Error> {
         let place = &mut self.calls.slots[usize::from(name.slot)];
         let (state, code, large) = (place.state, place.status, place.large);
+        if let (State::Done, status::OK, Some(piece)) = (state, code, large) {
+            return self.take_of_window(name, piece);
+        }
         let mut bytes = std::mem::take(&mut place.bytes);
         if usize::from(place.length) <= LINE {
             bytes.clear();

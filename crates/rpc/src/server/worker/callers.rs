@@ -7,6 +7,7 @@ use crate::server::caller::{Caller, CallerState};
 use crate::service::Service;
 use crate::window::Window;
 use crate::wire::{Hello, Welcome};
+use crate::xdr::Copies;
 use shunt_am::{Dispatch, Message, Replier};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -73,9 +74,9 @@ impl<S: Service> Worker<'_, S> {
         let scratch = vec![0; end.engine().medium_maximum()];
         let process = guest.socket.process();
         let window_bytes = window.size() as u64;
-        let (socket, copied) = (guest.socket, vec![]);
+        let (socket, copies) = (guest.socket, Copies::default());
         let state =
-            CallerState { interface, process, window, direct, straight: false, scratch, copied, over: false, socket, heard: 0 };
+            CallerState { interface, process, window, direct, straight: false, scratch, copies, over: false, socket, heard: 0 };
         if !direct {
             self.shared[self.number].pulse.greet(&state.socket);
             self.shared[self.number].mirrored.fetch_add(window_bytes, Ordering::Relaxed);
