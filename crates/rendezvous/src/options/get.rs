@@ -11,8 +11,9 @@ use shunt_stream::options::option_probe::{is_mapped, OptionProbe};
 use shunt_stream::options::owners::catch_up;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
-use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, user, Errno, Result};
+use shunt_table::sockaddr::Encoded;
 
 /// getsockopt(2) on a stream.
 ///
@@ -40,10 +41,11 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
             // A probe that is not connected would tell more.
-            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => {
+            (IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => {
                 Err(Errno(libc::EOPNOTSUPP))
             }
             (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, fd, data, length),
+            (IPPROTO_IP | IPPROTO_IPV6, ORIGINAL_DESTINATION) => original_destination(socket, level, data, length),
             (SOL_SOCKET, libc::SO_COOKIE) if socket.stored.find(level, name).is_none() => cookie(socket, fd, data, length),
             _ => {
                 let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { socket.stored.find(level, name) };
@@ -61,7 +63,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                     return tell_of(level, &value.to_ne_bytes(), data, length);
                 }
                 // A probe is bound, which says v6 only, and has dropped a segment of its own.
-                let fresh = matches!((level, name), (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
+                let fresh = matches!((level, name), (IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
                 let probe = if fresh { OptionProbe::fresh(socket)? } else { probe_of(socket)? };
                 probe.get(level, name, data, length)?;
                 Ok(0)
@@ -153,6 +155,18 @@ unsafe fn cookie(socket: &Socket, fd: i32, data: *mut u8, length: *mut socklen_t
     }
 }
 
+/// SO_ORIGINAL_DST (linux/netfilter_ipv4.h), and that of IPv6, which has the same number: the kernel answers where it tracks connections, which a probe's answer tells,
+/// with what the probe is connected to. No address of a stream's is translated.
+unsafe fn original_destination(socket: &Socket, level: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    probe_of(socket)?.get(level, ORIGINAL_DESTINATION, data, length)?;
+    let (_, server) = socket.addresses();
+    let told = Encoded::new(if level == IPPROTO_IP { libc::AF_INET } else { libc::AF_INET6 }, &server);
+    // SAFETY: promised by the caller of `get`; the kernel has written as many bytes.
+    unsafe { user::copy_all(told.pointer().cast(), data, told.length as usize)? };
+    Ok(0)
+}
+
+const ORIGINAL_DESTINATION: c_int = 80;
 const SO_MEMINFO: c_int = 55;
 const SO_PEERNAME: c_int = 28;
 

@@ -8,12 +8,16 @@ fn varies(level: i32, name: i32) -> bool {
     const IP_MULTICAST_TTL: i32 = 33;
     const IP_LOCAL_PORT: i32 = 52; // two ports of the kernel's own (IP_PROTOCOL and the like answer otherwise)
     match level {
+        libc::IPPROTO_IP | IPPROTO_IPV6 if name == ORIGINAL_DESTINATION => true,
         libc::IPPROTO_IP => matches!(name, IP_MULTICAST_TTL | IP_LOCAL_PORT | 4),
         SOL_SOCKET => matches!(name, 26 | 28 | 49 | 50 | 55 | 56 | 57), // filters, names, processors, memory, cookies
         IPPROTO_TCP => matches!(name, libc::TCP_MAXSEG | 10 | 11 | 12 | 19 | 24 | 26), // windows, TCP_INFO, TCP_REPAIR, time stamps
         _ => false,
     }
 }
+
+/// SO_ORIGINAL_DST, which is answered where connections are tracked, as on hosts of containers.
+const ORIGINAL_DESTINATION: i32 = 80;
 
 const LEVELS: [i32; 7] = [libc::IPPROTO_IP, SOL_SOCKET, IPPROTO_TCP, IPPROTO_IPV6, 17, 255, -1];
 
@@ -28,6 +32,21 @@ fn each_number_of_an_option_reads_as_on_the_kernel_at_both_ends() {
             assert_eq!(engine, kernel, "level {level}, option {name}, {room} bytes");
         }
     }
+}
+
+#[test]
+fn the_original_destination_is_the_server_s_address() {
+    start();
+    let told = |world: World| {
+        let (_, client, server) = world.connection();
+        let name = server.name().expect("a name");
+        let address = [&(libc::AF_INET as u16).to_ne_bytes()[..], &name.port.to_be_bytes(), &name.ip[12..]].concat();
+        let ask = |end: &Fd, room| end.get_bytes(libc::IPPROTO_IP, ORIGINAL_DESTINATION, room);
+        [&client, &server].map(|end| [64, 16, 4].map(|room| ask(end, room).map(|bytes| bytes[..8] == address)))
+    };
+    let kernel = told(World::Kernel);
+    assert!(kernel.as_flattened().iter().all(|told| *told != Ok(false)), "{kernel:?}");
+    assert_eq!(told(World::Engine), kernel);
 }
 
 #[test]
