@@ -33,8 +33,8 @@ pub const PROGRESS: Progress = Progress {
     leave: leaving::leave,
 };
 
-/// Between two looks at sockets of the kernel by threads that wait awake (ns).
-const LOOK: u64 = 5_000;
+/// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not.
+const LOOK: [u64; 2] = [1_000_000, 5_000];
 
 /// Drives, if no other thread does: that one looks at the marks once more.
 #[cold]
@@ -65,7 +65,7 @@ impl Driver {
             }
         }
         self.frames(now);
-        if self.local.returned.load(Ordering::Relaxed) != 0 && now >= self.next_events {
+        if now >= self.next_events {
             self.events(now);
         }
         if now >= self.due {
@@ -84,7 +84,7 @@ impl Driver {
 
     /// Looks at what else than frames may have ended a sleep.
     fn events(&mut self, now: u64) {
-        self.next_events = now + LOOK;
+        self.next_events = now + LOOK[usize::from(self.local.returned.load(Ordering::Relaxed) != 0)];
         let mut events = [epoll_event { events: 0, u64: 0 }; 32];
         let sleep = self.local.sleep.load(Ordering::Relaxed);
         let got = calls::epoll_pwait(sleep, events.as_mut_ptr(), 32, 0, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);

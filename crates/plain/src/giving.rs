@@ -29,6 +29,7 @@ impl Driver {
         let line = &mut parts.lines[index];
         line.state = state::GIVING;
         if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
+            let _ = taken.keep(now);
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
             let _ = taken.give(&parts.hands);
         }

@@ -126,6 +126,9 @@ impl Taken {
     /// # Errors
     /// The connection is to be given back, and the frame to be handed on: nothing of it was taken.
     pub fn frame(&mut self, envelope: &Envelope, frame: &[u8], now: u64) -> Result<(), Ended> {
+        if self.escrow.is_closed() {
+            return Err(Ended::Given);
+        }
         if !envelope.is_intact(frame) {
             self.changed = true; // as below
             return Ok(());
@@ -210,6 +213,17 @@ impl Taken {
     pub fn uncounted(&self) -> (u32, u32) {
         let closed = self.escrow.statement();
         (self.unread.since(closed.unread), self.written.since(closed.written))
+    }
+
+    /// What came since the last step counts: to be called before the connection is given back, or its peer has to send that again.
+    ///
+    /// # Errors
+    /// [`Ended::Given`]: another gives it back, without that.
+    pub fn keep(&mut self, now: u64) -> Result<(), Ended> {
+        match self.changed {
+            true => self.publish(now),
+            false => Ok(()),
+        }
     }
 
     /// Whether another gives the connection back, or has done so.
