@@ -10,7 +10,7 @@ use crate::local::{driven, Local, STREAMS};
 
 use core::sync::atomic::Ordering;
 
-/// How long a connection is waited for that is on its way back (ns), where others are about to have the stream.
+/// How long connections are waited for that are on their way back (ns), all together, where others are about to have the stream.
 const PATIENCE: u64 = 2_000_000_000;
 
 /// Before a call with data looks at a stream: leaves it, if it is the kernel's again. True: the call goes on there.
@@ -62,6 +62,7 @@ fn leave_marked(local: &'static Local) {
 /// All of them become the kernel's in the program's hands: others are about to have what it has.
 pub fn all() {
     let Some(local) = driven() else { return };
+    let until = clock::monotonic_ns() + PATIENCE;
     for index in 0..STREAMS {
         let Some(near) = local.near(index) else { continue };
         let is_open = local.lock().is_some_and(|driver| matches!(driver.lines[index].state, state::TAKEN..=state::KERNEL));
@@ -69,7 +70,7 @@ pub fn all() {
             continue;
         }
         if let Some(fd) = numbers_of(near).next() {
-            exchange::leave(fd, near, || ask(local, index, clock::monotonic_ns() + PATIENCE));
+            exchange::leave(fd, near, || ask(local, index, until));
         }
     }
 }
