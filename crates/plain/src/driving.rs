@@ -12,7 +12,6 @@ use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
 
 use crate::leaving;
-use crate::line::state;
 use crate::local::{driven, Driver, Local, AGENT, QUEUE, STREAMS};
 
 /// What is asked of this room by those below.
@@ -71,8 +70,8 @@ impl Driver {
         if now >= self.due {
             self.due = u64::MAX;
             for index in 0..STREAMS {
-                if self.lines[index].state == state::FREE {
-                    continue;
+                if !self.lines[index].has_numbers() {
+                    continue; // nothing is due at it
                 }
                 if self.lines[index].due <= now {
                     self.pump(index, now);
