@@ -36,12 +36,9 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
     socket_cache::spoil(socket);
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), server);
     let mut connected = calls::connect(fd, address.pointer(), address.length);
-    if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) && calls::poll_one(fd, POLLOUT, AT_ONCE).unwrap_or(0) != 0 {
-        connected = match calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
-            Ok(0) => Ok(()),
-            Ok(error) => Err(Errno(error)),
-            Err(error) => Err(error),
-        };
+    // An error is the kernel's to tell, as it would have been told later: by poll and SO_ERROR.
+    if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) && calls::poll_one(fd, POLLOUT, AT_ONCE) == Ok(POLLOUT) {
+        connected = Ok(());
     }
     if let Err(error) = connected {
         return Ok(Outcome::Done(Err(error), Reason::InetSlow));
