@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use shunt_rendezvous::options;
 use shunt_segment::channel::{arm, urgent, word};
 use shunt_segment::reason::Reason;
 use shunt_sys::{calls, clock, libc, Errno};
@@ -38,7 +39,7 @@ impl Driver {
 
     /// Whether the socket is of use again.
     fn settle(&mut self, index: usize, now: u64) -> bool {
-        let far = self.far(index);
+        let (local, far) = (self.local, self.far(index));
         let line = &mut self.lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return line.state == state::KERNEL };
         if !taken.is_given() {
@@ -47,6 +48,11 @@ impl Driver {
         }
         let (read, wrote) = taken.uncounted();
         let socket = line.socket.load(Ordering::Relaxed);
+        if let Some(near) = local.near(index) {
+            // What was set since the take is the kernel's to do from now on, before the program has its socket: keepalive finds peers that are gone.
+            let _ = calls::setsockopt_int(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
+            options::give_to(socket, near);
+        }
         discard(socket, read);
         far.incoming().pass(line.copied.saturating_sub(wrote) as usize);
         (line.copied, line.state, line.due) = (0, state::KERNEL, u64::MAX);
