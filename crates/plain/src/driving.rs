@@ -96,6 +96,7 @@ impl Driver {
                     let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
                     (0..STREAMS).for_each(|index| {
                         self.give(index, false, now);
+                        self.lines[index].moved = now; // the guard has its time
                         self.pump(index, now);
                     });
                 }

@@ -13,8 +13,11 @@ use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
 use crate::pumping::discard;
 
-/// Between two looks whether a connection is in its socket again (ns).
-const LOOK: u64 = 2_000_000;
+/// Between two looks whether a connection is in its socket again (ns): as long as it has taken until now, within these.
+const LOOKS: [u64; 2] = [2_000_000, 1_000_000_000];
+/// When the agent is gone its guard gives back. One that has not begun after the first of these, or not ended after the second, is gone as well (ns): it tries a
+/// peer that cannot be reached for a minute.
+const GONE: [u64; 2] = [5_000_000_000, 75_000_000_000];
 /// How long a process that ends waits for room in sockets of the kernel (ns).
 const LAST: u64 = 1_000_000_000;
 
@@ -28,7 +31,7 @@ impl Driver {
         let _ = self.sync(index, now);
         let parts = &mut **self;
         let line = &mut parts.lines[index];
-        line.state = state::GIVING;
+        (line.state, line.moved) = (state::GIVING, now);
         if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
             let _ = taken.keep(now);
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
@@ -43,7 +46,12 @@ impl Driver {
         let line = &mut self.lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return line.state == state::KERNEL };
         if !taken.is_given() {
-            line.due = now + LOOK;
+            let past = now.saturating_sub(line.moved);
+            if local.over.load(Ordering::Relaxed) && past >= GONE[usize::from(taken.is_begun())] {
+                self.cut(index);
+                return false;
+            }
+            line.due = now + past.clamp(LOOKS[0], LOOKS[1]);
             return false;
         }
         let (read, wrote) = taken.uncounted();
@@ -99,12 +107,25 @@ impl Driver {
         if broken && !self.lines[index].broken {
             let line = &mut self.lines[index];
             (line.broken, line.end_shown) = (true, true);
-            let out = far.outgoing();
-            let late = if out.announced() & word::FIN != 0 { word::LATE } else { 0 };
-            out.end(word::RST | word::FIN | word::CLOSED | late);
-            self.tell(index, arm::IN);
-            self.tell(index, arm::OUT);
+            self.tell_reset(index);
         }
+    }
+
+    fn tell_reset(&self, index: usize) {
+        let out = self.far(index).outgoing();
+        let late = if out.announced() & word::FIN != 0 { word::LATE } else { 0 };
+        out.end(word::RST | word::FIN | word::CLOSED | late);
+        self.tell(index, arm::IN);
+        self.tell(index, arm::OUT);
+    }
+
+    /// Nobody gives the connection back any more: its program is told of a reset, and the kernel answers the peer's next segment with one.
+    fn cut(&mut self, index: usize) {
+        self.tell_reset(index);
+        self.unchain(index);
+        linger_not(self.lines[index].socket.load(Ordering::Relaxed));
+        status_page::count(Reason::GivenBack);
+        self.let_go(index);
     }
 
     /// Sends what stands in the near ring; false: the connection is broken.
@@ -176,9 +197,7 @@ impl Driver {
     fn close(&mut self, index: usize, reset: bool) {
         let socket = self.lines[index].socket.load(Ordering::Relaxed);
         if reset {
-            let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-            let length = size_of_val(&at_once) as u32;
-            let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
+            linger_not(socket);
         }
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
         status_page::count(Reason::GivenBack); // of one that its program takes it is counted there
@@ -194,6 +213,13 @@ impl Driver {
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
         socket
     }
+}
+
+/// The socket's end is a reset.
+fn linger_not(socket: i32) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    let length = size_of_val(&at_once) as u32;
+    let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
 }
 
 /// Makes room for `more` bytes in a socket's queue. False: it has had that already.

@@ -299,6 +299,11 @@ impl Taken {
         end
     }
 
+    /// Whether it is being given back.
+    pub fn is_begun(&self) -> bool {
+        self.escrow.is_begun()
+    }
+
     /// Whether it has been given back, and the socket is of use.
     pub fn is_given(&self) -> bool {
         self.escrow.is_restored()
