@@ -12,6 +12,7 @@ use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
 
 use crate::leaving;
+use crate::line::state;
 use crate::local::{driven, Driver, Local, AGENT, QUEUE, STREAMS};
 
 /// What is asked of this room by those below.
@@ -120,7 +121,14 @@ fn kick(socket: &Socket) -> bool {
     let Some(local) = driven() else { return false };
     let Some(index) = local.line_of(socket) else { return false };
     match local.lock() {
-        Some(mut driver) => driver.pump(index, clock::monotonic_ns()),
+        Some(mut driver) => {
+            let (was, now) = (driver.lines[index].state, clock::monotonic_ns());
+            driver.pump(index, now);
+            if was == state::TAKEN && driver.lines[index].state != state::TAKEN {
+                // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
+                driver.frames(now);
+            }
+        }
         None => local.mark(index),
     }
     true

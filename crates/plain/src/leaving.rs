@@ -73,6 +73,10 @@ pub fn all() {
             exchange::leave(fd, near, || ask(local, index, until));
         }
     }
+    if let Some(mut driver) = local.lock() {
+        // What lies in the queue is the kernel's, and the agent hands it on for a moment only: a fork may take longer.
+        driver.frames(clock::monotonic_ns());
+    }
 }
 
 /// The socket of a line, which has all of its bytes. The caller holds both of the stream's locks.
