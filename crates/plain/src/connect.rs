@@ -30,6 +30,10 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
     if ports.is_empty() || !ports.contains(server.port) || kernel_only::keeps() {
         return Err(Reason::NotLocal);
     }
+    // Who has the same socket from before would wait at it in vain: what comes does not come there.
+    if socket.has(flag::PLAIN) {
+        return Err(Reason::UnsupportedSocket);
+    }
     // Asked before, so that what cannot be taken is connected as ever.
     let local = local::towards(server)?;
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
