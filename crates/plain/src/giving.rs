@@ -172,13 +172,11 @@ impl Driver {
 
     /// Shows what has come; false: the connection is broken.
     fn look(&mut self, index: usize, socket: i32) -> bool {
+        // Before the bytes, which are all there when the end is.
+        let ended = calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0) & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP;
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
-            Ok(0) => {
-                self.lines[index].end_shown = true;
-                self.far(index).outgoing().end(word::FIN);
-                self.tell(index, arm::IN);
-            }
+            Ok(0) => self.show_end(index),
             Ok(got) => {
                 let shown = self.lines[index].shown as usize;
                 if got > shown {
@@ -186,11 +184,20 @@ impl Driver {
                     self.lines[index].shown += put as u32;
                     self.tell(index, arm::IN);
                 }
+                if ended && got < PIECE && self.lines[index].shown as usize == got {
+                    self.show_end(index);
+                }
             }
             Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
             Err(_) => return false,
         }
         true
+    }
+
+    fn show_end(&mut self, index: usize) {
+        self.lines[index].end_shown = true;
+        self.far(index).outgoing().end(word::FIN);
+        self.tell(index, arm::IN);
     }
 
     /// The program has let go of the stream, and so does this process of the socket.
