@@ -173,7 +173,8 @@ impl Driver {
     /// Shows what has come; false: the connection is broken.
     fn look(&mut self, index: usize, socket: i32) -> bool {
         // Before the bytes, which are all there when the end is.
-        let ended = calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0) & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP;
+        let ended =
+            calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0) & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP;
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
             Ok(0) => self.show_end(index),

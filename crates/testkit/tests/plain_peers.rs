@@ -199,6 +199,16 @@ fn ends_and_edges_are_the_kernel_s() {
     assert_eq!(told[1], told[0]);
 }
 
+/// A connect that does not wait, and that nobody accepts.
+#[test]
+fn a_refusal_is_told_as_the_kernel_tells_it() {
+    let Some(site) = Site::new("plain-refused") else { return };
+    let address = site.address(1);
+    let (python, script) = (python_program(), script("plain_peer_edges.py").display().to_string());
+    let told = ["7001", "7002"].map(|port| site.run(0, 7002, &python, &[&script, "refused", &address, port]));
+    assert_eq!(told[1], told[0]);
+}
+
 /// The program connects.
 #[test]
 fn a_client_of_a_plain_server() {
