@@ -630,6 +630,36 @@ mod tests {
         assert_eq!(agent.join().expect("an agent"), 3);
     }
 
+    /// A timer that interrupts each wait does not make it longer. (If it did, the test would not end.)
+    #[test]
+    fn signals_end_no_wait_and_begin_none() {
+        extern "C" fn nothing(_: i32) {}
+        let [ours, _theirs] = pair();
+        let mut connection = Connection::of(ours);
+        connection.persists = true;
+        // SAFETY: integers and a pointer, for which zero is valid; the handler does nothing.
+        let set = unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(libc::SIGUSR2, &action, core::ptr::null_mut())
+        };
+        assert_eq!(set, 0);
+        // SAFETY: takes nothing.
+        let asks = unsafe { libc::pthread_self() };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: that thread waits for this one's end.
+                    unsafe { libc::pthread_kill(asks, libc::SIGUSR2) };
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            });
+            assert_eq!(connection.give(1), Err(Errno(libc::EAGAIN)));
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
     /// An agent that is stopped has room for what it is asked, and says nothing; one that knows nothing of hosts answers, too.
     #[test]
     fn who_answers_is_awake() {
