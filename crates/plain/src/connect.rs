@@ -30,18 +30,19 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
     if ports.is_empty() || !ports.contains(server.port) || kernel_only::keeps() {
         return Err(Reason::NotLocal);
     }
+    // Who has the same socket from before would wait at it in vain: what comes does not come there.
+    if socket.has(flag::PLAIN) {
+        return Err(Reason::UnsupportedSocket);
+    }
     // Asked before, so that what cannot be taken is connected as ever.
     let local = local::towards(server)?;
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     socket_cache::spoil(socket);
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), server);
     let mut connected = calls::connect(fd, address.pointer(), address.length);
-    if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) && calls::poll_one(fd, POLLOUT, AT_ONCE).unwrap_or(0) != 0 {
-        connected = match calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
-            Ok(0) => Ok(()),
-            Ok(error) => Err(Errno(error)),
-            Err(error) => Err(error),
-        };
+    // An error is the kernel's to tell, as it would have been told later: by poll and SO_ERROR.
+    if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) && calls::poll_one(fd, POLLOUT, AT_ONCE) == Ok(POLLOUT) {
+        connected = Ok(());
     }
     if let Err(error) = connected {
         return Ok(Outcome::Done(Err(error), Reason::InetSlow));

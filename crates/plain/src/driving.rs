@@ -33,8 +33,8 @@ pub const PROGRESS: Progress = Progress {
     leave: leaving::leave,
 };
 
-/// Between two looks at sockets of the kernel by threads that wait awake (ns).
-const LOOK: u64 = 5_000;
+/// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not.
+const LOOK: [u64; 2] = [1_000_000, 5_000];
 
 /// Drives, if no other thread does: that one looks at the marks once more.
 #[cold]
@@ -65,14 +65,14 @@ impl Driver {
             }
         }
         self.frames(now);
-        if self.local.returned.load(Ordering::Relaxed) != 0 && now >= self.next_events {
+        if now >= self.next_events {
             self.events(now);
         }
         if now >= self.due {
             self.due = u64::MAX;
             for index in 0..STREAMS {
-                if self.lines[index].state == state::FREE {
-                    continue;
+                if !self.lines[index].has_numbers() {
+                    continue; // nothing is due at it
                 }
                 if self.lines[index].due <= now {
                     self.pump(index, now);
@@ -84,7 +84,7 @@ impl Driver {
 
     /// Looks at what else than frames may have ended a sleep.
     fn events(&mut self, now: u64) {
-        self.next_events = now + LOOK;
+        self.next_events = now + LOOK[usize::from(self.local.returned.load(Ordering::Relaxed) != 0)];
         let mut events = [epoll_event { events: 0, u64: 0 }; 32];
         let sleep = self.local.sleep.load(Ordering::Relaxed);
         let got = calls::epoll_pwait(sleep, events.as_mut_ptr(), 32, 0, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
@@ -97,6 +97,7 @@ impl Driver {
                     let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
                     (0..STREAMS).for_each(|index| {
                         self.give(index, false, now);
+                        self.lines[index].moved = now; // the guard has its time
                         self.pump(index, now);
                     });
                 }
@@ -120,7 +121,14 @@ fn kick(socket: &Socket) -> bool {
     let Some(local) = driven() else { return false };
     let Some(index) = local.line_of(socket) else { return false };
     match local.lock() {
-        Some(mut driver) => driver.pump(index, clock::monotonic_ns()),
+        Some(mut driver) => {
+            let (was, now) = (driver.lines[index].state, clock::monotonic_ns());
+            driver.pump(index, now);
+            if was == state::TAKEN && driver.lines[index].state != state::TAKEN {
+                // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
+                driver.frames(now);
+            }
+        }
         None => local.mark(index),
     }
     true

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use shunt_rendezvous::options;
 use shunt_segment::channel::{arm, urgent, word};
 use shunt_segment::reason::Reason;
 use shunt_sys::{calls, clock, libc, Errno};
@@ -12,8 +13,11 @@ use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
 use crate::pumping::discard;
 
-/// Between two looks whether a connection is in its socket again (ns).
-const LOOK: u64 = 2_000_000;
+/// Between two looks whether a connection is in its socket again (ns): as long as it has taken until now, within these.
+const LOOKS: [u64; 2] = [2_000_000, 1_000_000_000];
+/// When the agent is gone its guard gives back. One that has not begun after the first of these, or not ended after the second, is gone as well (ns): it tries a
+/// peer that cannot be reached for a minute.
+const GONE: [u64; 2] = [5_000_000_000, 75_000_000_000];
 /// How long a process that ends waits for room in sockets of the kernel (ns).
 const LAST: u64 = 1_000_000_000;
 
@@ -27,8 +31,9 @@ impl Driver {
         let _ = self.sync(index, now);
         let parts = &mut **self;
         let line = &mut parts.lines[index];
-        line.state = state::GIVING;
+        (line.state, line.moved) = (state::GIVING, now);
         if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
+            let _ = taken.keep(now);
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
             let _ = taken.give(&parts.hands);
         }
@@ -37,15 +42,25 @@ impl Driver {
 
     /// Whether the socket is of use again.
     fn settle(&mut self, index: usize, now: u64) -> bool {
-        let far = self.far(index);
+        let (local, far) = (self.local, self.far(index));
         let line = &mut self.lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return line.state == state::KERNEL };
         if !taken.is_given() {
-            line.due = now + LOOK;
+            let past = now.saturating_sub(line.moved);
+            if local.over.load(Ordering::Relaxed) && past >= GONE[usize::from(taken.is_begun())] {
+                self.cut(index);
+                return false;
+            }
+            line.due = now + past.clamp(LOOKS[0], LOOKS[1]);
             return false;
         }
         let (read, wrote) = taken.uncounted();
         let socket = line.socket.load(Ordering::Relaxed);
+        if let Some(near) = local.near(index) {
+            // What was set since the take is the kernel's to do from now on, before the program has its socket: keepalive finds peers that are gone.
+            let _ = calls::setsockopt_int(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
+            options::give_to(socket, near);
+        }
         discard(socket, read);
         far.incoming().pass(line.copied.saturating_sub(wrote) as usize);
         (line.copied, line.state, line.due) = (0, state::KERNEL, u64::MAX);
@@ -92,12 +107,25 @@ impl Driver {
         if broken && !self.lines[index].broken {
             let line = &mut self.lines[index];
             (line.broken, line.end_shown) = (true, true);
-            let out = far.outgoing();
-            let late = if out.announced() & word::FIN != 0 { word::LATE } else { 0 };
-            out.end(word::RST | word::FIN | word::CLOSED | late);
-            self.tell(index, arm::IN);
-            self.tell(index, arm::OUT);
+            self.tell_reset(index);
         }
+    }
+
+    fn tell_reset(&self, index: usize) {
+        let out = self.far(index).outgoing();
+        let late = if out.announced() & word::FIN != 0 { word::LATE } else { 0 };
+        out.end(word::RST | word::FIN | word::CLOSED | late);
+        self.tell(index, arm::IN);
+        self.tell(index, arm::OUT);
+    }
+
+    /// Nobody gives the connection back any more: its program is told of a reset, and the kernel answers the peer's next segment with one.
+    fn cut(&mut self, index: usize) {
+        self.tell_reset(index);
+        self.unchain(index);
+        linger_not(self.lines[index].socket.load(Ordering::Relaxed));
+        status_page::count(Reason::GivenBack);
+        self.let_go(index);
     }
 
     /// Sends what stands in the near ring; false: the connection is broken.
@@ -144,19 +172,21 @@ impl Driver {
 
     /// Shows what has come; false: the connection is broken.
     fn look(&mut self, index: usize, socket: i32) -> bool {
+        // Before the bytes, which are all there when the end is.
+        let ended =
+            calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0) & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP;
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
-            Ok(0) => {
-                self.lines[index].end_shown = true;
-                self.far(index).outgoing().end(word::FIN);
-                self.tell(index, arm::IN);
-            }
+            Ok(0) => self.show_end(index),
             Ok(got) => {
                 let shown = self.lines[index].shown as usize;
                 if got > shown {
                     let put = self.show(index, shown, got);
                     self.lines[index].shown += put as u32;
                     self.tell(index, arm::IN);
+                }
+                if ended && got < PIECE && self.lines[index].shown as usize == got {
+                    self.show_end(index);
                 }
             }
             Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
@@ -165,13 +195,17 @@ impl Driver {
         true
     }
 
+    fn show_end(&mut self, index: usize) {
+        self.lines[index].end_shown = true;
+        self.far(index).outgoing().end(word::FIN);
+        self.tell(index, arm::IN);
+    }
+
     /// The program has let go of the stream, and so does this process of the socket.
     fn close(&mut self, index: usize, reset: bool) {
         let socket = self.lines[index].socket.load(Ordering::Relaxed);
         if reset {
-            let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-            let length = size_of_val(&at_once) as u32;
-            let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
+            linger_not(socket);
         }
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
         status_page::count(Reason::GivenBack); // of one that its program takes it is counted there
@@ -187,6 +221,13 @@ impl Driver {
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
         socket
     }
+}
+
+/// The socket's end is a reset.
+fn linger_not(socket: i32) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    let length = size_of_val(&at_once) as u32;
+    let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
 }
 
 /// Makes room for `more` bytes in a socket's queue. False: it has had that already.

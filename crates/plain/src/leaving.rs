@@ -10,7 +10,7 @@ use crate::local::{driven, Local, STREAMS};
 
 use core::sync::atomic::Ordering;
 
-/// How long a connection is waited for that is on its way back (ns), where others are about to have the stream.
+/// How long connections are waited for that are on their way back (ns), all together, where others are about to have the stream.
 const PATIENCE: u64 = 2_000_000_000;
 
 /// Before a call with data looks at a stream: leaves it, if it is the kernel's again. True: the call goes on there.
@@ -26,7 +26,13 @@ pub fn leave(socket: &Socket, fd: i32) -> bool {
 #[inline(never)]
 fn leave_returned(local: &'static Local, socket: &Socket, fd: i32) -> bool {
     let Some(index) = local.line_of(socket) else { return false };
-    let is_returned = || local.lock().is_some_and(|driver| driver.lines[index].state == state::KERNEL);
+    let is_returned = || {
+        local.lock().is_some_and(|driver| {
+            let line = &driver.lines[index];
+            // Behind an end that was shown a thread that is late would miss what stands before it.
+            line.state == state::KERNEL && !(line.end_shown && driver.far(index).outgoing().unacknowledged() > 0)
+        })
+    };
     is_returned() && exchange::leave(fd, socket, || ask(local, index, 0))
 }
 
@@ -56,6 +62,7 @@ fn leave_marked(local: &'static Local) {
 /// All of them become the kernel's in the program's hands: others are about to have what it has.
 pub fn all() {
     let Some(local) = driven() else { return };
+    let until = clock::monotonic_ns() + PATIENCE;
     for index in 0..STREAMS {
         let Some(near) = local.near(index) else { continue };
         let is_open = local.lock().is_some_and(|driver| matches!(driver.lines[index].state, state::TAKEN..=state::KERNEL));
@@ -63,8 +70,12 @@ pub fn all() {
             continue;
         }
         if let Some(fd) = numbers_of(near).next() {
-            exchange::leave(fd, near, || ask(local, index, clock::monotonic_ns() + PATIENCE));
+            exchange::leave(fd, near, || ask(local, index, until));
         }
+    }
+    if let Some(mut driver) = local.lock() {
+        // What lies in the queue is the kernel's, and the agent hands it on for a moment only: a fork may take longer.
+        driver.frames(clock::monotonic_ns());
     }
 }
 
@@ -102,6 +113,14 @@ impl exchange::Given for Given {
 
     fn take(self) -> Option<i32> {
         let mut driver = self.local.lock()?;
-        (driver.lines[self.index].state == state::KERNEL).then(|| driver.hand_out(self.index))
+        if driver.lines[self.index].state != state::KERNEL {
+            return None;
+        }
+        let socket = driver.hand_out(self.index);
+        // The kernel's queue has these bytes: a thread that is late, and waits for the lock that the caller holds, finds none here.
+        if let Some(near) = self.local.near(self.index) {
+            near.incoming().pass(near.incoming().look().1);
+        }
+        Some(socket)
     }
 }

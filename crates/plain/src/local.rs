@@ -79,12 +79,24 @@ pub struct Parts {
     far: *mut Socket,
 }
 
-static LOCAL: AtomicPtr<Local> = AtomicPtr::new(core::ptr::null_mut());
-/// A thread makes it. One that is jumped out of in the middle leaves this behind: then nothing is taken.
-static MAKING: AtomicBool = AtomicBool::new(false);
-/// After one that could not be made none is tried before then (ns), and for how long that was said.
-static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
-static PAUSE: AtomicU64 = AtomicU64::new(0);
+/// What this process has, and how far it is with making it.
+struct Made {
+    local: AtomicPtr<Local>,
+    /// A thread makes it. One that is jumped out of in the middle leaves this behind: then nothing is taken.
+    making: AtomicBool,
+    /// Where it could not be made it is not tried before then (ns); for how long that was said, and why.
+    not_before: AtomicU64,
+    pause: AtomicU64,
+    reason: AtomicU32,
+}
+
+static MADE: Made = Made {
+    local: AtomicPtr::new(core::ptr::null_mut()),
+    making: AtomicBool::new(false),
+    not_before: AtomicU64::new(0),
+    pause: AtomicU64::new(0),
+    reason: AtomicU32::new(0),
+};
 
 /// The shortest and the longest pause (ns).
 const PAUSES: [u64; 2] = [1_000_000_000, 30_000_000_000];
@@ -93,7 +105,7 @@ const PAUSES: [u64; 2] = [1_000_000_000, 30_000_000_000];
 #[inline(always)]
 pub fn local() -> Option<&'static Local> {
     // SAFETY: null, or a value that is never unmapped.
-    unsafe { LOCAL.load(Ordering::Acquire).as_ref() }
+    unsafe { MADE.local.load(Ordering::Acquire).as_ref() }
 }
 
 /// The same, if it has streams.
@@ -120,22 +132,23 @@ pub fn towards(peer: &Address) -> Result<&'static Local, Reason> {
         };
     }
     let now = clock::monotonic_ns();
-    if now < NOT_BEFORE.load(Ordering::Relaxed) {
-        return Err(Reason::InetNoAgent);
+    if now < MADE.not_before.load(Ordering::Relaxed) {
+        return Err(Reason::from_code(MADE.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::InetNoAgent));
     }
-    if MAKING.swap(true, Ordering::Acquire) {
+    if MADE.making.swap(true, Ordering::Acquire) {
         return Err(Reason::InetNoAgent);
     }
     let made = make(way.interface, peer.as_v4().is_none());
     match &made {
-        Ok(_) => PAUSE.store(0, Ordering::Relaxed),
-        Err(_) => {
-            let pause = (2 * PAUSE.load(Ordering::Relaxed)).clamp(PAUSES[0], PAUSES[1]);
-            PAUSE.store(pause, Ordering::Relaxed);
-            NOT_BEFORE.store(now + pause, Ordering::Relaxed);
+        Ok(_) => MADE.pause.store(0, Ordering::Relaxed),
+        Err(reason) => {
+            let pause = (2 * MADE.pause.load(Ordering::Relaxed)).clamp(PAUSES[0], PAUSES[1]);
+            MADE.pause.store(pause, Ordering::Relaxed);
+            MADE.reason.store(*reason as u32, Ordering::Relaxed);
+            MADE.not_before.store(now + pause, Ordering::Relaxed);
         }
     }
-    MAKING.store(false, Ordering::Release);
+    MADE.making.store(false, Ordering::Release);
     made
 }
 
@@ -217,7 +230,7 @@ fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'s
         (&raw mut (*parts).taken).write(memory.add(pages(size_of::<Local>())).cast());
         (&raw mut (*parts).far).write(memory.add(pages(size_of::<Local>()) + taken).cast());
     }
-    LOCAL.store(local, Ordering::Release);
+    MADE.local.store(local, Ordering::Release);
     // SAFETY: made above.
     Ok(unsafe { &*local })
 }
@@ -328,8 +341,9 @@ pub fn is_driving() -> bool {
 
 /// In a process that has no part in it: its streams are the parent's, whose agent and queue it must not keep.
 pub fn forget() {
-    MAKING.store(false, Ordering::Relaxed);
-    let local = LOCAL.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    MADE.making.store(false, Ordering::Relaxed);
+    MADE.not_before.store(0, Ordering::Relaxed);
+    let local = MADE.local.swap(core::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or a value that is never unmapped, and no other thread has it here.
     let Some(local) = (unsafe { local.as_ref() }) else { return };
     progress::fill(None);

@@ -167,7 +167,7 @@ impl Driver {
             }
             state::GIVING | state::KERNEL => self.pump_returned(index, now),
             state::LEFT if self.far(index).incoming().look().0 & word::CLOSED != 0 => self.let_go(index),
-            _ => {}
+            _ => return,
         }
         self.due = self.due.min(self.lines[index].due);
     }

@@ -135,6 +135,8 @@ fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2
     match Taken::take(&driver.hands, socket, tuple, escrow, now) {
         Ok(Ok(taken)) => {
             driver.begin(line, taken, [socket, far], now);
+            // A give-back that this process does not begin changes the socket, and wakes a sleeper by this.
+            driver.watch_socket(line);
             Ok(())
         }
         Ok(Err(decline)) => Err(Reason::of_decline(decline as u32)),

@@ -2,6 +2,7 @@
 
 usage: plain_peer_edges.py serve ADDRESS PORT
        plain_peer_edges.py ask ADDRESS PORT
+       plain_peer_edges.py refused ADDRESS PORT, where nobody listens
 """
 import select
 import socket
@@ -95,6 +96,14 @@ def edges(connection):
     return seen
 
 
+def end_behind_bytes(connection):
+    """Heard of by a program that does not read."""
+    connection.sendall(b"+")
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return poll.poll(20_000)[0][1], to_the_end(connection)
+
+
 def bulk(connection):
     connection.sendall(b"x" * 10_000_000)
     connection.shutdown(socket.SHUT_WR)
@@ -111,6 +120,7 @@ SCENES = [
     computes,
     sleeps,
     edges,
+    end_behind_bytes,
     bulk,
 ]
 
@@ -162,6 +172,10 @@ def ask(scene):
             connection.sendall(data)
         exactly(connection, 1)
         connection.shutdown(socket.SHUT_WR)
+    elif scene is end_behind_bytes:
+        exactly(connection, 1)
+        connection.sendall(b"bye")
+        connection.shutdown(socket.SHUT_WR)
     elif scene is bulk:
         said = len(to_the_end(connection))
         connection.sendall(b"w" * 5_000_000)
@@ -173,7 +187,19 @@ def ask(scene):
         return type(error).__name__
 
 
+def refused():
+    connection = socket.socket()
+    connection.setblocking(False)
+    print(connection.connect_ex((ADDRESS, PORT)))
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    print(poll.poll(20_000)[0][1], connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+
 if ROLE == "serve":
     serve()
+if ROLE == "refused":
+    refused()
+    sys.exit()
 for scene in SCENES:
     print(scene.__name__, ask(scene), flush=True)

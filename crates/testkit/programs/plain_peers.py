@@ -1,7 +1,7 @@
 """An echo server that does unusual things at random moments, a client that compares every byte, and a server that counts what it sent.
 
-usage: plain_peers.py serve|count ADDRESS PORT [FILE]
-       plain_peers.py talk|sink ADDRESS PORT CONNECTIONS|FILE
+usage: plain_peers.py serve|crowd|count ADDRESS PORT [FILE]
+       plain_peers.py talk|talks|sink ADDRESS PORT CONNECTIONS|FILE
 """
 import mmap
 import os
@@ -86,6 +86,46 @@ def serve():
         echo(connection, generator)
 
 
+def crowd():
+    """A thread a connection; any of them starts a program while the others are in their calls."""
+
+    def work(connection, number):
+        generator = random.Random(number)
+        while data := connection.recv(generator.randint(1, 70_000)):
+            connection.sendall(data)
+            if generator.random() < 0.002:
+                spawn(connection)
+        connection.shutdown(socket.SHUT_WR)
+        connection.close()
+
+    server = listen()
+    number = 0
+    while True:
+        connection, _ = server.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=work, args=(connection, number), daemon=True).start()
+        number += 1
+
+
+def talks(count):
+    """Eight at a time."""
+    failed = []
+
+    def work(first):
+        try:
+            for number in range(first, count, 8):
+                talk(number)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+
+
 def talk(number):
     generator = random.Random(number)
     with socket.create_connection((ADDRESS, PORT), 60) as connection:
@@ -150,6 +190,11 @@ if ROLE == "serve":
 elif ROLE == "talk":
     for number in range(int(sys.argv[4])):
         talk(number)
+    print("fine")
+elif ROLE == "crowd":
+    crowd()
+elif ROLE == "talks":
+    talks(int(sys.argv[4]))
     print("fine")
 elif ROLE == "count":
     count(sys.argv[4])

@@ -165,6 +165,19 @@ fn a_server_that_gives_back_at_random() {
     assert!(counts[0] >= 50 && counts[1] >= 20, "{counts:?}: {}", server.text());
 }
 
+/// Connections go back under the calls of other threads: a receive that is late, a send that waits for room.
+#[test]
+fn threads_that_start_programs() {
+    let Some(site) = Site::new("plain-crowd") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+    let server = site.start(0, 7000, "server", &python, &[&script, "crowd", &address, "7000"]);
+    site.wait_for_listener(0, 7000);
+    assert_eq!(site.run(1, 0, &python, &[&script, "talks", &address, "7000", "160"]), "fine\n", "{}", server.text());
+    let counts = ["taken", "given-back"].map(|reason| site.count(&server, reason));
+    assert!(counts[0] >= 100 && counts[1] >= 100, "{counts:?}: {}", server.text());
+}
+
 /// Both ends see what they see of a server on the kernel.
 #[test]
 fn ends_and_edges_are_the_kernel_s() {
@@ -183,6 +196,16 @@ fn ends_and_edges_are_the_kernel_s() {
         let taken = site.count(&server, "taken");
         assert!(if name == "taken" { taken >= 8 } else { taken == 0 }, "{name}: {taken}");
     }
+    assert_eq!(told[1], told[0]);
+}
+
+/// A connect that does not wait, and that nobody accepts.
+#[test]
+fn a_refusal_is_told_as_the_kernel_tells_it() {
+    let Some(site) = Site::new("plain-refused") else { return };
+    let address = site.address(1);
+    let (python, script) = (python_program(), script("plain_peer_edges.py").display().to_string());
+    let told = ["7001", "7002"].map(|port| site.run(0, 7002, &python, &[&script, "refused", &address, port]));
     assert_eq!(told[1], told[0]);
 }
 

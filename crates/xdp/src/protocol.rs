@@ -15,6 +15,8 @@
 //! The connection is the endpoint's life: when its last descriptor is closed, however, the agent takes everything back.
 //! Structures are integers in the machine's order: both ends are on one host.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use shunt_endpoint::{Address, Tag, Tags};
 use shunt_sys::{calls, libc, Errno};
 
@@ -308,6 +310,8 @@ pub struct Connection {
     until: u64,
     /// A signal ends no wait for an answer, as what was asked is done all the same.
     persists: bool,
+    /// An answer did not come in time. Until it does nothing is asked, where `persists` says so: who asks then has other streams to drive.
+    is_late: AtomicBool,
 }
 
 impl Connection {
@@ -330,7 +334,7 @@ impl Connection {
 
     fn connect_in(interface: &str, milliseconds: i64, until: u64) -> Result<Connection, Errno> {
         let fd = calls::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)?;
-        let connection = Connection { fd, until, persists: false };
+        let connection = Connection { fd, until, persists: false, is_late: AtomicBool::new(false) };
         // SAFETY: integers.
         let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
@@ -353,7 +357,7 @@ impl Connection {
 
     /// The connection behind `fd`, which belongs to it from now on.
     pub fn of(fd: i32) -> Connection {
-        Connection { fd, until: 0, persists: false }
+        Connection { fd, until: 0, persists: false, is_late: AtomicBool::new(false) }
     }
 
     /// The descriptor. It hangs up when the agent is gone.
@@ -397,6 +401,17 @@ impl Connection {
         bytes: &[u8],
         descriptors: &[i32],
     ) -> Result<(Reply, [i32; WANTED]), Errno> {
+        if self.persists && self.is_late.load(Ordering::Relaxed) {
+            // Whatever it answers now, it answers.
+            let (_, descriptors) = self.hear(1)?;
+            descriptors.close();
+            self.is_late.store(false, Ordering::Relaxed);
+        }
+        // One moment for all of the question, as a timer of the program's may interrupt each wait.
+        let until = match self.persists {
+            true => shunt_sys::clock::monotonic_ns() + PATIENCE as u64 * 1_000_000,
+            false => self.until,
+        };
         // Processes that share a connection take turns, so no two requests are made at one time.
         let request = Request { number: shunt_sys::clock::monotonic_ns(), ..*request };
         let mut parts = [
@@ -417,7 +432,7 @@ impl Connection {
         }
         loop {
             match calls::sendmsg(self.fd, &message, libc::MSG_NOSIGNAL) {
-                Err(Errno(libc::EINTR)) if self.persists => {}
+                Err(Errno(libc::EINTR)) if self.persists && shunt_sys::clock::monotonic_ns() < until => {}
                 other => {
                     other?;
                     break;
@@ -425,7 +440,11 @@ impl Connection {
             }
         }
         loop {
-            let (reply, descriptors) = self.hear()?;
+            let (reply, descriptors) = self.hear(until).inspect_err(|errno| {
+                if errno.0 == libc::EAGAIN {
+                    self.is_late.store(true, Ordering::Relaxed);
+                }
+            })?;
             let refuse = |errno| {
                 descriptors.close();
                 Err(Errno(errno))
@@ -451,7 +470,7 @@ impl Connection {
     /// EOPNOTSUPP: the agent takes none. ENOTCONN: there is no endpoint with a queue of its own. EALREADY: it was asked for before.
     pub fn hands(&self) -> Result<Connection, Errno> {
         let (_, [fd]) = self.ask::<1>(&Request::new(Operation::Hands))?;
-        let hands = Connection { fd, until: 0, persists: true };
+        let hands = Connection { fd, until: 0, persists: true, is_late: AtomicBool::new(false) };
         hands.set_patience(PATIENCE)?;
         Ok(hands)
     }
@@ -504,24 +523,27 @@ impl Connection {
         !matches!(self.ask_host(&Address::NONE), Err(Errno(libc::EAGAIN | libc::EINTR | libc::EPIPE | libc::ECONNRESET)))
     }
 
-    /// Waits until something is to be heard, where there is a bound for all answers.
-    fn wait(&self) -> Result<(), Errno> {
-        if self.until == 0 {
+    /// Waits until something is to be heard, but no longer than `until`; 0: as long as was said.
+    fn wait(&self, until: u64) -> Result<(), Errno> {
+        if until == 0 {
             return Ok(());
         }
-        // The kernel's own time-outs are made of its ticks, of which the shorter bounds are less than one.
-        let left = self.until.saturating_sub(shunt_sys::clock::monotonic_ns());
-        let mut time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        let mut set = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
-        match calls::ppoll(&mut set, 1, &mut time, core::ptr::null(), calls::KERNEL_SIGSET)? {
-            0 => Err(Errno(libc::EAGAIN)),
-            _ => Ok(()),
+        loop {
+            // The kernel's own time-outs are made of its ticks, of which the shorter bounds are less than one.
+            let left = until.saturating_sub(shunt_sys::clock::monotonic_ns());
+            let mut time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            let mut set = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+            return match calls::ppoll(&mut set, 1, &mut time, core::ptr::null(), calls::KERNEL_SIGSET) {
+                Err(Errno(libc::EINTR)) if self.persists => continue,
+                Ok(0) => Err(Errno(libc::EAGAIN)),
+                other => other.map(|_| ()),
+            };
         }
     }
 
     /// The next answer, whosever it is.
-    fn hear(&self) -> Result<(Reply, Carried), Errno> {
-        self.wait()?;
+    fn hear(&self, until: u64) -> Result<(Reply, Carried), Errno> {
+        self.wait(until)?;
         let mut bytes = [0u8; size_of::<Reply>()];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut carried = Carried { control: [0u64; 2 + DESCRIPTORS], count: 0 };
@@ -586,6 +608,56 @@ mod tests {
         let mut reply = Reply::done();
         (reply.number, reply.tag) = (to.number, tag);
         calls::write(fd, reply.bytes().as_ptr().cast(), reply.bytes().len()).expect("an answer");
+    }
+
+    /// An agent that hangs holds up one question; those behind it are not asked until it has answered that.
+    #[test]
+    fn who_is_late_is_not_asked_again() {
+        let [ours, theirs] = pair();
+        let mut connection = Connection::of(ours);
+        connection.persists = true;
+        assert_eq!(connection.give(1), Err(Errno(libc::EAGAIN)));
+        let late = request(theirs);
+        assert_eq!(connection.give(2), Err(Errno(libc::EAGAIN)));
+        assert_eq!(calls::poll_one(theirs, libc::POLLIN, 0), Ok(0), "it was not asked");
+        answer(theirs, &late, 0);
+        let agent = std::thread::spawn(move || {
+            let next = request(theirs);
+            answer(theirs, &next, 0);
+            next.channel
+        });
+        assert_eq!(connection.give(3), Ok(()));
+        assert_eq!(agent.join().expect("an agent"), 3);
+    }
+
+    /// A timer that interrupts each wait does not make it longer. (If it did, the test would not end.)
+    #[test]
+    fn signals_end_no_wait_and_begin_none() {
+        extern "C" fn nothing(_: i32) {}
+        let [ours, _theirs] = pair();
+        let mut connection = Connection::of(ours);
+        connection.persists = true;
+        // SAFETY: integers and a pointer, for which zero is valid; the handler does nothing.
+        let set = unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(libc::SIGUSR2, &action, core::ptr::null_mut())
+        };
+        assert_eq!(set, 0);
+        // SAFETY: takes nothing.
+        let asks = unsafe { libc::pthread_self() };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: that thread waits for this one's end.
+                    unsafe { libc::pthread_kill(asks, libc::SIGUSR2) };
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            });
+            assert_eq!(connection.give(1), Err(Errno(libc::EAGAIN)));
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     /// An agent that is stopped has room for what it is asked, and says nothing; one that knows nothing of hosts answers, too.

@@ -126,6 +126,9 @@ impl Taken {
     /// # Errors
     /// The connection is to be given back, and the frame to be handed on: nothing of it was taken.
     pub fn frame(&mut self, envelope: &Envelope, frame: &[u8], now: u64) -> Result<(), Ended> {
+        if self.escrow.is_closed() {
+            return Err(Ended::Given);
+        }
         if !envelope.is_intact(frame) {
             self.changed = true; // as below
             return Ok(());
@@ -212,6 +215,17 @@ impl Taken {
         (self.unread.since(closed.unread), self.written.since(closed.written))
     }
 
+    /// What came since the last step counts: to be called before the connection is given back, or its peer has to send that again.
+    ///
+    /// # Errors
+    /// [`Ended::Given`]: another gives it back, without that.
+    pub fn keep(&mut self, now: u64) -> Result<(), Ended> {
+        match self.changed {
+            true => self.publish(now),
+            false => Ok(()),
+        }
+    }
+
     /// Whether another gives the connection back, or has done so.
     pub fn is_closed(&self) -> bool {
         self.escrow.is_closed()
@@ -283,6 +297,11 @@ impl Taken {
         self.escrow.get(Ring::Send, at, &mut self.frame[payload..end]);
         way.complete(&mut self.frame[..end]);
         end
+    }
+
+    /// Whether it is being given back.
+    pub fn is_begun(&self) -> bool {
+        self.escrow.is_begun()
     }
 
     /// Whether it has been given back, and the socket is of use.

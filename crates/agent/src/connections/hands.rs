@@ -225,7 +225,8 @@ impl Work {
             let mut kind: libc::statfs = std::mem::zeroed();
             libc::fstatfs(escrow.fd(), &mut kind) == 0 && kind.f_type == libc::TMPFS_MAGIC
         };
-        if escrow.is_open() || !is_plain {
+        // A closed one is of a client that waits no longer: the connection is in use.
+        if escrow.is_open() || escrow.is_closed() || !is_plain {
             return Err(libc::EINVAL);
         }
         Ok(Reply::taken(self.try_take(socket, escrow)))
@@ -262,6 +263,9 @@ impl Work {
             window: kept.clamp(),
         };
         escrow.set_manner(&manner);
+        if escrow.is_closed() {
+            return Err(Decline::Kernel); // as in `take`, and nothing has been touched
+        }
         let number = shared.last.fetch_add(1, Relaxed);
         shared.guard.hold(number, socket.as_raw_fd(), escrow.fd(), &kept).map_err(|_| Decline::Guard)?;
         let held = Held::new(socket, escrow, kept);

@@ -50,6 +50,22 @@ fn an_agent_that_was_not_told_to_takes_none() {
     });
 }
 
+/// A client that waits no longer uses the connection.
+#[test]
+fn a_request_that_nobody_waits_for_is_passed_over() {
+    let Some(hosts) = pair() else { return };
+    let _agent = Agent::start(&hosts[0]);
+    let server = crate::peer::serve(&hosts[1], false);
+    hosts[0].enter(|| {
+        let mut queue = Queue::new(&hosts[0]);
+        let mut line = Line::connect(server);
+        let escrow = Escrow::create(RINGS.0, RINGS.1).expect("an escrow");
+        escrow.close();
+        assert_eq!(queue.hands.take(line.stream.as_raw_fd(), &escrow), Err(shunt_sys::Errno(libc::EINVAL)));
+        echo(&mut queue, core::slice::from_mut(&mut line), b"the kernel's");
+    });
+}
+
 #[test]
 fn each_reason_is_told_and_does_no_harm() {
     let Some(hosts) = pair() else { return };

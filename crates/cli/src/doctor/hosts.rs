@@ -69,7 +69,7 @@ fn hand_overs() -> Check {
         Ok(()) => Check::ok(
             name,
             "a connection was taken from the kernel and given back",
-            "`shunt agent --take` could do so for programs that have a queue",
+            "`shunt agent --take` can do so for programs under `shunt run --inet PORTS`",
         ),
         Err((step, error)) => Check::ok(
             name,
