@@ -357,6 +357,11 @@ impl Dispatch for Stranger {
     fn reply(&mut self, _message: Message<'_>) {}
 }
 
+fn poll(port: &mut Port<'_, Udp>) {
+    // SAFETY: the engine stays the port's.
+    unsafe { port.raw() }.0.poll(&mut Stranger);
+}
+
 /// What no honest peer says ends the port; nothing of it reaches memory, and every buffer is its program's again.
 #[test]
 fn a_hostile_peer_is_refused() {
@@ -380,13 +385,14 @@ fn a_hostile_peer_is_refused() {
             let region = theirs.allocate(UNIT).unwrap();
             // A short message reaches the posted input, as it may; what is wrong with it shows at its end.
             there.post_region(region, 5, Semantics::EMULATED_SHARE).unwrap();
-            let (messages, peer) = here.raw();
+            // SAFETY: the engine stays the port's.
+            let (messages, peer) = unsafe { here.raw() };
             messages.store(peer, &Store { offset, handler, words }, &vec![0xaa; count], &mut Stranger).unwrap();
             let error = loop {
                 if let Err(error) = there.progress() {
                     break error;
                 }
-                here.raw().0.poll(&mut Stranger);
+                poll(&mut here);
             };
             assert!(matches!(error, Error::Violation(_)), "{offset:x} {count}: {error:?}");
             assert!(matches!(there.posted(), Err(Error::Violation(_))));
@@ -396,17 +402,19 @@ fn a_hostile_peer_is_refused() {
     }
     for (handler, words) in [(2u8, &[0u64; 3][..]), (2, &[0, 1 << 40, 0, 0]), (3, &[0, 1 << 31]), (3, &[1 << 40, 9]), (9, &[])] {
         with_pair(|mut here, mut there, _, _| {
-            let (messages, peer) = here.raw();
+            // SAFETY: the engine stays the port's.
+            let (messages, peer) = unsafe { here.raw() };
             messages.request(peer, handler, words, &[], &mut Stranger).unwrap();
             while there.progress().is_ok() {
-                here.raw().0.poll(&mut Stranger);
+                poll(&mut here);
             }
             assert!(matches!(there.send(b"x", Semantics::COPY), Err(Error::Violation(_))));
         });
     }
     // An honest message after all that: the checks are not what ends it.
     with_pair(|mut here, mut there, _, _| {
-        let (messages, peer) = here.raw();
+        // SAFETY: the engine stays the port's.
+            let (messages, peer) = unsafe { here.raw() };
         let store = Store { offset: message(10, 0), handler: 1, words: &[0, 3] };
         assert!(!matches!(messages.store(peer, &store, &[7; 10], &mut Stranger), Err(Trouble::Refused(_))));
         assert_eq!(there.next_length(), Ok(10));

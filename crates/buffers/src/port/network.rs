@@ -97,6 +97,8 @@ pub struct NetworkPort<'m, E: Endpoint> {
     /// From this length on pages are swapped into windows.
     swap_from: usize,
     copied: [u64; 64],
+    /// What the engine lies in, if it is the port's own: the last field, and it goes with the engine wherever that is moved to.
+    memory: Option<owned::Memory>,
 }
 
 /// Both halves, as the engine meets them.
@@ -187,6 +189,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
             swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
             copied: [0; 64],
+            memory: None,
         })
     }
 
@@ -374,7 +377,9 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
 /// What a hostile peer can do, for tests.
 #[doc(hidden)]
 impl<'m, E: Endpoint> NetworkPort<'m, E> {
-    pub fn raw(&mut self) -> (&mut Messages<'m, E>, u32) {
+    /// # Safety
+    /// The engine stays where it is: it is not exchanged for another's.
+    pub unsafe fn raw(&mut self) -> (&mut Messages<'m, E>, u32) {
         (&mut self.messages, self.peer)
     }
 }

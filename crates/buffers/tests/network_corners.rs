@@ -1,0 +1,56 @@
+//! Ports over networks where they are full, small, exchanged, forked or polled.
+
+mod common;
+mod pairs;
+
+use common::UNIT;
+use pairs::{ready, whole};
+use shunt_buffers::port::network::{memory, NetworkPort as Port, UdpPort};
+use shunt_buffers::port::Error;
+use shunt_buffers::Semantics;
+use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_region::{Audience, Limit, Pages, Pool, Shape};
+use std::time::Duration;
+
+fn udp() -> Udp {
+    Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap()
+}
+
+fn pool_of(units: usize, audience: Audience) -> Pool {
+    Pool::create(Shape { unit: UNIT, units }, Pages::Small, audience).unwrap()
+}
+
+fn with_pair(units: usize, test: impl FnOnce(Port<'_, Udp>, Port<'_, Udp>, &Pool, &Pool)) {
+    let (a, b, ours, theirs) = (udp(), udp(), pool_of(units, Audience::Anyone), pool_of(units, Audience::Anyone));
+    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
+    let (mut here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    ready(&mut here);
+    test(here, there, &ours, &theirs);
+    whole(&ours);
+    whole(&theirs);
+}
+
+/// Drives both until nothing is under way any more.
+fn settle(here: &mut Port<'_, Udp>, there: &mut Port<'_, Udp>) {
+    for _ in 0..20_000 {
+        let _ = here.progress();
+        let _ = there.progress();
+    }
+}
+
+/// What is behind the two values is exchanged: each engine's memory goes with it.
+#[test]
+fn ports_that_are_swapped_own_what_they_stand_on() {
+    use std::os::fd::IntoRawFd;
+    let (x, y) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (ours, theirs) = (common::pool(), common::pool());
+    let (mut a, mut b) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| UdpPort::over(y.into_raw_fd(), &theirs).unwrap());
+        (UdpPort::over(x.into_raw_fd(), &ours).unwrap(), other.join().unwrap())
+    });
+    core::mem::swap(&mut *a, &mut *b);
+    a.send(b"x", Semantics::COPY).unwrap();
+    drop(a);
+    assert_eq!(b.receive(&mut [0], Semantics::COPY), Ok(1));
+    assert_eq!(b.receive(&mut [0], Semantics::COPY), Err(Error::Gone));
+}
