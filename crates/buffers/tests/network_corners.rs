@@ -54,3 +54,32 @@ fn ports_that_are_swapped_own_what_they_stand_on() {
     assert_eq!(b.receive(&mut [0], Semantics::COPY), Ok(1));
     assert_eq!(b.receive(&mut [0], Semantics::COPY), Err(Error::Gone));
 }
+
+/// In a child the kernel may give a window's place to another mapping, which is not the window's to read, or to unmap.
+#[test]
+fn a_child_of_fork_has_no_window() {
+    let theirs = pool_of(64, Audience::Trusted);
+    let (a, b, ours) = (udp(), udp(), common::pool());
+    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
+    let (_here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    let window = there.window(5 * UNIT).unwrap();
+    let place = window.bytes().as_ptr();
+    // SAFETY: the child makes system calls, and drops the window, whose regions take no lock.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(place.cast_mut().cast(), 5 * UNIT, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            let taken = at.cast_const().cast() == place;
+            let seen = window.bytes().len();
+            drop(window);
+            let mut resident = 0u8;
+            let stays = libc::mincore(at, 4096, &mut resident) == 0;
+            libc::_exit(if taken && stays && seen == 0 { 0 } else { 1 });
+        }
+        let mut status = 0;
+        libc::waitpid(pid, &mut status, 0);
+        assert_eq!(status, 0);
+    }
+    assert_eq!(window.bytes().len(), 5 * UNIT);
+}
