@@ -83,3 +83,26 @@ fn a_child_of_fork_has_no_window() {
     }
     assert_eq!(window.bytes().len(), 5 * UNIT);
 }
+
+/// Two messages are told of overlays; an input that is posted then, and is too short for its message, takes no room from it.
+#[test]
+fn room_that_was_told_does_not_shrink() {
+    with_pair(512, |mut here, mut there, ours, _| {
+        let (first, second) = (ours.allocate(20 * UNIT).unwrap(), ours.allocate(16 * UNIT).unwrap());
+        let pooled = there.pooled();
+        here.send_shared(&first, 20 * UNIT, Semantics::EMULATED_SHARE).unwrap();
+        here.send_shared(&second, 16 * UNIT, Semantics::EMULATED_SHARE).unwrap();
+        while there.pooled() < pooled + 36 * UNIT {
+            here.progress().unwrap();
+            there.progress().unwrap();
+        }
+        there.post(20 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+        there.post(2 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+        settle(&mut here, &mut there);
+        assert_eq!(here.queued(), (0, 0));
+        assert_eq!(there.posted().unwrap().1, 20 * UNIT);
+        assert_eq!(there.posted().map(|_| ()), Err(Error::Length(16 * UNIT)));
+        assert!(there.take_back().unwrap().is_none());
+        assert_eq!(there.receive_region(Semantics::EMULATED_MOVE).unwrap().1, 16 * UNIT);
+    });
+}

@@ -247,7 +247,9 @@ impl Incoming {
         for posted in self.posted.iter_mut().filter(|posted| posted.number >= next) {
             // What may come unasked needs no word.
             let unasked = posted.room <= EACH && posted.number < below;
-            if !core::mem::replace(&mut posted.told, true) && !unasked {
+            // Nor does what was announced, and told of room already.
+            let spoken = self.announced.iter().any(|announced| announced.number == posted.number && announced.told);
+            if !core::mem::replace(&mut posted.told, true) && !unasked && !spoken {
                 return Some((posted.number, posted.room));
             }
         }

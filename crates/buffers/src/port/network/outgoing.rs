@@ -128,14 +128,17 @@ impl Outgoing {
         self.push(bytes.len(), semantics, Source::Held(bytes.as_ptr()))
     }
 
-    /// The peer tells of room. What is none, or for a message that has gone, changes nothing.
+    /// The peer tells of room, which is never taken back. What is none, or for a message that has gone, changes nothing.
     pub(super) fn room(&mut self, below: u64, each: usize, number: u64, bytes: usize) {
         self.below = self.below.max(below);
         self.each = each;
         let (first, most) = (self.first(), 4 * AHEAD);
         if number >= first && number - first < most as u64 {
-            self.rooms.retain(|(other, _)| *other >= first && *other != number);
-            self.rooms.push_back((number, bytes));
+            self.rooms.retain(|(other, _)| *other >= first);
+            match self.rooms.iter_mut().find(|(other, _)| *other == number) {
+                Some((_, most)) => *most = bytes.max(*most),
+                None => self.rooms.push_back((number, bytes)),
+            }
         }
     }
 
@@ -214,5 +217,20 @@ impl Outgoing {
         while !self.queue.is_empty() {
             self.dispose(lenders);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Costs;
+
+    #[test]
+    fn room_is_never_taken_back() {
+        let mut outgoing = Outgoing::new(Policy::new(&Costs::USUAL), 1 << 20);
+        outgoing.hold(&[0; 1000], Semantics::COPY);
+        outgoing.room(0, 0, 0, 1000);
+        outgoing.room(0, 0, 0, 10);
+        assert!(outgoing.may_go(0, 1000) && !outgoing.may_go(0, 1001) && outgoing.rooms.len() == 1);
     }
 }
