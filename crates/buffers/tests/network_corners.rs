@@ -106,3 +106,23 @@ fn room_that_was_told_does_not_shrink() {
         assert_eq!(there.receive_region(Semantics::EMULATED_MOVE).unwrap().1, 16 * UNIT);
     });
 }
+
+/// The word of room for a posted input may wait for credit; the input is promised all the same.
+#[test]
+fn an_input_whose_room_is_still_to_be_told_is_not_taken_back() {
+    with_pair(512, |mut here, mut there, ours, _| {
+        there.set_pooled(8 * UNIT);
+        let region = ours.allocate(20 * UNIT).unwrap();
+        here.send_shared(&region, 20 * UNIT, Semantics::EMULATED_SHARE).unwrap();
+        settle(&mut here, &mut there);
+        assert_eq!(there.next_length(), Ok(20 * UNIT));
+        // Their notices are not acknowledged: no credit is left.
+        for _ in 0..64 {
+            there.send(b"x", Semantics::COPY).unwrap();
+        }
+        there.post(20 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+        assert_eq!(there.take_back().map(|_| ()), Err(Limit::State));
+        settle(&mut here, &mut there);
+        assert_eq!(there.posted().unwrap().1, 20 * UNIT);
+    });
+}

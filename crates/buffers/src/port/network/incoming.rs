@@ -370,8 +370,12 @@ impl Incoming {
             let message = self.messages.get((posted.number - self.first) as usize);
             return message.is_some_and(|message| message.overlay.is_none());
         }
-        let announced = self.announced.iter().find(|announced| announced.number == posted.number);
-        posted.told && announced.is_none_or(|announced| announced.length <= posted.room)
+        match self.announced.iter().find(|announced| announced.number == posted.number) {
+            // Its room is this input, or an overlay.
+            Some(announced) if announced.told => announced.overlay.is_none() && announced.length <= posted.room,
+            Some(announced) => posted.told && announced.length <= posted.room,
+            None => posted.told,
+        }
     }
 
     /// Ends the input of the first message, which is whole: one that was posted, or `semantics` and `work` for it. Gives its buffers, the
