@@ -126,3 +126,32 @@ fn an_input_whose_room_is_still_to_be_told_is_not_taken_back() {
         assert_eq!(there.posted().unwrap().1, 20 * UNIT);
     });
 }
+
+/// A send that waits, for its bytes to go or for its quota, says so when the peer goes meanwhile.
+#[test]
+fn a_send_that_waits_for_a_peer_that_goes_has_failed() {
+    with_pair(64, |mut here, mut there, _, _| {
+        let bytes = vec![1; 100 * UNIT];
+        let sent = std::thread::scope(|scope| {
+            let other = scope.spawn(|| here.send(&bytes, Semantics::COPY));
+            assert_eq!(there.next_length(), Ok(100 * UNIT));
+            drop(there);
+            other.join().unwrap()
+        });
+        assert_eq!((sent, here.send(b"x", Semantics::COPY)), (Err(Error::Gone), Err(Error::Gone)));
+    });
+    with_pair(64, |mut here, mut there, ours, _| {
+        there.set_outboard();
+        here.set_quota(4 * UNIT);
+        let region = ours.allocate(3 * UNIT).unwrap();
+        here.send_shared(&region, 3 * UNIT, Semantics::SHARE).unwrap();
+        let sent = std::thread::scope(|scope| {
+            let other = scope.spawn(|| here.send_shared(&region, 3 * UNIT, Semantics::SHARE));
+            // Most likely it waits by then; if not, it fails all the same.
+            std::thread::sleep(Duration::from_millis(50));
+            drop(there);
+            other.join().unwrap()
+        });
+        assert_eq!(sent, Err(Error::Gone));
+    });
+}

@@ -52,6 +52,8 @@ struct Departing {
 pub(super) struct Outgoing {
     queue: VecDeque<Departing>,
     next: u64,
+    /// Messages that are all in packets.
+    stored: u64,
     /// Messages that the peer says it has.
     arrived: u64,
     below: u64,
@@ -68,6 +70,7 @@ impl Outgoing {
         Outgoing {
             queue: VecDeque::new(),
             next: 0,
+            stored: 0,
             arrived: 0,
             below: 0,
             each: 0,
@@ -83,7 +86,12 @@ impl Outgoing {
         (self.bytes, self.queue.len())
     }
 
-    /// The number of the first message that is not.
+    /// Whether this message is; one that was given up never is.
+    pub(super) fn is_stored(&self, number: u64) -> bool {
+        number < self.stored
+    }
+
+    /// The number of the first message whose buffer is still needed.
     pub(super) fn first(&self) -> u64 {
         self.next - self.queue.len() as u64
     }
@@ -123,7 +131,7 @@ impl Outgoing {
         self.push(length, semantics, Source::Lent { lender, reference, output })
     }
 
-    /// Queues bytes that stay as they are until [`Outgoing::first`] is greater than the number, or [`Outgoing::end`] was called.
+    /// Queues bytes that stay as they are until they are stored ([`Outgoing::is_stored`]), or [`Outgoing::end`] was called.
     pub(super) fn hold(&mut self, bytes: &[u8], semantics: Semantics) -> u64 {
         self.push(bytes.len(), semantics, Source::Held(bytes.as_ptr()))
     }
@@ -191,6 +199,7 @@ impl Outgoing {
             }
         };
         if whole {
+            self.stored += 1;
             self.dispose(lenders);
         }
         Ok(whole)

@@ -32,7 +32,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         }
         match self.ends.outgoing.has_room(length) {
             true => Ok(()),
-            false => self.wait(|ends| ends.outgoing.has_room(length)),
+            false => self.wait(|ends| ends.outgoing.has_room(length)).and_then(|()| self.is_open()),
         }
     }
 
@@ -66,7 +66,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
 
     fn send_waiting(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
         let number = self.ends.outgoing.hold(bytes, semantics);
-        let waited = self.wait(|ends| ends.outgoing.first() > number);
+        let waited = self.wait(|ends| ends.outgoing.is_stored(number));
         if waited.is_err() {
             // The bytes are the caller's again.
             self.ends.over = true;
