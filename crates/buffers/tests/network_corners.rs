@@ -155,3 +155,15 @@ fn a_send_that_waits_for_a_peer_that_goes_has_failed() {
         assert_eq!(sent, Err(Error::Gone));
     });
 }
+
+/// What a program sets stays, whatever is sent next.
+#[test]
+fn a_policy_that_was_set_is_kept() {
+    let (a, b, ours, theirs) = (udp(), udp(), common::pool(), common::pool());
+    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
+    let (mut here, _there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    here.policy().tcow_from = 12345;
+    let region = ours.allocate(UNIT).unwrap();
+    here.send(region.bytes(), Semantics::EMULATED_COPY).unwrap();
+    assert_eq!(here.policy().tcow_from, 12345);
+}

@@ -54,6 +54,7 @@ mod window;
 use super::stream::Stream;
 use super::{setup, Error, QUOTA};
 use crate::align::Alignment;
+use crate::calibrate;
 use crate::costs::Costs;
 use crate::policy::Policy;
 use core::mem::ManuallyDrop;
@@ -93,7 +94,6 @@ pub struct NetworkPort<'m, E: Endpoint> {
     /// A connection to the peer's process, which ends with it.
     beside: Option<Stream>,
     forks: u32,
-    costs: Option<Costs>,
     /// From this length on pages are swapped into windows.
     swap_from: usize,
     copied: [u64; 64],
@@ -173,11 +173,13 @@ impl Ends {
 impl<'m, E: Endpoint> NetworkPort<'m, E> {
     fn new(endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
         setup::hear_of_forks();
+        // Before anything is said: it takes a while, once in a process.
+        let policy = Policy::new(calibrate::once());
         let config = config(&endpoint);
         let messages = Messages::new(endpoint, memory, &config).map_err(agree::error_of_port)?;
         let lender = Lender::new(pool)?;
         let incoming = Incoming::new(&lender.host, QUOTA);
-        let outgoing = Outgoing::new(Policy::new(&Costs::USUAL), QUOTA);
+        let outgoing = Outgoing::new(policy, QUOTA);
         let ends = Ends { lenders: vec![lender], incoming, outgoing, violation: false, over: false, unsaid: None };
         Ok(NetworkPort {
             messages: ManuallyDrop::new(messages),
@@ -185,7 +187,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             ends,
             beside: None,
             forks: setup::forks(),
-            costs: None,
             // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
             swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
             copied: [0; 64],
@@ -223,7 +224,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// Decides by these costs from now on, instead of this machine's.
     pub fn set_costs(&mut self, costs: Costs) {
         self.ends.outgoing.policy = Policy::new(&costs);
-        self.costs = Some(costs);
     }
 
     /// What it decides by; may be changed.

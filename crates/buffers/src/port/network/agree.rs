@@ -68,14 +68,15 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// # Errors
     /// [`Error::System`]: not a connected stream, or the endpoint cannot be used. [`Error::Violation`]: the other end does not do the
     /// same, or is at an endpoint of another kind. [`Error::Gone`]: it has ended, or its endpoint cannot be reached.
-    pub fn over(fd: i32, mut endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
+    pub fn over(fd: i32, endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
         let mut stream = Stream::of(fd)?;
+        let mut port = NetworkPort::new(endpoint, memory, pool)?;
+        let endpoint = port.messages.endpoint();
         let tag = endpoint.new_tag()?;
         stream.put(&[&hello(&endpoint.address(), tag)])?;
         let mut theirs = [0; HELLO];
         stream.take(&mut theirs)?;
         let (address, send) = heard(&theirs)?;
-        let mut port = NetworkPort::new(endpoint, memory, pool)?;
         port.peer = port.messages.open(&address, Tags { receive: tag, send }).map_err(error_of_opening)?;
         let peer = port.peer;
         let (messages, ends): (_, &mut Ends) = (&mut *port.messages, &mut port.ends);

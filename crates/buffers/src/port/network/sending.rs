@@ -1,7 +1,6 @@
 //! What a program sends.
 
 use super::{NetworkPort, LONGEST};
-use crate::calibrate;
 use crate::fault;
 use crate::memory::Work;
 use crate::output::Output;
@@ -48,9 +47,6 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         let (lender, work) = found.unwrap_or_else(|| (0, self.ends.lenders[0].host.work(bytes.as_ptr() as usize, bytes.len())));
         let mut copy = work.region.is_none().then_some(Limit::Private);
         if let (Semantics::EMULATED_COPY, Some(at)) = (semantics, work.region) {
-            if self.costs.is_none() {
-                self.set_costs(*calibrate::once());
-            }
             copy = match self.ends.outgoing.policy.choose(at.first, at.generation, bytes.len(), true) {
                 Realisation::Tcow => fault::ensure().err(),
                 Realisation::Copy(limit) => Some(limit),
