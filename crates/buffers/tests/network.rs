@@ -261,6 +261,7 @@ fn private_memory_is_sent_and_received_and_more_than_the_pool_holds() {
 fn a_posted_input_is_filled_in_place_or_at_once() {
     for semantics in [Semantics::COPY, Semantics::EMULATED_COPY, Semantics::SHARE, Semantics::EMULATED_SHARE] {
         with_pair(|mut here, mut there, ours, theirs| {
+            there.progress().unwrap();
             let region = theirs.allocate(2 * UNIT).unwrap();
             let (at, pooled) = (region.pointer(), there.pooled());
             there.post_region(region, 2 * UNIT, semantics).unwrap();
@@ -332,6 +333,7 @@ fn huge_pages_are_swapped_by_themselves() {
         return println!("no huge pages here");
     }
     assert_eq!((there.alignment().granularity, there.alignment().copy_below), (HUGE, HUGE));
+    ready(&mut here);
     let mut window = there.window(HUGE + 1).unwrap();
     let mut model = window.bytes().to_vec();
     assert!(model.len() == 2 * HUGE && window.bytes().as_ptr().addr().is_multiple_of(HUGE));
@@ -413,8 +415,9 @@ fn a_hostile_peer_is_refused() {
     }
     // An honest message after all that: the checks are not what ends it.
     with_pair(|mut here, mut there, _, _| {
+        there.progress().unwrap();
         // SAFETY: the engine stays the port's.
-            let (messages, peer) = unsafe { here.raw() };
+        let (messages, peer) = unsafe { here.raw() };
         let store = Store { offset: message(10, 0), handler: 1, words: &[0, 3] };
         assert!(!matches!(messages.store(peer, &store, &[7; 10], &mut Stranger), Err(Trouble::Refused(_))));
         assert_eq!(there.next_length(), Ok(10));

@@ -50,6 +50,10 @@ fn ports_that_are_swapped_own_what_they_stand_on() {
     });
     core::mem::swap(&mut *a, &mut *b);
     a.send(b"x", Semantics::COPY).unwrap();
+    while a.queued() != (0, 0) {
+        a.progress().unwrap();
+        b.progress().unwrap();
+    }
     drop(a);
     assert_eq!(b.receive(&mut [0], Semantics::COPY), Ok(1));
     assert_eq!(b.receive(&mut [0], Semantics::COPY), Err(Error::Gone));
@@ -166,4 +170,24 @@ fn a_policy_that_was_set_is_kept() {
     let region = ours.allocate(UNIT).unwrap();
     here.send(region.bytes(), Semantics::EMULATED_COPY).unwrap();
     assert_eq!(here.policy().tcow_from, 12345);
+}
+
+/// The peer is told of nothing before the program has said how it receives.
+#[test]
+fn nothing_is_pooled_before_the_first_call() {
+    with_pair(64, |mut here, mut there, _, theirs| {
+        there.set_outboard();
+        for _ in 0..20 {
+            here.send(&[1; 60_000], Semantics::COPY).unwrap();
+        }
+        settle(&mut here, &mut there);
+        assert_eq!((here.queued(), there.semantics()), ((20 * 60_000, 20), None));
+        assert_eq!((there.pooled(), theirs.free()), (0, 64));
+    });
+    with_pair(64, |mut here, mut there, _, _| {
+        there.set_pooled(0);
+        here.send(b"x", Semantics::COPY).unwrap();
+        settle(&mut here, &mut there);
+        assert_eq!((here.queued(), there.pooled()), ((1, 1), 0));
+    });
 }

@@ -216,7 +216,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     }
 
     /// From now on nothing is pooled: each message waits in its sender's region, the outboard buffer, until its input is called for. To be
-    /// called before anything is received.
+    /// called before any other call of the port: the first one tells the peer of room.
     pub fn set_outboard(&mut self) {
         self.ends.incoming.set_outboard();
     }

@@ -82,7 +82,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         let (messages, ends): (_, &mut Ends) = (&mut *port.messages, &mut port.ends);
         messages.connect(peer, ends).map_err(error_of)?;
         port.beside = Some(stream);
-        port.progress()?;
         Ok(port)
     }
 
@@ -97,8 +96,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         let (mut here, mut there) = (NetworkPort::new(a, for_a, of_a)?, NetworkPort::new(b, for_b, of_b)?);
         let joined = shunt_am::port::join((&mut *here.messages, &mut here.ends), (&mut *there.messages, &mut there.ends));
         (here.peer, there.peer) = joined.map_err(error_of)?;
-        here.progress()?;
-        there.progress()?;
         Ok((here, there))
     }
 }
