@@ -191,3 +191,78 @@ fn nothing_is_pooled_before_the_first_call() {
         assert_eq!((here.queued(), there.pooled()), ((1, 1), 0));
     });
 }
+
+/// A message that is here is taken over, whatever else the pool has no room for; with strong integrity or not, by a posted input or not.
+#[test]
+fn a_message_that_is_here_needs_no_second_region() {
+    for semantics in [Semantics::MOVE, Semantics::EMULATED_MOVE, Semantics::WEAK_MOVE, Semantics::EMULATED_WEAK_MOVE] {
+        for posted in [false, true] {
+            with_pair(64, |mut here, mut there, ours, theirs| {
+                there.progress().unwrap();
+                if posted {
+                    there.post(20 * UNIT, semantics).unwrap();
+                }
+                let mut region = ours.allocate(20 * UNIT).unwrap();
+                region.bytes_mut().fill(3);
+                here.send_region(region, 20 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+                while there.semantics().is_none() {
+                    here.progress().unwrap();
+                    there.progress().unwrap();
+                }
+                let mut rest = vec![];
+                while let Ok(region) = theirs.allocate(UNIT) {
+                    rest.push(region);
+                }
+                let (region, length) = match posted {
+                    true => there.posted().unwrap(),
+                    false => there.receive_region(semantics).unwrap(),
+                };
+                assert!(length == 20 * UNIT && region.bytes()[..length].iter().all(|byte| *byte == 3), "{}", semantics.name());
+            });
+        }
+    }
+}
+
+/// A region that the system chooses has nothing of others behind the message.
+#[test]
+fn behind_a_message_are_zeros() {
+    for semantics in [Semantics::MOVE, Semantics::EMULATED_MOVE, Semantics::WEAK_MOVE, Semantics::EMULATED_WEAK_MOVE] {
+        for posted in [false, true] {
+            with_pair(64, |mut here, mut there, _, theirs| {
+                let mut poisoned = vec![];
+                while let Ok(mut region) = theirs.allocate(UNIT) {
+                    region.bytes_mut().fill(0xee);
+                    poisoned.push(region);
+                }
+                drop(poisoned);
+                if posted {
+                    there.post(2 * UNIT, semantics).unwrap();
+                }
+                here.send(b"ten bytes.", Semantics::COPY).unwrap();
+                settle(&mut here, &mut there);
+                let (region, length) = match posted {
+                    true => there.posted().unwrap(),
+                    false => there.receive_region(semantics).unwrap(),
+                };
+                assert_eq!(&region.bytes()[..length], b"ten bytes.");
+                assert!(region.bytes()[length..].iter().all(|byte| *byte == 0), "{}, {posted}", semantics.name());
+            });
+        }
+    }
+}
+
+/// An input that is taken back when the peer has gone has its message with it: nothing is left to be received.
+#[test]
+fn an_input_with_a_message_is_taken_back_from_a_peer_that_is_gone() {
+    with_pair(64, |mut here, mut there, _, _| {
+        there.post(100, Semantics::EMULATED_MOVE).unwrap();
+        here.send(b"x", Semantics::COPY).unwrap();
+        settle(&mut here, &mut there);
+        assert_eq!(there.take_back().map(|_| ()), Err(Limit::State));
+        drop(here);
+        assert_eq!(there.drain(), Ok(()));
+        while there.send(b"x", Semantics::COPY) != Err(Error::Gone) {}
+        assert!(there.take_back().unwrap().is_none());
+        assert_eq!(there.receive_region(Semantics::EMULATED_MOVE).map(|_| ()), Err(Error::Gone));
+    });
+}

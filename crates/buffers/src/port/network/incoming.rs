@@ -356,9 +356,13 @@ impl Incoming {
         }
     }
 
-    /// Takes the first posted input back, into which no byte has come.
+    /// Takes the first posted input back, into which no byte comes any more. A message that it has is gone with it.
     pub(super) fn unpost(&mut self, host: &mut Host) -> Option<Option<Region>> {
         let posted = self.posted.pop_front()?;
+        if posted.number == self.first && self.messages.front().is_some_and(|message| message.overlay.is_none()) {
+            self.messages.pop_front();
+            self.first += 1;
+        }
         posted.input.fail(&mut Inputs::of(host));
         Some(posted.region)
     }
@@ -379,7 +383,10 @@ impl Incoming {
     }
 
     /// Ends the input of the first message, which is whole: one that was posted, or `semantics` and `work` for it. Gives its buffers, the
-    /// application's region, and its length.
+    /// application's region, and its length. If it fails the message waits.
+    ///
+    /// What is in a buffer of the system's, and is to be in a region that the system chooses, is in it already: steps of the tables that
+    /// would prepare another are left out, as there may be no memory for it any more.
     pub(super) fn complete(
         &mut self,
         host: &mut Host,
@@ -388,32 +395,38 @@ impl Incoming {
     ) -> Result<(Work, Option<Region>, usize), Error> {
         let message = self.messages.front().filter(|message| message.whole).ok_or(Limit::State)?;
         let (length, overlay) = (message.length, message.overlay);
-        let room = match unposted {
-            Some((_, work)) => work.length,
-            None => self.posted_first().ok_or(Limit::State)?.room,
+        let (semantics, room) = match unposted {
+            Some((semantics, work)) if overlay.is_some() => (semantics, work.length),
+            Some(_) => return Err(Limit::State.into()),
+            None => self.posted_first().map(|posted| (posted.input.semantics(), posted.room)).ok_or(Limit::State)?,
         };
         if length > room {
             return Err(Error::Length(length));
         }
-        let (mut input, region) = match unposted {
-            Some((semantics, work)) => (Input::post(semantics, Work { length, ..work }, &mut Inputs::of(host))?, None),
+        let taken = overlay.filter(|_| semantics.allocation == Allocation::System);
+        let (input, region) = match unposted {
+            Some(_) if taken.is_some() => (None, None),
+            Some((semantics, work)) => (Some(Input::post(semantics, Work { length, ..work }, &mut Inputs::of(host))?), None),
             None => {
                 let posted = self.posted.pop_front().ok_or(Limit::State)?;
-                (posted.input, posted.region)
+                (Some(posted.input), posted.region)
             }
         };
+        // From here on nothing is missing.
         self.messages.pop_front();
         self.first += 1;
-        input.work.length = length;
-        if let Some(overlay) = overlay {
-            self.held -= overlay.count * host.pool().shape().unit;
-            input.work.system = Some(overlay);
-            if let Err(limit) = input.ready(Architecture::Pooled, &mut Inputs::of(host)) {
-                input.fail(&mut Inputs::of(host));
-                return Err(limit.into());
+        self.held -= overlay.map_or(0, |overlay| overlay.count * host.pool().shape().unit);
+        let work = match (taken, input) {
+            (Some(taken), input) => {
+                input.into_iter().for_each(|input| input.fail(&mut Inputs::of(host)));
+                Work { region: Some(taken), ..Work::default() }
             }
+            (None, Some(input)) => finish(host, input, length, overlay, window)?,
+            (None, None) => return Err(Limit::State.into()),
+        };
+        if let Some(at) = work.region.filter(|_| semantics.allocation == Allocation::System) {
+            zero_behind(host, &at, length);
         }
-        let work = input.complete(&mut Inputs { host, window })?;
         Ok((work, region, length))
     }
 
@@ -432,6 +445,39 @@ impl Incoming {
 
 fn size(host: &Host, length: usize) -> usize {
     length.max(1).next_multiple_of(host.pool().shape().unit)
+}
+
+/// Disposes of an input whose bytes are there: in `overlay`, or where it was ready for them.
+fn finish(
+    host: &mut Host,
+    mut input: Input,
+    length: usize,
+    overlay: Option<Located>,
+    window: Option<(&mut Window, usize)>,
+) -> Result<Work, Limit> {
+    input.work.length = length;
+    if overlay.is_some() {
+        input.work.system = overlay;
+        if let Err(limit) = input.ready(Architecture::Pooled, &mut Inputs::of(host)) {
+            input.fail(&mut Inputs::of(host));
+            return Err(limit);
+        }
+    }
+    if input.semantics().allocation == Allocation::System {
+        // Basic move's system buffer: it is the region.
+        if let Some(taken) = input.work.system.take() {
+            input.fail(&mut Inputs::of(host));
+            return Ok(Work { region: Some(taken), ..Work::default() });
+        }
+    }
+    input.complete(&mut Inputs { host, window })
+}
+
+/// What a message's region had before may be another connection's: none of it is seen behind the message (zero-complete).
+fn zero_behind(host: &Host, at: &Located, length: usize) {
+    let size = at.count * host.pool().shape().unit;
+    // SAFETY: inside a region that no program has yet, which begins where its units do.
+    unsafe { host.pool().pointer(at).add(length).write_bytes(0, size - length) };
 }
 
 /// Where the device of an input puts its bytes.
