@@ -146,7 +146,10 @@ fn what_came_before_a_sender_was_killed_is_received() {
 fn a_sender_that_is_killed_in_the_middle_of_a_message() {
     const LONG: usize = 20 * UNIT;
     common::alone("a_sender_that_is_killed_in_the_middle_of_a_message", || {
-        for semantics in Semantics::ALL {
+        let called = Semantics::ALL.into_iter().filter(|semantics| semantics.allocation == Allocation::Application);
+        let cases = Semantics::ALL.into_iter().flat_map(|semantics| [(semantics, false, true), (semantics, true, true)]);
+        // By a call that waits for it, too.
+        for (semantics, outboard, posted) in cases.chain(called.map(|semantics| (semantics, true, false))) {
             common::with_child(
                 |fd| {
                     with_port(fd, |port, _| {
@@ -158,6 +161,12 @@ fn a_sender_that_is_killed_in_the_middle_of_a_message() {
                 },
                 |fd, kill| {
                     with_port(fd, |port, pool| {
+                        if outboard {
+                            port.set_outboard();
+                        }
+                        if !posted {
+                            return in_a_call(port, semantics, LONG, kill);
+                        }
                         if semantics.allocation == Allocation::System {
                             port.post(LONG, semantics).unwrap();
                         } else {
@@ -182,4 +191,23 @@ fn a_sender_that_is_killed_in_the_middle_of_a_message() {
             );
         }
     });
+}
+
+/// The peer is killed while a call receives a message.
+fn in_a_call(port: &mut NetworkPort<'_, Udp>, semantics: Semantics, long: usize, kill: &(dyn Fn() + Sync)) {
+    port.send(b"p", Semantics::COPY).unwrap();
+    assert_eq!(port.next_length(), Ok(long));
+    let mut own = vec![1; long];
+    let result = std::thread::scope(|scope| {
+        scope.spawn(kill);
+        port.receive(&mut own, semantics)
+    });
+    // It may have come before the kill.
+    let front = own.iter().take_while(|byte| **byte == 5).count();
+    assert!(own[front..].iter().all(|byte| *byte == 1));
+    match (result, semantics.integrity) {
+        (Ok(length), _) => assert_eq!((length, front), (long, long)),
+        (Err(error), Integrity::Strong) => assert_eq!((error, front), (Error::Gone, 0), "{}", semantics.name()),
+        (Err(error), Integrity::Weak) => assert_eq!(error, Error::Gone),
+    }
 }

@@ -118,9 +118,10 @@ impl Incoming {
         self.first + self.messages.len() as u64
     }
 
-    /// How an input that is posted before its message comes gets it.
-    fn architecture(&self) -> Architecture {
-        match self.outboard {
+    /// How an input that is posted before its message comes gets it. The outboard buffer is the sender's memory here, and a transfer from
+    /// it can end half-way: with strong integrity it goes into a buffer of the system's, by emulated copy, too.
+    fn architecture(&self, semantics: Semantics) -> Architecture {
+        match self.outboard && semantics != Semantics::EMULATED_COPY {
             true => Architecture::Outboard,
             false => Architecture::Early,
         }
@@ -332,7 +333,7 @@ impl Incoming {
         let room = work.length;
         let behind = self.posted.back().filter(|_| !at_once).map_or(self.first, |posted| self.first.max(posted.number + 1));
         let pooled = behind < self.next();
-        let architecture = self.architecture();
+        let architecture = self.architecture(semantics);
         let posted = Input::post(semantics, work, &mut Inputs::of(host)).and_then(|mut input| {
             if !pooled {
                 let ready = input.ready(architecture, &mut Inputs::of(host)).and_then(|()| reach(&input.work, semantics, host));
