@@ -141,6 +141,35 @@ fn what_came_before_a_sender_was_killed_is_received() {
     });
 }
 
+/// A program that never waits in a call has its buffers back all the same.
+#[test]
+fn a_killed_receiver_is_noticed_by_a_program_that_polls() {
+    common::alone("a_killed_receiver_is_noticed_by_a_program_that_polls", || {
+        common::with_child(
+            |fd| {
+                with_port(fd, |port, _| {
+                    port.set_outboard();
+                    port.send(b"k", Semantics::COPY).unwrap();
+                    port.drain().unwrap();
+                    wait_for_death();
+                });
+            },
+            |fd, kill| {
+                with_port(fd, |port, pool| {
+                    assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+                    let ticket = port.send_region(pool.allocate(LENGTH).unwrap(), LENGTH, Semantics::EMULATED_MOVE).unwrap();
+                    kill();
+                    while !port.completed(ticket).unwrap() {
+                        std::thread::yield_now();
+                    }
+                    assert_eq!(port.queued(), (0, 0));
+                    assert_eq!(port.send(b"x", Semantics::COPY), Err(Error::Gone));
+                });
+            },
+        );
+    });
+}
+
 /// In the middle of a message: with strong integrity nothing of it is seen, with weak the front of it is where it belongs.
 #[test]
 fn a_sender_that_is_killed_in_the_middle_of_a_message() {

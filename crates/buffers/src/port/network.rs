@@ -73,7 +73,7 @@ pub use window::Window;
 
 /// The ordered channel of notices: a message is announced after those in front of it.
 const NOTICES: u16 = 1;
-/// Between two looks whether the peer's process is still there, of a call that waits.
+/// Between two looks whether the peer's process is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The shape of the engine below a port over `endpoint`.
@@ -93,6 +93,8 @@ pub struct NetworkPort<'m, E: Endpoint> {
     ends: Ends,
     /// A connection to the peer's process, which ends with it.
     beside: Option<Stream>,
+    /// When that is looked at again.
+    look_at: u64,
     forks: u32,
     /// From this length on pages are swapped into windows.
     swap_from: usize,
@@ -186,6 +188,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             peer: 0,
             ends,
             beside: None,
+            look_at: 0,
             forks: setup::forks(),
             // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
             swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
@@ -285,6 +288,21 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         }
     }
 
+    /// Whether the peer's process is still there, now and then.
+    fn look(&mut self) {
+        let Some(beside) = self.beside.as_ref().filter(|_| !self.ends.over) else { return };
+        let now = self.messages.now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK.as_nanos() as u64;
+        if beside.is_over() {
+            // What it sent before it ended is here, or never comes: there is nobody to send it again. Strangers' frames have no end.
+            while self.messages.poll(&mut self.ends) > 0 && self.messages.now() < self.look_at {}
+            self.ends.over = true;
+        }
+    }
+
     /// Takes what has come, and sends what may go.
     ///
     /// # Errors
@@ -292,6 +310,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     pub fn progress(&mut self) -> Result<(), Error> {
         self.own()?;
         self.messages.poll(&mut self.ends);
+        self.look();
         if self.ends.over {
             self.ends.outgoing.end(&mut self.ends.lenders);
         } else {
@@ -365,11 +384,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             if self.ends.over {
                 return Err(Error::Gone);
             }
-            if !self.messages.wait(&mut self.ends, LOOK) && self.beside.as_ref().is_some_and(Stream::is_over) {
-                // What it sent before it ended is here, or never comes: there is nobody to send it again.
-                while self.messages.poll(&mut self.ends) > 0 {}
-                self.ends.over = true;
-            }
+            self.messages.wait(&mut self.ends, LOOK);
         }
     }
 }

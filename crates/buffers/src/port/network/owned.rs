@@ -45,7 +45,7 @@ impl UdpPort {
     }
 
     /// Becomes readable when something comes, for a loop of the program's, which calls [`NetworkPort::progress`] then; and some times in a
-    /// second while messages are under way, as what was lost is sent again in its calls.
+    /// second whatever comes: what was lost is sent again in its calls, and they notice that the peer's process has ended.
     pub fn descriptor(&mut self) -> i32 {
         self.endpoint().descriptor()
     }
