@@ -5,6 +5,7 @@ mod pairs;
 
 use common::UNIT;
 use pairs::{ready, whole};
+use shunt_am::{Dispatch, Message, Replier};
 use shunt_buffers::port::network::{memory, NetworkPort as Port, UdpPort};
 use shunt_buffers::port::Error;
 use shunt_buffers::Semantics;
@@ -36,6 +37,13 @@ fn settle(here: &mut Port<'_, Udp>, there: &mut Port<'_, Udp>) {
         let _ = here.progress();
         let _ = there.progress();
     }
+}
+
+struct Stranger;
+
+impl Dispatch for Stranger {
+    fn request(&mut self, _message: Message<'_>, _replier: Replier<'_>) {}
+    fn reply(&mut self, _message: Message<'_>) {}
 }
 
 /// What is behind the two values is exchanged: each engine's memory goes with it.
@@ -264,5 +272,25 @@ fn an_input_with_a_message_is_taken_back_from_a_peer_that_is_gone() {
         while there.send(b"x", Semantics::COPY) != Err(Error::Gone) {}
         assert!(there.take_back().unwrap().is_none());
         assert_eq!(there.receive_region(Semantics::EMULATED_MOVE).map(|_| ()), Err(Error::Gone));
+    });
+}
+
+/// Words alone have no more than half of the pool.
+#[test]
+fn announcements_leave_half_of_the_pool() {
+    with_pair(64, |mut here, mut there, _, theirs| {
+        for number in 0..60u64 {
+            // SAFETY: the engine stays the port's.
+            let (messages, peer) = unsafe { here.raw() };
+            messages.request(peer, 3, &[number, UNIT as u64], &[], &mut Stranger).unwrap();
+            there.progress().unwrap();
+            messages.poll(&mut Stranger);
+        }
+        for _ in 0..20_000 {
+            there.progress().unwrap();
+            // SAFETY: as above.
+            unsafe { here.raw() }.0.poll(&mut Stranger);
+        }
+        assert_eq!((there.next_length(), theirs.free(), there.pooled()), (Ok(UNIT), 32, 32 * UNIT));
     });
 }

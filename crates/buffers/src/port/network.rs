@@ -213,7 +213,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     }
 
     /// The most bytes that messages may have here whose inputs are not posted: longer ones, and more of them, wait at their sender. 64 MiB,
-    /// unless this is called; and the pool.
+    /// unless this is called; and never more than half of the pool.
     pub fn set_pooled(&mut self, bytes: usize) {
         self.ends.incoming.set_quota(bytes);
     }

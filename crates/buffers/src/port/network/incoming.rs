@@ -266,7 +266,9 @@ impl Incoming {
 
     fn overlay(&mut self, host: &mut Host, length: usize) -> Result<Located, Limit> {
         let size = size(host, length);
-        if size > self.quota.saturating_sub(self.held) {
+        // Half of the pool is for the program, and for what it sends, whatever peers announce.
+        let quota = self.quota.min(host.pool().shape().bytes() / 2);
+        if size > quota.saturating_sub(self.held) {
             return Err(Limit::Quota);
         }
         let (_, at) = host.pool().allocate(length)?.leave();
