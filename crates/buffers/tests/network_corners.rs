@@ -294,3 +294,27 @@ fn announcements_leave_half_of_the_pool() {
         assert_eq!((there.next_length(), theirs.free(), there.pooled()), (Ok(UNIT), 32, 32 * UNIT));
     });
 }
+
+/// A receive by basic share leaves the program's own locks, and needs none.
+#[test]
+fn memory_that_the_program_locked_stays_locked() {
+    fn locked() -> String {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        status.lines().find(|line| line.starts_with("VmLck")).unwrap().to_string()
+    }
+    common::alone("memory_that_the_program_locked_stays_locked", || {
+        with_pair(64, |mut here, mut there, _, _| {
+            let mut own = vec![0u8; 1 << 20];
+            // SAFETY: the buffer's own pages.
+            assert_eq!(unsafe { libc::mlock(own.as_ptr().cast(), own.len()) }, 0);
+            let before = locked();
+            let mut long = vec![0u8; 64 << 20];
+            for room in [&mut own, &mut long] {
+                here.send(b"x", Semantics::COPY).unwrap();
+                settle(&mut here, &mut there);
+                assert_eq!(there.receive(room, Semantics::SHARE), Ok(1));
+                assert_eq!(locked(), before);
+            }
+        });
+    });
+}
