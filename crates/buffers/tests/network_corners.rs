@@ -10,6 +10,7 @@ use shunt_buffers::port::network::{memory, NetworkPort as Port, UdpPort};
 use shunt_buffers::port::Error;
 use shunt_buffers::Semantics;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_endpoint::Endpoint;
 use shunt_region::{Audience, Limit, Pages, Pool, Shape};
 use std::time::Duration;
 
@@ -315,6 +316,31 @@ fn memory_that_the_program_locked_stays_locked() {
                 assert_eq!(there.receive(room, Semantics::SHARE), Ok(1));
                 assert_eq!(locked(), before);
             }
+        });
+    });
+}
+
+/// A program that sleeps in poll(2) has nothing left in the port that the descriptor does not tell of.
+#[test]
+fn progress_takes_all_that_is_here() {
+    with_pair(256, |mut here, mut there, _, _| {
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    there.send(&[1; 30_000], Semantics::COPY).unwrap();
+                }
+                there.drain().unwrap();
+            });
+            let mut got = 0;
+            while got < 200 {
+                here.progress().unwrap();
+                assert!(here.endpoint().arm(), "frames that were taken from the kernel, after {got}");
+                while here.semantics().is_some() {
+                    here.receive(&mut [0; 30_000], Semantics::COPY).unwrap();
+                    got += 1;
+                }
+            }
+            let _ = here.drain();
         });
     });
 }

@@ -73,6 +73,8 @@ pub use window::Window;
 
 /// The ordered channel of notices: a message is announced after those in front of it.
 const NOTICES: u16 = 1;
+/// The most batches of frames that one call takes.
+const POLLS: usize = 64;
 /// Between two looks whether the peer's process is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -309,7 +311,12 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// [`Error::Violation`]. That the peer has gone is said by calls that need it: messages that came from it are there to be received.
     pub fn progress(&mut self) -> Result<(), Error> {
         self.own()?;
-        self.messages.poll(&mut self.ends);
+        // All that is here: the endpoint has taken a run of frames from the kernel, whose descriptor is not readable for them any more.
+        for _ in 0..POLLS {
+            if self.messages.poll(&mut self.ends) == 0 {
+                break;
+            }
+        }
         self.look();
         if self.ends.over {
             self.ends.outgoing.end(&mut self.ends.lenders);
