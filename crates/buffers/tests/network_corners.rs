@@ -344,3 +344,19 @@ fn progress_takes_all_that_is_here() {
         });
     });
 }
+
+/// A message that is announced is a message; it is whole when no call waits for it any more.
+#[test]
+fn a_message_is_whole_when_all_of_it_is_here() {
+    with_pair(64, |mut here, mut there, ours, _| {
+        there.set_pooled(0);
+        let region = ours.allocate(3 * UNIT).unwrap();
+        here.send_shared(&region, 3 * UNIT, Semantics::EMULATED_SHARE).unwrap();
+        settle(&mut here, &mut there);
+        assert_eq!((there.has_message(), there.has_whole_message()), (Ok(true), Ok(false)));
+        there.post(3 * UNIT, Semantics::EMULATED_MOVE).unwrap();
+        settle(&mut here, &mut there);
+        assert_eq!(there.has_whole_message(), Ok(true));
+        assert_eq!(there.posted().unwrap().1, 3 * UNIT);
+    });
+}
