@@ -360,3 +360,22 @@ fn a_message_is_whole_when_all_of_it_is_here() {
         assert_eq!(there.posted().unwrap().1, 3 * UNIT);
     });
 }
+
+/// Copies have at most half of the pool: what is beyond waits with the caller's bytes, and leaves room for what comes.
+#[test]
+fn copies_have_half_of_the_pool() {
+    use shunt_buffers::port::AT_ONCE;
+    with_pair(64, |mut here, mut there, ours, _| {
+        let bytes = vec![1; 40 * UNIT];
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                assert_eq!(there.receive(&mut vec![0; 40 * UNIT], Semantics::COPY), Ok(40 * UNIT));
+                assert_eq!(there.receive(&mut vec![0; 20 * UNIT], Semantics::COPY), Ok(20 * UNIT));
+            });
+            assert_eq!(here.send(&bytes, Semantics::COPY), Ok(AT_ONCE));
+            assert_ne!(here.send(&bytes[..20 * UNIT], Semantics::COPY), Ok(AT_ONCE));
+            here.drain().unwrap();
+            assert_eq!(ours.free(), 64 - 8);
+        });
+    });
+}

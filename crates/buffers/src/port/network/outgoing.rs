@@ -120,6 +120,16 @@ impl Outgoing {
         number
     }
 
+    /// Whether a copy of so many bytes may be made in a lender's pool. At most half of it is for copies: the rest is for what comes.
+    pub(super) fn may_copy(&self, lenders: &[Lender], lender: usize, length: usize) -> bool {
+        let shape = lenders[lender].host.pool().shape();
+        let copies = self.queue.iter().filter_map(|message| match &message.source {
+            Source::Lent { lender: other, output, .. } if *other == lender => output.work.system.map(|at| at.count),
+            _ => None,
+        });
+        copies.sum::<usize>() + length.div_ceil(shape.unit).max(1) <= shape.units / 2
+    }
+
     /// Queues an output that was prepared; gives its number.
     pub(super) fn lend(&mut self, lenders: &[Lender], lender: usize, output: Output, semantics: Semantics) -> u64 {
         let at = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };

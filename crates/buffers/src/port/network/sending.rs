@@ -38,6 +38,9 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     /// Sends bytes with [`Semantics::COPY`] or [`Semantics::EMULATED_COPY`]: they are the message as they are now, whatever happens to the
     /// buffer. The call returns at once, if the quota and the pool let it; a buffer that lies in a region need not be copied for that (TCOW).
     ///
+    /// What is copied has at most half of the pool; beyond that, and beyond the quota, the call waits until the peer has taken some, as far
+    /// as its *receives* that takes. Two programs that both send so much before either receives wait for ever, as with a stream's socket.
+    ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Violation`]. [`Error::Length`]: it would be longer than [`LONGEST`].
     pub fn send(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
@@ -52,6 +55,10 @@ impl<E: Endpoint> NetworkPort<'_, E> {
                 Realisation::Copy(limit) => Some(limit),
                 Realisation::Waiting => Some(Limit::Short),
             };
+        }
+        let copies = semantics == Semantics::COPY || copy.is_some();
+        if copies && !self.ends.outgoing.may_copy(&self.ends.lenders, lender, bytes.len()) {
+            return self.send_waiting(bytes, semantics);
         }
         match self.begin(lender, work, semantics, copy) {
             // No memory of the system's for a copy: the call lasts as long as the bytes are needed.
@@ -147,7 +154,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         Ok(ticket == AT_ONCE || ticket.number() < self.ends.outgoing.first())
     }
 
-    /// Waits until all messages are in the peer's process. What is not when a port is dropped may be lost.
+    /// Waits until all messages are in the peer's process, which may need its receives, as [`NetworkPort::send`] may. What is not when a port is dropped may be lost.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Violation`].
