@@ -74,7 +74,7 @@ pub use window::Window;
 /// The ordered channel of notices: a message is announced after those in front of it.
 const NOTICES: u16 = 1;
 /// The most batches of frames that one call takes.
-const POLLS: usize = 64;
+const POLLS: usize = 8;
 /// Between two looks whether the peer's process is still there.
 const LOOK: Duration = Duration::from_millis(20);
 

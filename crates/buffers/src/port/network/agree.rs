@@ -5,7 +5,7 @@
 //! both    the engines' hand-shake, over the endpoints
 //! ```
 //!
-//! Who reads the connection learns the tag, and can send to the endpoint from the peer's address: it is to be as private as what is sent.
+//! A process that reads the connection learns the tag, and can send to the endpoint from the peer's address: it is to be as private as what is sent.
 
 use super::{Ends, NetworkPort};
 use crate::port::stream::Stream;
