@@ -24,28 +24,33 @@ shunt_network *shunt_network_over(int fd, const shunt_pool *pool, int *error);
 void shunt_network_close(shunt_network *port);
 /* Regions of a further pool can be sent without a copy of the system's. */
 int shunt_network_offer(shunt_network *port, const shunt_pool *pool);
-/* Bytes of outputs that may wait here (a call that would exceed it waits), and of messages here whose inputs are not posted: 64 MiB each. */
+/* Bytes of outputs that may wait here (a call that would exceed it waits), and of messages here whose inputs are not posted: 64 MiB each,
+ * and of messages never more than half of the pool. */
 void shunt_network_set_quota(shunt_network *port, size_t bytes);
 void shunt_network_set_pooled(shunt_network *port, size_t bytes);
-/* Nothing is pooled: a message waits at its sender until its input is called for. Before anything is received. */
+/* Nothing is pooled: a message waits at its sender until its input is called for. Before any other call of the port. */
 void shunt_network_set_outboard(shunt_network *port);
-/* For poll(2): readable when something has come, for shunt_network_progress. */
+/* For poll(2): readable when something has come, for shunt_network_progress. That is to be called some times in a second besides, whatever
+ * comes: what was lost is sent again in calls, and they notice that the peer's process has ended. */
 int shunt_network_descriptor(shunt_network *port);
 /* Takes what has come, and sends what may go. */
 int shunt_network_progress(shunt_network *port);
-/* Waits until the peer's process has all that was sent. */
+/* Waits until the peer's process has all that was sent, which may need its receives. */
 int shunt_network_drain(shunt_network *port);
 
 /* Output: as shunt_send, shunt_send_shared and shunt_send_region; the first by SHUNT_COPY or SHUNT_EMULATED_COPY. shunt_network_send_region
- * takes the region, whatever becomes of it. A ticket is completed when the buffer is the program's again. */
+ * takes the region, whatever becomes of it. A ticket is completed when the buffer is the program's again. What is copied has at most half of
+ * the pool; beyond that, and beyond the quota, the call waits for the peer's receives. */
 int shunt_network_send(shunt_network *port, const void *data, size_t length, int semantics, uint64_t *ticket);
 int shunt_network_send_shared(shunt_network *port, const shunt_region *region, size_t length, int semantics, uint64_t *ticket);
 int shunt_network_send_region(shunt_network *port, shunt_region *region, size_t length, int semantics, uint64_t *ticket);
 /* 1: completed; 0: not yet. */
 int shunt_network_completed(shunt_network *port, uint64_t ticket);
 
-/* Input. 1: a message is here, or announced; 0: not. */
+/* Input. 1: a message begins to be here, or is announced; 0: not. */
 int shunt_network_has_message(shunt_network *port);
+/* 1: all of it is here, so the call that takes it does not wait; 0: not. */
+int shunt_network_has_whole_message(shunt_network *port);
 /* Waits for the next message, or for its announcement. */
 int shunt_network_next_length(shunt_network *port, size_t *length);
 /* By copy or share semantics. SHUNT_TOO_LONG: *length is what it takes; the message waits. */

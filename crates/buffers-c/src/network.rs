@@ -146,6 +146,13 @@ pub unsafe extern "C" fn shunt_network_has_message(port: *mut UdpPort) -> c_int 
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn shunt_network_has_whole_message(port: *mut UdpPort) -> c_int {
+    // SAFETY: the crate's contract.
+    said(unsafe { (&mut *port).has_whole_message() })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn shunt_network_next_length(port: *mut UdpPort, length: *mut usize) -> c_int {
     // SAFETY: the crate's contract.
     unsafe { failed((&mut *port).next_length().map(|found| put(length, found))) }

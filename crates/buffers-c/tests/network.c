@@ -88,6 +88,9 @@ int main(void) {
             case 0:
                 MUST(shunt_network_receive(port, own, 2, SHUNT_COPY, &length) == SHUNT_TOO_LONG && length == LONG);
                 MUST(shunt_network_has_message(port) == 1);
+                while (shunt_network_has_whole_message(port) == 0) {
+                }
+                MUST(shunt_network_has_whole_message(port) == 1);
                 MUST(shunt_network_receive(port, own, LONG, application, &length) == SHUNT_OK && all(own, LONG, sent + 1));
                 break;
             case 1:

@@ -45,6 +45,11 @@ impl Input {
         Ok(Input { semantics, stage: Stage::Posted, work })
     }
 
+    /// What it was posted with.
+    pub fn semantics(&self) -> Semantics {
+        self.semantics
+    }
+
     /// Bytes come, by a device of this kind.
     ///
     /// # Errors

@@ -261,6 +261,7 @@ fn private_memory_is_sent_and_received_and_more_than_the_pool_holds() {
 fn a_posted_input_is_filled_in_place_or_at_once() {
     for semantics in [Semantics::COPY, Semantics::EMULATED_COPY, Semantics::SHARE, Semantics::EMULATED_SHARE] {
         with_pair(|mut here, mut there, ours, theirs| {
+            there.progress().unwrap();
             let region = theirs.allocate(2 * UNIT).unwrap();
             let (at, pooled) = (region.pointer(), there.pooled());
             there.post_region(region, 2 * UNIT, semantics).unwrap();
@@ -332,6 +333,7 @@ fn huge_pages_are_swapped_by_themselves() {
         return println!("no huge pages here");
     }
     assert_eq!((there.alignment().granularity, there.alignment().copy_below), (HUGE, HUGE));
+    ready(&mut here);
     let mut window = there.window(HUGE + 1).unwrap();
     let mut model = window.bytes().to_vec();
     assert!(model.len() == 2 * HUGE && window.bytes().as_ptr().addr().is_multiple_of(HUGE));
@@ -357,6 +359,11 @@ impl Dispatch for Stranger {
     fn reply(&mut self, _message: Message<'_>) {}
 }
 
+fn poll(port: &mut Port<'_, Udp>) {
+    // SAFETY: the engine stays the port's.
+    unsafe { port.raw() }.0.poll(&mut Stranger);
+}
+
 /// What no honest peer says ends the port; nothing of it reaches memory, and every buffer is its program's again.
 #[test]
 fn a_hostile_peer_is_refused() {
@@ -380,13 +387,14 @@ fn a_hostile_peer_is_refused() {
             let region = theirs.allocate(UNIT).unwrap();
             // A short message reaches the posted input, as it may; what is wrong with it shows at its end.
             there.post_region(region, 5, Semantics::EMULATED_SHARE).unwrap();
-            let (messages, peer) = here.raw();
+            // SAFETY: the engine stays the port's.
+            let (messages, peer) = unsafe { here.raw() };
             messages.store(peer, &Store { offset, handler, words }, &vec![0xaa; count], &mut Stranger).unwrap();
             let error = loop {
                 if let Err(error) = there.progress() {
                     break error;
                 }
-                here.raw().0.poll(&mut Stranger);
+                poll(&mut here);
             };
             assert!(matches!(error, Error::Violation(_)), "{offset:x} {count}: {error:?}");
             assert!(matches!(there.posted(), Err(Error::Violation(_))));
@@ -396,17 +404,20 @@ fn a_hostile_peer_is_refused() {
     }
     for (handler, words) in [(2u8, &[0u64; 3][..]), (2, &[0, 1 << 40, 0, 0]), (3, &[0, 1 << 31]), (3, &[1 << 40, 9]), (9, &[])] {
         with_pair(|mut here, mut there, _, _| {
-            let (messages, peer) = here.raw();
+            // SAFETY: the engine stays the port's.
+            let (messages, peer) = unsafe { here.raw() };
             messages.request(peer, handler, words, &[], &mut Stranger).unwrap();
             while there.progress().is_ok() {
-                here.raw().0.poll(&mut Stranger);
+                poll(&mut here);
             }
             assert!(matches!(there.send(b"x", Semantics::COPY), Err(Error::Violation(_))));
         });
     }
     // An honest message after all that: the checks are not what ends it.
     with_pair(|mut here, mut there, _, _| {
-        let (messages, peer) = here.raw();
+        there.progress().unwrap();
+        // SAFETY: the engine stays the port's.
+        let (messages, peer) = unsafe { here.raw() };
         let store = Store { offset: message(10, 0), handler: 1, words: &[0, 3] };
         assert!(!matches!(messages.store(peer, &store, &[7; 10], &mut Stranger), Err(Trouble::Refused(_))));
         assert_eq!(there.next_length(), Ok(10));

@@ -8,14 +8,19 @@ use shunt_buffers::port::network::{memory, NetworkPort};
 use shunt_buffers::port::Error;
 use shunt_buffers::{Allocation, Integrity, Semantics};
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
-use shunt_region::Pool;
+use shunt_region::{Audience, Pages, Pool, Shape};
+use std::time::Duration;
 
 /// Longer than what goes unasked.
 const LENGTH: usize = 3 * UNIT;
 
 fn with_port<T>(fd: i32, act: impl FnOnce(&mut NetworkPort<'_, Udp>, &Pool) -> T) -> T {
+    with_port_of(pool(), fd, act)
+}
+
+fn with_port_of<T>(pool: Pool, fd: i32, act: impl FnOnce(&mut NetworkPort<'_, Udp>, &Pool) -> T) -> T {
     let endpoint = Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
-    let (mut memory, pool) = (memory(&endpoint), pool());
+    let mut memory = memory(&endpoint);
     let mut port = NetworkPort::over(fd, endpoint, &mut memory, &pool).unwrap();
     port.set_costs(Costs::USUAL);
     port.policy().tcow_from = UNIT;
@@ -141,23 +146,73 @@ fn what_came_before_a_sender_was_killed_is_received() {
     });
 }
 
+/// A program that never waits in a call has its buffers back all the same.
+#[test]
+fn a_killed_receiver_is_noticed_by_a_program_that_polls() {
+    common::alone("a_killed_receiver_is_noticed_by_a_program_that_polls", || {
+        common::with_child(
+            |fd| {
+                with_port(fd, |port, _| {
+                    port.set_outboard();
+                    port.send(b"k", Semantics::COPY).unwrap();
+                    assert_eq!(port.next_length(), Ok(LENGTH));
+                    port.send(b"a", Semantics::COPY).unwrap();
+                    loop {
+                        port.progress().unwrap();
+                        std::thread::yield_now();
+                    }
+                });
+            },
+            |fd, kill| {
+                with_port(fd, |port, pool| {
+                    assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+                    let ticket = port.send_region(pool.allocate(LENGTH).unwrap(), LENGTH, Semantics::EMULATED_MOVE).unwrap();
+                    // It is announced, and soon all is acknowledged: then nothing is repeated any more.
+                    assert_eq!(port.receive(&mut [0], Semantics::COPY), Ok(1));
+                    for _ in 0..200 {
+                        port.progress().unwrap();
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    kill();
+                    while !port.completed(ticket).unwrap() {
+                        std::thread::yield_now();
+                    }
+                    assert_eq!(port.queued(), (0, 0));
+                    assert_eq!(port.send(b"x", Semantics::COPY), Err(Error::Gone));
+                });
+            },
+        );
+    });
+}
+
 /// In the middle of a message: with strong integrity nothing of it is seen, with weak the front of it is where it belongs.
 #[test]
 fn a_sender_that_is_killed_in_the_middle_of_a_message() {
-    const LONG: usize = 20 * UNIT;
+    // More than one call takes in.
+    const LONG: usize = 200 * UNIT;
+    let large = || Pool::create(Shape { unit: UNIT, units: 512 }, Pages::Small, Audience::Anyone).unwrap();
     common::alone("a_sender_that_is_killed_in_the_middle_of_a_message", || {
-        for semantics in Semantics::ALL {
+        let called = Semantics::ALL.into_iter().filter(|semantics| semantics.allocation == Allocation::Application);
+        let cases = Semantics::ALL.into_iter().flat_map(|semantics| [(semantics, false, true), (semantics, true, true)]);
+        // By a call that waits for it, too.
+        for (semantics, outboard, posted) in cases.chain(called.map(|semantics| (semantics, true, false))) {
             common::with_child(
                 |fd| {
-                    with_port(fd, |port, _| {
+                    with_port_of(large(), fd, |port, _| {
                         port.receive(&mut [0], Semantics::COPY).unwrap();
-                        port.send(&[5; LONG], Semantics::COPY).unwrap();
+                        port.send(&vec![5; LONG], Semantics::COPY).unwrap();
                         let _ = port.drain();
                         wait_for_death();
                     });
                 },
                 |fd, kill| {
-                    with_port(fd, |port, pool| {
+                    with_port_of(large(), fd, |port, pool| {
+                        if outboard {
+                            port.set_outboard();
+                        }
+                        if !posted {
+                            return in_a_call(port, semantics, LONG, kill);
+                        }
                         if semantics.allocation == Allocation::System {
                             port.post(LONG, semantics).unwrap();
                         } else {
@@ -182,4 +237,23 @@ fn a_sender_that_is_killed_in_the_middle_of_a_message() {
             );
         }
     });
+}
+
+/// The peer is killed while a call receives a message.
+fn in_a_call(port: &mut NetworkPort<'_, Udp>, semantics: Semantics, long: usize, kill: &(dyn Fn() + Sync)) {
+    port.send(b"p", Semantics::COPY).unwrap();
+    assert_eq!(port.next_length(), Ok(long));
+    let mut own = vec![1; long];
+    let result = std::thread::scope(|scope| {
+        scope.spawn(kill);
+        port.receive(&mut own, semantics)
+    });
+    // It may have come before the kill.
+    let front = own.iter().take_while(|byte| **byte == 5).count();
+    assert!(own[front..].iter().all(|byte| *byte == 1));
+    match (result, semantics.integrity) {
+        (Ok(length), _) => assert_eq!((length, front), (long, long)),
+        (Err(error), Integrity::Strong) => assert_eq!((error, front), (Error::Gone, 0), "{}", semantics.name()),
+        (Err(error), Integrity::Weak) => assert_eq!(error, Error::Gone),
+    }
 }

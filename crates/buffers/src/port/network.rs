@@ -54,6 +54,7 @@ mod window;
 use super::stream::Stream;
 use super::{setup, Error, QUOTA};
 use crate::align::Alignment;
+use crate::calibrate;
 use crate::costs::Costs;
 use crate::policy::Policy;
 use core::mem::ManuallyDrop;
@@ -72,7 +73,9 @@ pub use window::Window;
 
 /// The ordered channel of notices: a message is announced after those in front of it.
 const NOTICES: u16 = 1;
-/// Between two looks whether the peer's process is still there, of a call that waits.
+/// The most batches of frames that one call takes.
+const POLLS: usize = 8;
+/// Between two looks whether the peer's process is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The shape of the engine below a port over `endpoint`.
@@ -92,11 +95,14 @@ pub struct NetworkPort<'m, E: Endpoint> {
     ends: Ends,
     /// A connection to the peer's process, which ends with it.
     beside: Option<Stream>,
+    /// When that is looked at again.
+    look_at: u64,
     forks: u32,
-    costs: Option<Costs>,
     /// From this length on pages are swapped into windows.
     swap_from: usize,
     copied: [u64; 64],
+    /// What the engine lies in, if it is the port's own: the last field, and it goes with the engine wherever that is moved to.
+    memory: Option<owned::Memory>,
 }
 
 /// Both halves, as the engine meets them.
@@ -171,22 +177,25 @@ impl Ends {
 impl<'m, E: Endpoint> NetworkPort<'m, E> {
     fn new(endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
         setup::hear_of_forks();
+        // Before anything is said: it takes a while, once in a process.
+        let policy = Policy::new(calibrate::once());
         let config = config(&endpoint);
         let messages = Messages::new(endpoint, memory, &config).map_err(agree::error_of_port)?;
         let lender = Lender::new(pool)?;
         let incoming = Incoming::new(&lender.host, QUOTA);
-        let outgoing = Outgoing::new(Policy::new(&Costs::USUAL), QUOTA);
+        let outgoing = Outgoing::new(policy, QUOTA);
         let ends = Ends { lenders: vec![lender], incoming, outgoing, violation: false, over: false, unsaid: None };
         Ok(NetworkPort {
             messages: ManuallyDrop::new(messages),
             peer: 0,
             ends,
             beside: None,
+            look_at: 0,
             forks: setup::forks(),
-            costs: None,
             // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
             swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
             copied: [0; 64],
+            memory: None,
         })
     }
 
@@ -206,13 +215,13 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     }
 
     /// The most bytes that messages may have here whose inputs are not posted: longer ones, and more of them, wait at their sender. 64 MiB,
-    /// unless this is called; and the pool.
+    /// unless this is called; and never more than half of the pool.
     pub fn set_pooled(&mut self, bytes: usize) {
         self.ends.incoming.set_quota(bytes);
     }
 
     /// From now on nothing is pooled: each message waits in its sender's region, the outboard buffer, until its input is called for. To be
-    /// called before anything is received.
+    /// called before any other call of the port: the first one tells the peer of room.
     pub fn set_outboard(&mut self) {
         self.ends.incoming.set_outboard();
     }
@@ -220,7 +229,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// Decides by these costs from now on, instead of this machine's.
     pub fn set_costs(&mut self, costs: Costs) {
         self.ends.outgoing.policy = Policy::new(&costs);
-        self.costs = Some(costs);
     }
 
     /// What it decides by; may be changed.
@@ -282,13 +290,34 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         }
     }
 
+    /// Whether the peer's process is still there, now and then.
+    fn look(&mut self) {
+        let Some(beside) = self.beside.as_ref().filter(|_| !self.ends.over) else { return };
+        let now = self.messages.now();
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK.as_nanos() as u64;
+        if beside.is_over() {
+            // What it sent before it ended is here, or never comes: there is nobody to send it again. Strangers' frames have no end.
+            while self.messages.poll(&mut self.ends) > 0 && self.messages.now() < self.look_at {}
+            self.ends.over = true;
+        }
+    }
+
     /// Takes what has come, and sends what may go.
     ///
     /// # Errors
     /// [`Error::Violation`]. That the peer has gone is said by calls that need it: messages that came from it are there to be received.
     pub fn progress(&mut self) -> Result<(), Error> {
         self.own()?;
-        self.messages.poll(&mut self.ends);
+        // All that is here: the endpoint has taken a run of frames from the kernel, whose descriptor is not readable for them any more.
+        for _ in 0..POLLS {
+            if self.messages.poll(&mut self.ends) == 0 {
+                break;
+            }
+        }
+        self.look();
         if self.ends.over {
             self.ends.outgoing.end(&mut self.ends.lenders);
         } else {
@@ -362,11 +391,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             if self.ends.over {
                 return Err(Error::Gone);
             }
-            if !self.messages.wait(&mut self.ends, LOOK) && self.beside.as_ref().is_some_and(Stream::is_over) {
-                // What it sent before it ended is here, or never comes: there is nobody to send it again.
-                while self.messages.poll(&mut self.ends) > 0 {}
-                self.ends.over = true;
-            }
+            self.messages.wait(&mut self.ends, LOOK);
         }
     }
 }
@@ -374,7 +399,9 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
 /// What a hostile peer can do, for tests.
 #[doc(hidden)]
 impl<'m, E: Endpoint> NetworkPort<'m, E> {
-    pub fn raw(&mut self) -> (&mut Messages<'m, E>, u32) {
+    /// # Safety
+    /// The engine stays where it is: it is not exchanged for another's.
+    pub unsafe fn raw(&mut self) -> (&mut Messages<'m, E>, u32) {
         (&mut self.messages, self.peer)
     }
 }

@@ -43,6 +43,8 @@ pub fn is_filled(bytes: &[u8], seed: usize) -> bool {
 pub fn ready<E: Endpoint>(port: &mut Port<'_, E>) {
     port.set_costs(Costs::USUAL);
     port.policy().tcow_from = UNIT;
+    // Its overlays are the first of its pool.
+    port.progress().unwrap();
 }
 
 /// Sends a message, and writes its buffer at once where that is allowed. Gives what is kept until it is under way.

@@ -68,20 +68,20 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     /// # Errors
     /// [`Error::System`]: not a connected stream, or the endpoint cannot be used. [`Error::Violation`]: the other end does not do the
     /// same, or is at an endpoint of another kind. [`Error::Gone`]: it has ended, or its endpoint cannot be reached.
-    pub fn over(fd: i32, mut endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
+    pub fn over(fd: i32, endpoint: E, memory: &'m mut [u64], pool: &Pool) -> Result<Self, Error> {
         let mut stream = Stream::of(fd)?;
+        let mut port = NetworkPort::new(endpoint, memory, pool)?;
+        let endpoint = port.messages.endpoint();
         let tag = endpoint.new_tag()?;
         stream.put(&[&hello(&endpoint.address(), tag)])?;
         let mut theirs = [0; HELLO];
         stream.take(&mut theirs)?;
         let (address, send) = heard(&theirs)?;
-        let mut port = NetworkPort::new(endpoint, memory, pool)?;
         port.peer = port.messages.open(&address, Tags { receive: tag, send }).map_err(error_of_opening)?;
         let peer = port.peer;
         let (messages, ends): (_, &mut Ends) = (&mut *port.messages, &mut port.ends);
         messages.connect(peer, ends).map_err(error_of)?;
         port.beside = Some(stream);
-        port.progress()?;
         Ok(port)
     }
 
@@ -96,8 +96,6 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         let (mut here, mut there) = (NetworkPort::new(a, for_a, of_a)?, NetworkPort::new(b, for_b, of_b)?);
         let joined = shunt_am::port::join((&mut *here.messages, &mut here.ends), (&mut *there.messages, &mut there.ends));
         (here.peer, there.peer) = joined.map_err(error_of)?;
-        here.progress()?;
-        there.progress()?;
         Ok((here, there))
     }
 }

@@ -118,9 +118,10 @@ impl Incoming {
         self.first + self.messages.len() as u64
     }
 
-    /// How an input that is posted before its message comes gets it.
-    fn architecture(&self) -> Architecture {
-        match self.outboard {
+    /// How an input that is posted before its message comes gets it. The outboard buffer is the sender's memory here, and a transfer from
+    /// it can end half-way: with strong integrity it goes into a buffer of the system's, by emulated copy, too.
+    fn architecture(&self, semantics: Semantics) -> Architecture {
+        match self.outboard && semantics != Semantics::EMULATED_COPY {
             true => Architecture::Outboard,
             false => Architecture::Early,
         }
@@ -247,7 +248,9 @@ impl Incoming {
         for posted in self.posted.iter_mut().filter(|posted| posted.number >= next) {
             // What may come unasked needs no word.
             let unasked = posted.room <= EACH && posted.number < below;
-            if !core::mem::replace(&mut posted.told, true) && !unasked {
+            // Nor does what was announced, and told of room already.
+            let spoken = self.announced.iter().any(|announced| announced.number == posted.number && announced.told);
+            if !core::mem::replace(&mut posted.told, true) && !unasked && !spoken {
                 return Some((posted.number, posted.room));
             }
         }
@@ -263,7 +266,9 @@ impl Incoming {
 
     fn overlay(&mut self, host: &mut Host, length: usize) -> Result<Located, Limit> {
         let size = size(host, length);
-        if size > self.quota.saturating_sub(self.held) {
+        // Half of the pool is for the program, and for what it sends, whatever peers announce.
+        let quota = self.quota.min(host.pool().shape().bytes() / 2);
+        if size > quota.saturating_sub(self.held) {
             return Err(Limit::Quota);
         }
         let (_, at) = host.pool().allocate(length)?.leave();
@@ -330,7 +335,7 @@ impl Incoming {
         let room = work.length;
         let behind = self.posted.back().filter(|_| !at_once).map_or(self.first, |posted| self.first.max(posted.number + 1));
         let pooled = behind < self.next();
-        let architecture = self.architecture();
+        let architecture = self.architecture(semantics);
         let posted = Input::post(semantics, work, &mut Inputs::of(host)).and_then(|mut input| {
             if !pooled {
                 let ready = input.ready(architecture, &mut Inputs::of(host)).and_then(|()| reach(&input.work, semantics, host));
@@ -354,9 +359,13 @@ impl Incoming {
         }
     }
 
-    /// Takes the first posted input back, into which no byte has come.
+    /// Takes the first posted input back, into which no byte comes any more. A message that it has is gone with it.
     pub(super) fn unpost(&mut self, host: &mut Host) -> Option<Option<Region>> {
         let posted = self.posted.pop_front()?;
+        if posted.number == self.first && self.messages.front().is_some_and(|message| message.overlay.is_none()) {
+            self.messages.pop_front();
+            self.first += 1;
+        }
         posted.input.fail(&mut Inputs::of(host));
         Some(posted.region)
     }
@@ -368,12 +377,19 @@ impl Incoming {
             let message = self.messages.get((posted.number - self.first) as usize);
             return message.is_some_and(|message| message.overlay.is_none());
         }
-        let announced = self.announced.iter().find(|announced| announced.number == posted.number);
-        posted.told && announced.is_none_or(|announced| announced.length <= posted.room)
+        match self.announced.iter().find(|announced| announced.number == posted.number) {
+            // Its room is this input, or an overlay.
+            Some(announced) if announced.told => announced.overlay.is_none() && announced.length <= posted.room,
+            Some(announced) => posted.told && announced.length <= posted.room,
+            None => posted.told,
+        }
     }
 
     /// Ends the input of the first message, which is whole: one that was posted, or `semantics` and `work` for it. Gives its buffers, the
-    /// application's region, and its length.
+    /// application's region, and its length. If it fails the message waits.
+    ///
+    /// What is in a buffer of the system's, and is to be in a region that the system chooses, is in it already: steps of the tables that
+    /// would prepare another are left out, as there may be no memory for it any more.
     pub(super) fn complete(
         &mut self,
         host: &mut Host,
@@ -382,32 +398,38 @@ impl Incoming {
     ) -> Result<(Work, Option<Region>, usize), Error> {
         let message = self.messages.front().filter(|message| message.whole).ok_or(Limit::State)?;
         let (length, overlay) = (message.length, message.overlay);
-        let room = match unposted {
-            Some((_, work)) => work.length,
-            None => self.posted_first().ok_or(Limit::State)?.room,
+        let (semantics, room) = match unposted {
+            Some((semantics, work)) if overlay.is_some() => (semantics, work.length),
+            Some(_) => return Err(Limit::State.into()),
+            None => self.posted_first().map(|posted| (posted.input.semantics(), posted.room)).ok_or(Limit::State)?,
         };
         if length > room {
             return Err(Error::Length(length));
         }
-        let (mut input, region) = match unposted {
-            Some((semantics, work)) => (Input::post(semantics, Work { length, ..work }, &mut Inputs::of(host))?, None),
+        let taken = overlay.filter(|_| semantics.allocation == Allocation::System);
+        let (input, region) = match unposted {
+            Some(_) if taken.is_some() => (None, None),
+            Some((semantics, work)) => (Some(Input::post(semantics, Work { length, ..work }, &mut Inputs::of(host))?), None),
             None => {
                 let posted = self.posted.pop_front().ok_or(Limit::State)?;
-                (posted.input, posted.region)
+                (Some(posted.input), posted.region)
             }
         };
+        // From here on nothing is missing.
         self.messages.pop_front();
         self.first += 1;
-        input.work.length = length;
-        if let Some(overlay) = overlay {
-            self.held -= overlay.count * host.pool().shape().unit;
-            input.work.system = Some(overlay);
-            if let Err(limit) = input.ready(Architecture::Pooled, &mut Inputs::of(host)) {
-                input.fail(&mut Inputs::of(host));
-                return Err(limit.into());
+        self.held -= overlay.map_or(0, |overlay| overlay.count * host.pool().shape().unit);
+        let work = match (taken, input) {
+            (Some(taken), input) => {
+                input.into_iter().for_each(|input| input.fail(&mut Inputs::of(host)));
+                Work { region: Some(taken), ..Work::default() }
             }
+            (None, Some(input)) => finish(host, input, length, overlay, window)?,
+            (None, None) => return Err(Limit::State.into()),
+        };
+        if let Some(at) = work.region.filter(|_| semantics.allocation == Allocation::System) {
+            zero_behind(host, &at, length);
         }
-        let work = input.complete(&mut Inputs { host, window })?;
         Ok((work, region, length))
     }
 
@@ -426,6 +448,39 @@ impl Incoming {
 
 fn size(host: &Host, length: usize) -> usize {
     length.max(1).next_multiple_of(host.pool().shape().unit)
+}
+
+/// Disposes of an input whose bytes are there: in `overlay`, or where it was ready for them.
+fn finish(
+    host: &mut Host,
+    mut input: Input,
+    length: usize,
+    overlay: Option<Located>,
+    window: Option<(&mut Window, usize)>,
+) -> Result<Work, Limit> {
+    input.work.length = length;
+    if overlay.is_some() {
+        input.work.system = overlay;
+        if let Err(limit) = input.ready(Architecture::Pooled, &mut Inputs::of(host)) {
+            input.fail(&mut Inputs::of(host));
+            return Err(limit);
+        }
+    }
+    if input.semantics().allocation == Allocation::System {
+        // Basic move's system buffer: it is the region.
+        if let Some(taken) = input.work.system.take() {
+            input.fail(&mut Inputs::of(host));
+            return Ok(Work { region: Some(taken), ..Work::default() });
+        }
+    }
+    input.complete(&mut Inputs { host, window })
+}
+
+/// What a message's region had before may be another connection's: none of it is seen behind the message (zero-complete).
+fn zero_behind(host: &Host, at: &Located, length: usize) {
+    let size = at.count * host.pool().shape().unit;
+    // SAFETY: inside a region that no program has yet, which begins where its units do.
+    unsafe { host.pool().pointer(at).add(length).write_bytes(0, size - length) };
 }
 
 /// Where the device of an input puts its bytes.

@@ -1,12 +1,12 @@
-//! Operations of inputs into memory that is no region's: a buffer that its program lends for the length of a call is kept by that, and
-//! its pages can be wired; where it is a window, pages are swapped into it. Everything else is the host's.
+//! Operations of inputs into memory that is no region's: a buffer that its program lends for the length of a call is kept by that.
+//! The device is this process, so it need not be wired either: that would undo the program's own mlock(2), which does not nest. Where it is
+//! a window, pages are swapped into it. Everything else is the host's.
 
 use super::window::Window;
 use crate::linux::Host;
 use crate::memory::{Memory, Work};
 use crate::tables::Operation;
 use shunt_region::Limit;
-use shunt_sys::calls;
 
 pub(super) struct Inputs<'a> {
     pub(super) host: &'a mut Host,
@@ -38,12 +38,7 @@ fn is_private(work: &Work) -> bool {
 impl Memory for Inputs<'_> {
     fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
         match operation {
-            Operation::Reference | Operation::Unreference if is_private(work) => Ok(()),
-            Operation::Wire if is_private(work) => calls::mlock(work.address as *mut u8, work.length).map_err(|_| Limit::Locked),
-            Operation::Unwire if is_private(work) => {
-                let _ = calls::munlock(work.address as *mut u8, work.length);
-                Ok(())
-            }
+            Operation::Reference | Operation::Unreference | Operation::Wire | Operation::Unwire if is_private(work) => Ok(()),
             Operation::SwapPages | Operation::SwapOrCopyout if self.swap(work) => Ok(()),
             _ => self.host.perform(operation, work),
         }
@@ -51,10 +46,7 @@ impl Memory for Inputs<'_> {
 
     fn undo(&mut self, operation: Operation, work: &mut Work) {
         match operation {
-            Operation::Wire if is_private(work) => {
-                let _ = self.perform(Operation::Unwire, work);
-            }
-            Operation::Reference if is_private(work) => {}
+            Operation::Reference | Operation::Wire if is_private(work) => {}
             _ => self.host.undo(operation, work),
         }
     }

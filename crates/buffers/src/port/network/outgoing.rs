@@ -52,6 +52,8 @@ struct Departing {
 pub(super) struct Outgoing {
     queue: VecDeque<Departing>,
     next: u64,
+    /// Messages that are all in packets.
+    stored: u64,
     /// Messages that the peer says it has.
     arrived: u64,
     below: u64,
@@ -68,6 +70,7 @@ impl Outgoing {
         Outgoing {
             queue: VecDeque::new(),
             next: 0,
+            stored: 0,
             arrived: 0,
             below: 0,
             each: 0,
@@ -83,7 +86,12 @@ impl Outgoing {
         (self.bytes, self.queue.len())
     }
 
-    /// The number of the first message that is not.
+    /// Whether this message is; one that was given up never is.
+    pub(super) fn is_stored(&self, number: u64) -> bool {
+        number < self.stored
+    }
+
+    /// The number of the first message whose buffer is still needed.
     pub(super) fn first(&self) -> u64 {
         self.next - self.queue.len() as u64
     }
@@ -112,6 +120,16 @@ impl Outgoing {
         number
     }
 
+    /// Whether a copy of so many bytes may be made in a lender's pool. At most half of it is for copies: the rest is for what comes.
+    pub(super) fn may_copy(&self, lenders: &[Lender], lender: usize, length: usize) -> bool {
+        let shape = lenders[lender].host.pool().shape();
+        let copies = self.queue.iter().filter_map(|message| match &message.source {
+            Source::Lent { lender: other, output, .. } if *other == lender => output.work.system.map(|at| at.count),
+            _ => None,
+        });
+        copies.sum::<usize>() + length.div_ceil(shape.unit).max(1) <= shape.units / 2
+    }
+
     /// Queues an output that was prepared; gives its number.
     pub(super) fn lend(&mut self, lenders: &[Lender], lender: usize, output: Output, semantics: Semantics) -> u64 {
         let at = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
@@ -123,19 +141,22 @@ impl Outgoing {
         self.push(length, semantics, Source::Lent { lender, reference, output })
     }
 
-    /// Queues bytes that stay as they are until [`Outgoing::first`] is greater than the number, or [`Outgoing::end`] was called.
+    /// Queues bytes that stay as they are until they are stored ([`Outgoing::is_stored`]), or [`Outgoing::end`] was called.
     pub(super) fn hold(&mut self, bytes: &[u8], semantics: Semantics) -> u64 {
         self.push(bytes.len(), semantics, Source::Held(bytes.as_ptr()))
     }
 
-    /// The peer tells of room. What is none, or for a message that has gone, changes nothing.
+    /// The peer tells of room, which is never taken back. What is none, or for a message that has gone, changes nothing.
     pub(super) fn room(&mut self, below: u64, each: usize, number: u64, bytes: usize) {
         self.below = self.below.max(below);
         self.each = each;
         let (first, most) = (self.first(), 4 * AHEAD);
         if number >= first && number - first < most as u64 {
-            self.rooms.retain(|(other, _)| *other >= first && *other != number);
-            self.rooms.push_back((number, bytes));
+            self.rooms.retain(|(other, _)| *other >= first);
+            match self.rooms.iter_mut().find(|(other, _)| *other == number) {
+                Some((_, most)) => *most = bytes.max(*most),
+                None => self.rooms.push_back((number, bytes)),
+            }
         }
     }
 
@@ -188,6 +209,7 @@ impl Outgoing {
             }
         };
         if whole {
+            self.stored += 1;
             self.dispose(lenders);
         }
         Ok(whole)
@@ -214,5 +236,20 @@ impl Outgoing {
         while !self.queue.is_empty() {
             self.dispose(lenders);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Costs;
+
+    #[test]
+    fn room_is_never_taken_back() {
+        let mut outgoing = Outgoing::new(Policy::new(&Costs::USUAL), 1 << 20);
+        outgoing.hold(&[0; 1000], Semantics::COPY);
+        outgoing.room(0, 0, 0, 1000);
+        outgoing.room(0, 0, 0, 10);
+        assert!(outgoing.may_go(0, 1000) && !outgoing.may_go(0, 1001) && outgoing.rooms.len() == 1);
     }
 }

@@ -11,13 +11,20 @@ use shunt_region::Pool;
 use shunt_sys::{libc, Errno};
 
 /// A port with the memory that its engine lies in.
-pub struct UdpPort {
-    port: Option<NetworkPort<'static, Udp>>,
-    memory: *mut [u64],
-}
+pub struct UdpPort(NetworkPort<'static, Udp>);
 
-// SAFETY: the memory is the value's own, and its port's borrow of it goes with it.
-unsafe impl Send for UdpPort {}
+/// Memory of an engine, freed with it. A raw box: the engine has the only reference.
+pub(super) struct Memory(*mut [u64]);
+
+// SAFETY: memory of its own, as a box's.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: made by a box, and freed once; the engine that borrowed it is gone.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
 
 impl UdpPort {
     /// As [`NetworkPort::over`], with an endpoint at the address that this end of the connection has; of an AF_UNIX stream, at the loopback's.
@@ -30,15 +37,15 @@ impl UdpPort {
             // SAFETY: the descriptor is this call's.
             unsafe { libc::close(fd) };
         })?;
-        let memory = Box::into_raw(memory(&endpoint).into_boxed_slice());
-        let mut owned = UdpPort { port: None, memory };
-        // SAFETY: just made; freed after the port.
-        owned.port = Some(NetworkPort::over(fd, endpoint, unsafe { &mut *memory }, pool)?);
-        Ok(owned)
+        let own = Memory(Box::into_raw(memory(&endpoint).into_boxed_slice()));
+        // SAFETY: just made. The port that borrows it has it, as the field that is dropped last, and no call gives the engine away.
+        let mut port = NetworkPort::over(fd, endpoint, unsafe { &mut *own.0 }, pool)?;
+        port.memory = Some(own);
+        Ok(UdpPort(port))
     }
 
     /// Becomes readable when something comes, for a loop of the program's, which calls [`NetworkPort::progress`] then; and some times in a
-    /// second while messages are under way, as what was lost is sent again in its calls.
+    /// second whatever comes: what was lost is sent again in its calls, and they notice that the peer's process has ended.
     pub fn descriptor(&mut self) -> i32 {
         self.endpoint().descriptor()
     }
@@ -47,21 +54,13 @@ impl UdpPort {
 impl Deref for UdpPort {
     type Target = NetworkPort<'static, Udp>;
     fn deref(&self) -> &Self::Target {
-        self.port.as_ref().expect("there until the end is dropped")
+        &self.0
     }
 }
 
 impl DerefMut for UdpPort {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.port.as_mut().expect("there until the end is dropped")
-    }
-}
-
-impl Drop for UdpPort {
-    fn drop(&mut self) {
-        self.port = None;
-        // SAFETY: made by a box; the port that borrowed it is gone.
-        drop(unsafe { Box::from_raw(self.memory) });
+        &mut self.0
     }
 }
 

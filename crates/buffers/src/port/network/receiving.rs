@@ -9,13 +9,22 @@ use shunt_endpoint::Endpoint;
 use shunt_region::{Limit, Region};
 
 impl<E: Endpoint> NetworkPort<'_, E> {
-    /// Whether a message is here, or announced.
+    /// Whether a message begins to be here, or is announced: the call that takes it waits for the rest.
     ///
     /// # Errors
     /// As [`NetworkPort::progress`].
     pub fn has_message(&mut self) -> Result<bool, Error> {
         self.progress()?;
         Ok(self.ends.incoming.state() != Next::Nothing)
+    }
+
+    /// Whether the next message is all here, for its posted input or another: the call that takes it does not wait.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::progress`].
+    pub fn has_whole_message(&mut self) -> Result<bool, Error> {
+        self.progress()?;
+        Ok(matches!(self.ends.incoming.state(), Next::Whole(_)))
     }
 
     /// How long the next message is; waits for it, or for its announcement.

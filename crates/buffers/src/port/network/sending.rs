@@ -1,7 +1,6 @@
 //! What a program sends.
 
 use super::{NetworkPort, LONGEST};
-use crate::calibrate;
 use crate::fault;
 use crate::memory::Work;
 use crate::output::Output;
@@ -32,12 +31,15 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         }
         match self.ends.outgoing.has_room(length) {
             true => Ok(()),
-            false => self.wait(|ends| ends.outgoing.has_room(length)),
+            false => self.wait(|ends| ends.outgoing.has_room(length)).and_then(|()| self.is_open()),
         }
     }
 
     /// Sends bytes with [`Semantics::COPY`] or [`Semantics::EMULATED_COPY`]: they are the message as they are now, whatever happens to the
     /// buffer. The call returns at once, if the quota and the pool let it; a buffer that lies in a region need not be copied for that (TCOW).
+    ///
+    /// What is copied has at most half of the pool; beyond that, and beyond the quota, the call waits until the peer has taken some, as far
+    /// as its *receives* that takes. Two programs that both send so much before either receives wait for ever, as with a stream's socket.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Violation`]. [`Error::Length`]: it would be longer than [`LONGEST`].
@@ -48,14 +50,15 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         let (lender, work) = found.unwrap_or_else(|| (0, self.ends.lenders[0].host.work(bytes.as_ptr() as usize, bytes.len())));
         let mut copy = work.region.is_none().then_some(Limit::Private);
         if let (Semantics::EMULATED_COPY, Some(at)) = (semantics, work.region) {
-            if self.costs.is_none() {
-                self.set_costs(*calibrate::once());
-            }
             copy = match self.ends.outgoing.policy.choose(at.first, at.generation, bytes.len(), true) {
                 Realisation::Tcow => fault::ensure().err(),
                 Realisation::Copy(limit) => Some(limit),
                 Realisation::Waiting => Some(Limit::Short),
             };
+        }
+        let copies = semantics == Semantics::COPY || copy.is_some();
+        if copies && !self.ends.outgoing.may_copy(&self.ends.lenders, lender, bytes.len()) {
+            return self.send_waiting(bytes, semantics);
         }
         match self.begin(lender, work, semantics, copy) {
             // No memory of the system's for a copy: the call lasts as long as the bytes are needed.
@@ -66,7 +69,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
 
     fn send_waiting(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
         let number = self.ends.outgoing.hold(bytes, semantics);
-        let waited = self.wait(|ends| ends.outgoing.first() > number);
+        let waited = self.wait(|ends| ends.outgoing.is_stored(number));
         if waited.is_err() {
             // The bytes are the caller's again.
             self.ends.over = true;
@@ -151,7 +154,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         Ok(ticket == AT_ONCE || ticket.number() < self.ends.outgoing.first())
     }
 
-    /// Waits until all messages are in the peer's process. What is not when a port is dropped may be lost.
+    /// Waits until all messages are in the peer's process, which may need its receives, as [`NetworkPort::send`] may. What is not when a port is dropped may be lost.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Violation`].

@@ -3,6 +3,7 @@
 //!
 //! What is filled in part is reverse copyout's: see [`crate::align`].
 
+use super::setup;
 use crate::align::{steps, Step};
 use core::ops::Range;
 use shunt_region::{Audience, Limit, Located, Pool, Region};
@@ -19,13 +20,14 @@ struct Backing {
     region: Region,
 }
 
-/// A buffer of the application's into which pages are swapped. A child of fork has none.
+/// A buffer of the application's into which pages are swapped. A child of fork has none: there it is empty.
 pub struct Window {
     reserved: (*mut u8, usize),
     base: *mut u8,
     length: usize,
     page: usize,
     pool: Pool,
+    forks: u32,
     backing: Vec<Backing>,
 }
 
@@ -51,10 +53,12 @@ impl Window {
         let length = length.max(1).next_multiple_of(page);
         let region = pool.allocate(length)?;
         let size = length + page;
+        setup::hear_of_forks();
         let start = mapping::range(size).map_err(Limit::of)?;
         // SAFETY: less than a page, which is reserved behind the length.
         let base = unsafe { start.add(start.align_offset(page)) };
-        let mut window = Window { reserved: (start, size), base, length, page, pool: pool.clone(), backing: Vec::new() };
+        let (pool, forks) = (pool.clone(), setup::forks());
+        let mut window = Window { reserved: (start, size), base, length, page, pool, forks, backing: Vec::new() };
         window.map(&region.located(), length / page)?;
         window.backing.push(Backing { pages: 0..length / page, region });
         Ok(window)
@@ -82,16 +86,24 @@ impl Window {
         }
     }
 
+    /// As long as it is; in a child of fork, where something else may be in its place, nothing.
+    fn here(&self) -> usize {
+        match self.forks == setup::forks() {
+            true => self.length,
+            false => 0,
+        }
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped as long as this.
-        unsafe { core::slice::from_raw_parts(self.base, self.length) }
+        // SAFETY: mapped as long as this, in this process.
+        unsafe { core::slice::from_raw_parts(self.base, self.here()) }
     }
 
     /// Its bytes, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; borrowed once.
-        unsafe { core::slice::from_raw_parts_mut(self.base, self.length) }
+        unsafe { core::slice::from_raw_parts_mut(self.base, self.here()) }
     }
 
     /// Swaps in the first `length` bytes of an overlay, which is the window's from then on.
@@ -99,7 +111,7 @@ impl Window {
     /// # Errors
     /// [`Limit::Protection`]: the kernel refused; the overlay is as it was but for what is behind the message.
     pub(super) fn swap(&mut self, overlay: Located, length: usize) -> Result<(), Limit> {
-        assert!(length <= self.length && length <= overlay.count * self.pool.shape().unit);
+        assert!(length <= self.here() && length <= overlay.count * self.pool.shape().unit);
         let system = self.pool.pointer(&overlay);
         let mut pages = 0;
         for step in steps(0, 0, length, self.page, self.page / 2 + 1) {
@@ -134,7 +146,9 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let _ = calls::munmap(self.reserved.0, self.reserved.1);
+        if self.here() > 0 {
+            let _ = calls::munmap(self.reserved.0, self.reserved.1);
+        }
     }
 }
 

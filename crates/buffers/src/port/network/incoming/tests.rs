@@ -107,7 +107,11 @@ proptest! {
                     let mut own = vec![0x55u8; room + 16];
                     let address = if semantics.allocation == Allocation::Application { own.as_mut_ptr() as usize } else { 0 };
                     let unposted = (!posted).then_some((semantics, Work { address, length: room, ..Work::default() }));
-                    let Ok((work, region, length)) = incoming.complete(&mut host, unposted, None) else { continue };
+                    let before = (incoming.state(), incoming.held());
+                    let Ok((work, region, length)) = incoming.complete(&mut host, unposted, None) else {
+                        prop_assert_eq!((incoming.state(), incoming.held()), before);
+                        continue;
+                    };
                     if !posted {
                         prop_assert!(length <= room);
                         let strong = semantics.integrity == Integrity::Strong;
@@ -115,7 +119,11 @@ proptest! {
                     }
                     match region {
                         Some(region) => kept.push(region),
-                        None if work.region.is_some() => kept.push(Region::regain(pool.clone(), work.region.unwrap()).unwrap()),
+                        None if work.region.is_some() => {
+                            let region = Region::regain(pool.clone(), work.region.unwrap()).unwrap();
+                            prop_assert!(region.bytes()[length..].iter().all(|byte| *byte == 0), "bytes of others");
+                            kept.push(region);
+                        }
                         None => {}
                     }
                     kept.truncate(8);
