@@ -377,3 +377,24 @@ fn copies_have_half_of_the_pool() {
         });
     });
 }
+
+/// What is written into the connection beside would hide its end.
+#[test]
+fn who_writes_into_the_connection_is_refused() {
+    use std::io::Write;
+    use std::os::fd::IntoRawFd;
+    let (x, y) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (ours, theirs, mut again) = (common::pool(), common::pool(), y.try_clone().unwrap());
+    let (mut here, mut there) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| UdpPort::over(y.into_raw_fd(), &theirs).unwrap());
+        (UdpPort::over(x.into_raw_fd(), &ours).unwrap(), other.join().unwrap())
+    });
+    again.write_all(b"x").unwrap();
+    let error = loop {
+        there.progress().unwrap();
+        if let Err(error) = here.progress() {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Violation(_)), "{error:?}");
+}

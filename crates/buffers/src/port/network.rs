@@ -298,7 +298,10 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             return;
         }
         self.look_at = now + LOOK.as_nanos() as u64;
-        if beside.is_over() {
+        if beside.waits() {
+            // An honest peer says nothing there any more; its end would be hidden behind that.
+            self.ends.is_sound(false);
+        } else if beside.is_over() {
             // What it sent before it ended is here, or never comes: there is nobody to send it again. Strangers' frames have no end.
             while self.messages.poll(&mut self.ends) > 0 && self.messages.now() < self.look_at {}
             self.ends.over = true;
