@@ -40,6 +40,8 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// So often it is looked at whether the client drives what waits for it.
 const LOOK: Duration = Duration::from_millis(100);
+/// An answer is waited for no longer, whatever a client says of its round trips.
+const LONGEST: Duration = Duration::from_secs(3);
 
 /// Tokens of the epoll beside numbers of connections.
 const CONNECTION: u64 = 1 << 32;
@@ -83,8 +85,8 @@ pub struct Work {
     is_used: bool,
     /// The socket of the client's queue, to see whether frames wait there.
     frames: OwnedFd,
-    /// Something waited for the client at the last look, when it had published so often.
-    waited: Option<u64>,
+    /// Something has waited for the client since then, when it had published so often.
+    waited: Option<(u64, Instant)>,
 }
 
 impl Work {
@@ -338,20 +340,26 @@ impl Work {
     /// A client that computes, sleeps elsewhere or is stopped answers no peer, where the kernel would. What waited for it at two looks, between which it published
     /// nothing, waits for the kernel from then on. One that sleeps at its queue has nothing that waits.
     fn look_for_silence(&mut self) {
-        let is_open = |taken: &&Taken| taken.since.is_none();
-        let is_unanswered = |taken: &Taken| {
+        let has_frames = calls::poll_one(self.frames.as_raw_fd(), libc::POLLIN, 0).unwrap_or(0) & libc::POLLIN != 0;
+        let wait = self.taken.values().filter(|taken| taken.since.is_none()).filter_map(|taken| {
             let state = taken.held.escrow.statement().state;
-            state.sent != state.unacknowledged || taken.held.escrow.is_closed()
-        };
-        let waits = self.taken.values().any(|taken| taken.since.is_none())
-            && (calls::poll_one(self.frames.as_raw_fd(), libc::POLLIN, 0).unwrap_or(0) & libc::POLLIN != 0
-                || self.taken.values().filter(is_open).any(is_unanswered));
+            let (round, variation) = state.round_trip;
+            match state.sent != state.unacknowledged {
+                _ if has_frames || taken.held.escrow.is_closed() => Some(LOOK),
+                // The peer's answer takes a round trip.
+                true => Some(Duration::from_nanos(variation.saturating_mul(4).saturating_add(round)).clamp(LOOK, LONGEST)),
+                false => None,
+            }
+        });
+        let wait = wait.min();
         let published = self.taken.values().fold(0, |sum: u64, taken| sum.wrapping_add(taken.held.escrow.publications()));
-        if waits && self.waited == Some(published) {
+        let since = self.waited.filter(|(before, _)| *before == published).map_or_else(Instant::now, |(_, since)| since);
+        // Looks come a little early and late.
+        if wait.is_some_and(|wait| since.elapsed() + LOOK / 2 >= wait) {
             self.waited = None;
             self.give_back_all();
         } else {
-            self.waited = waits.then_some(published);
+            self.waited = wait.map(|_| (published, since));
         }
     }
 
