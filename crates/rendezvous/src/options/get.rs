@@ -41,9 +41,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
             // A probe that is not connected would tell more.
-            (IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => {
-                Err(Errno(libc::EOPNOTSUPP))
-            }
+            (IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => Err(Errno(libc::EOPNOTSUPP)),
             (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, fd, data, length),
             (IPPROTO_IP | IPPROTO_IPV6, ORIGINAL_DESTINATION) => original_destination(socket, level, data, length),
             (SOL_SOCKET, libc::SO_COOKIE) if socket.stored.find(level, name).is_none() => cookie(socket, fd, data, length),
