@@ -30,7 +30,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
     if ports.is_empty() || !ports.contains(server.port) || kernel_only::keeps() {
         return Err(Reason::NotLocal);
     }
-    // Who has the same socket from before would wait at it in vain: what comes does not come there.
+    // A process that has the same socket from before would wait at it in vain: what comes does not come there.
     if socket.has(flag::PLAIN) {
         return Err(Reason::UnsupportedSocket);
     }

@@ -54,15 +54,19 @@ pub(crate) fn note_seldom(limit: Limit) {
 
 #[cold]
 fn begin() -> *mut Told {
-    let made = made().unwrap_or(FAILED);
-    // Another thread may have been faster; then its counts are those that count, and this memory is lost once.
-    match OURS.compare_exchange(core::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => made,
-        Err(other) => other,
+    let made = made();
+    let new = made.map_or(FAILED, |(told, _)| told);
+    match (OURS.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire), made) {
+        (Ok(_), _) => new,
+        // Another thread was faster: its counts are those that count, and those that a tool finds. The memory is lost once.
+        (Err(other), made) => {
+            let _ = made.map(|(_, fd)| calls::close(fd));
+            other
+        }
     }
 }
 
-fn made() -> Option<*mut Told> {
+fn made() -> Option<(*mut Told, i32)> {
     let fd = calls::memfd_create(b"shunt-regions\0", libc::MFD_CLOEXEC).ok()?;
     let size = size_of::<Told>();
     let Ok(base) = calls::give_size(fd, size).and_then(|()| mapping::shared(fd, size)) else {
@@ -76,7 +80,7 @@ fn made() -> Option<*mut Told> {
         (*told).limits.store(Limit::ALL.len() as u32, Ordering::Relaxed);
         (*told).magic.store(MAGIC, Ordering::Release);
     }
-    Some(told)
+    Some((told, fd))
 }
 
 /// In a child, after fork(2): it counts for itself.
@@ -96,5 +100,13 @@ mod tests {
         let told = unsafe { &*OURS.load(Ordering::Acquire) };
         assert_eq!(told.counts[Limit::Quota as usize].load(Ordering::Relaxed), 2);
         assert_eq!(told.pid.load(Ordering::Relaxed), std::process::id());
+    }
+
+    #[test]
+    fn a_thread_that_begins_late_leaves_nothing_to_be_found() {
+        note(Limit::Quota);
+        assert_eq!(begin(), OURS.load(Ordering::Acquire));
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        assert_eq!(files.filter(|file| file.to_string_lossy().contains(NAME)).count(), 1);
     }
 }

@@ -92,18 +92,30 @@ fn ours() -> Option<&'static Told> {
 
 #[cold]
 fn begin(known: *mut Told, before: Option<&'static Told>) -> Option<&'static Told> {
-    let made = made(before).unwrap_or(FAILED);
-    // Another thread may have been faster; then its counts are those that count, and this memory is lost once.
-    let now = match OURS.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => made,
-        Err(other) => other,
+    let made = made(before);
+    let new = made.map_or(FAILED, |(told, _)| told);
+    let now = match (OURS.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire), made) {
+        (Ok(_), Some((told, _))) => {
+            // SAFETY: mapped for good.
+            unsafe { (*told).magic.store(MAGIC, Ordering::Release) };
+            told
+        }
+        (Ok(_), None) => FAILED,
+        // Another thread was faster: its counts are those that count, and those that a tool finds.
+        (Err(other), made) => {
+            if let Some((told, fd)) = made {
+                // SAFETY: this function's own, which nothing else has seen.
+                unsafe { (libc::munmap(told.cast(), size_of::<Told>()), libc::close(fd)) };
+            }
+            other
+        }
     };
     // SAFETY: mapped for good.
     (now != FAILED).then(|| unsafe { &*now })
 }
 
-/// New ones. What the parent has collapsed is the child's, too.
-fn made(parent: Option<&Told>) -> Option<*mut Told> {
+/// New ones, without the magic yet, and their descriptor. What the parent has collapsed is the child's, too.
+fn made(parent: Option<&Told>) -> Option<(*mut Told, c_int)> {
     let size = size_of::<Told>();
     // SAFETY: a C string; the memory is new and as large as said, all zero, which is valid; it is never unmapped. Descriptors are this function's.
     unsafe {
@@ -127,8 +139,7 @@ fn made(parent: Option<&Told>) -> Option<*mut Told> {
         }
         told.pid.store(std::process::id(), Ordering::Relaxed);
         told.reasons.store(Reason::ALL.len() as u32, Ordering::Relaxed);
-        told.magic.store(MAGIC, Ordering::Release);
-        Some(base.cast())
+        Some((base.cast(), fd))
     }
 }
 
@@ -195,5 +206,13 @@ mod tests {
         };
         assert_eq!(status, 0, "a child counts for itself, and has what its parent has");
         assert_eq!(count(Reason::Limited), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_begins_late_leaves_nothing_to_be_found() {
+        let ours = ours().unwrap();
+        assert!(begin(core::ptr::null_mut(), None).is_some_and(|found| core::ptr::eq(found, ours)));
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        assert_eq!(files.filter(|file| file.to_string_lossy().contains(NAME)).count(), 1);
     }
 }

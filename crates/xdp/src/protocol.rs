@@ -310,7 +310,7 @@ pub struct Connection {
     until: u64,
     /// A signal ends no wait for an answer, as what was asked is done all the same.
     persists: bool,
-    /// An answer did not come in time. Until it does nothing is asked, where `persists` says so: who asks then has other streams to drive.
+    /// An answer did not come in time. Until it does nothing is asked, where `persists` says so: a thread that asks has other streams to drive.
     is_late: AtomicBool,
 }
 
