@@ -67,7 +67,6 @@ impl Driver {
         self.unchain(index);
         self.local.returned.fetch_add(1, Ordering::Relaxed);
         self.note_returned(index);
-        self.watch_socket(index);
         self.tell(index, arm::OUT);
         true
     }

@@ -13,7 +13,6 @@ use shunt_segment::channel::{arm, release, word};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
-use shunt_stream::stamp;
 use shunt_stream::waiting::wake;
 use shunt_sys::{calls, libc};
 use shunt_table::private;
@@ -110,7 +109,7 @@ impl Driver {
     pub fn tell(&self, index: usize, conditions: u32) {
         let far = self.far(index);
         match self.local.near(index) {
-            Some(near) if hears_by_itself(near, far, conditions) => {}
+            Some(near) if epoll::hears_by_itself(near, far, conditions) => {}
             _ => wake::notify(far, self.lines[index].far.load(Ordering::Relaxed), conditions),
         }
     }
@@ -324,20 +323,6 @@ const FRAMES: usize = 256;
 fn has_nagle(near: &Socket) -> bool {
     let on = near.stored.find(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     on.is_none_or(|entry| entry.bytes().first_chunk::<4>().is_none_or(|value| i32::from_ne_bytes(*value) == 0))
-}
-
-/// Something came for a near side of this process. True: it takes no bell, because no thread sleeps, or only a set of this process in which no
-/// thread sleeps has announced that it waits.
-fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
-    core::sync::atomic::fence(Ordering::SeqCst); // behind what came, as every waker's look
-    let wait = &near.own().wait;
-    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
-        stamp::arrived(far);
-    }
-    let armed = wait.armed.load(Ordering::Relaxed);
-    let sets = conditions << arm::SET_SHIFT;
-    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
-    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::arrived(near))
 }
 
 /// Takes `count` bytes off a socket's queue.

@@ -34,7 +34,7 @@ pub use datagrams::before_exec;
 pub use entry::Entry;
 pub use fast_path::wait as wait_swiftly;
 pub use fork::{any_unshared, before_fork, forked, share};
-pub use local_event::arrived;
+pub use local_event::hears_by_itself;
 pub use nested::{in_memory, readable, rest_if_noisy};
 pub use set::{created, end, release, retain, Set};
 pub use wait::wait;

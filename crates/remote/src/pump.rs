@@ -11,6 +11,7 @@ use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
+use shunt_poll::epoll;
 use shunt_segment::area::RING_SIZE;
 use shunt_segment::channel::{arm, release, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Pump, Stream};
@@ -123,7 +124,7 @@ impl<'a> Rings<'a> {
     pub fn tell(&self, stream: Stream, conditions: u32) {
         let far = self.0.far(stream);
         match self.0.near(stream) {
-            Some(near) if marks::hears_by_itself(near, far, conditions) => {}
+            Some(near) if epoll::hears_by_itself(near, far, conditions) => {}
             _ => wake::notify(far, self.0.far_fd(stream), conditions),
         }
     }

@@ -7,15 +7,30 @@ use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::arm;
 use shunt_stream::socket::Socket;
+use shunt_stream::stamp;
 
 /// Sets that may look at one stream: more need bells.
 const AT_ONCE: usize = 4;
+
+/// Something came for a near side of this process. True: it takes no bell, because no thread sleeps, or only a set
+/// of this process in which no thread sleeps has announced that it waits.
+pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
+    fence(Ordering::SeqCst); // behind what came, as every waker's look
+    let wait = &near.own().wait;
+    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
+        stamp::arrived(far);
+    }
+    let armed = wait.armed.load(Ordering::Relaxed);
+    let sets = conditions << arm::SET_SHIFT;
+    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
+    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && arrived(near))
+}
 
 /// Bytes, space or an end came to a stream by the calling thread's doing: the sets that watch it look at it from now on, and what
 /// they had announced is taken back. False: another thread sleeps, or may, and needs a bell.
 ///
 /// The caller may hold any lock, so none is waited for.
-pub fn arrived(socket: &Socket) -> bool {
+fn arrived(socket: &Socket) -> bool {
     let Some(_watchers) = SETS.watchers.try_lock() else { return false };
     let mut held = [const { None }; AT_ONCE];
     let mut next = watcher(socket.watchers.entries());
