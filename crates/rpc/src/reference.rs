@@ -2,7 +2,7 @@
 
 use crate::value::Form;
 use crate::wire::Piece;
-use crate::xdr::{Decoder, Encoder, Xdr};
+use crate::xdr::{loaded_once, Decoder, Encoder, Xdr};
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -177,6 +177,7 @@ impl<T: Scalar> Shared<'_, T> {
         assert!(into.len() <= self.count);
         // SAFETY: within the elements; any bytes are a value.
         unsafe { std::ptr::copy_nonoverlapping(self.at, into.as_mut_ptr(), into.len()) }
+        loaded_once(into.as_ptr().cast());
     }
 
     /// Overwrites the first of them.

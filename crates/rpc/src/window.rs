@@ -5,7 +5,7 @@
 //! call. Either way it is a shared whiteboard: whatever is read from it is loaded once, and what was loaded is judged.
 
 use crate::wire::Piece;
-use crate::xdr::{Copies, Decoder};
+use crate::xdr::{loaded_once, Copies, Decoder};
 use shunt_sys::memory_file;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -146,6 +146,7 @@ impl Window {
             std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), length);
             into.set_len(length);
         }
+        loaded_once(into.as_ptr());
         true
     }
 
@@ -233,17 +234,24 @@ impl Pieces {
         Self { free: vec![all], used: vec![], idle: vec![], span, hand: 0 }
     }
 
-    /// A piece with one holder; its number. The first run that is long enough, or what lies behind the hand.
+    /// A piece with one holder; its number. The first run that is long enough: it may stay for long.
     pub fn take(&mut self, length: usize) -> Option<u32> {
         let rounded = rounded(length)?;
-        let (at, place) = self.find(rounded)?;
+        let (at, place) = self.find(rounded, 0)?;
+        Some(self.take_at(at, place, length, rounded))
+    }
+
+    /// The same for a call: what lies behind the hand, where long pieces take turns.
+    pub fn take_in_turn(&mut self, length: usize) -> Option<u32> {
+        let rounded = rounded(length)?;
+        let (at, place) = self.find_in_turn(rounded)?;
         Some(self.take_at(at, place, length, rounded))
     }
 
     /// A run that has so many bytes, or else the longest. It stays free: what is written there, until another piece is taken, can become
     /// one ([`Pieces::take_front`]) once its length is known.
     pub fn run(&self, least: usize) -> Piece {
-        match rounded(least).and_then(|least| self.find(least)) {
+        match rounded(least).and_then(|least| self.find_in_turn(least)) {
             Some((at, place)) => Piece { offset: place, length: self.free[at].end() - place },
             None => self.free.iter().max_by_key(|run| run.length).copied().unwrap_or_default(),
         }
@@ -256,15 +264,17 @@ impl Pieces {
         Some(self.take_at(at, run.offset, length, rounded))
     }
 
-    /// Where so many bytes are free: which run, and from which byte on.
-    fn find(&self, rounded: u32) -> Option<(usize, u32)> {
-        let behind = |least: u32| {
-            let place = |run: &Piece| run.offset.max(least);
-            let at = self.free.iter().position(|run| run.end() >= place(run) && run.end() - place(run) >= rounded)?;
-            Some((at, place(&self.free[at])))
-        };
-        let turns = rounded >= TURNS && self.hand > 0;
-        turns.then(|| behind(self.hand)).flatten().or_else(|| behind(0))
+    /// Where so many bytes are free behind `least`: which run, and from which byte on.
+    fn find(&self, rounded: u32, least: u32) -> Option<(usize, u32)> {
+        let place = |run: &Piece| run.offset.max(least);
+        let at = self.free.iter().position(|run| run.end() >= place(run) && run.end() - place(run) >= rounded)?;
+        Some((at, place(&self.free[at])))
+    }
+
+    /// What is longer than the rest of the span begins where it can, or it would leave a hole that is of no use to another as long.
+    fn find_in_turn(&self, rounded: u32) -> Option<(usize, u32)> {
+        let turns = rounded >= TURNS && self.hand > 0 && rounded <= self.span - self.hand;
+        turns.then(|| self.find(rounded, self.hand)).flatten().or_else(|| self.find(rounded, 0))
     }
 
     fn take_at(&mut self, at: usize, place: u32, length: usize, rounded: u32) -> u32 {
@@ -405,7 +415,7 @@ mod tests {
                 .map(|_| {
                     let run = pieces.run(length);
                     let piece = pieces.take_front(run, length).unwrap();
-                    let room = pieces.take(length).unwrap();
+                    let room = pieces.take_in_turn(length).unwrap();
                     let (at, behind) = (pieces.get(piece), pieces.get(room));
                     assert!(at.end() <= behind.offset || behind.end() <= at.offset);
                     pieces.release(piece);
@@ -425,6 +435,25 @@ mod tests {
         assert_eq!(places(64 << 20, 8 << 20).0, 1);
     }
 
+    /// What went before decides on no long piece, nor on one that stays.
+    #[test]
+    fn long_pieces_fit_whatever_the_turn() {
+        for before in [64 << 10, 512 << 10] {
+            for parts in [2, 3] {
+                let mut pieces = Pieces::new(64 << 20);
+                let turn = pieces.take_in_turn(before).unwrap();
+                pieces.release(turn);
+                let long = ((64 << 20) - CANCELS) / parts / GRAIN as usize * GRAIN as usize;
+                assert!((0..parts).all(|_| pieces.take_in_turn(long).is_some()), "{parts} behind {before}");
+            }
+            let mut pieces = Pieces::new(64 << 20);
+            let turn = pieces.take_in_turn(before).unwrap();
+            pieces.release(turn);
+            let stays = pieces.take(64 << 10).unwrap();
+            assert_eq!(pieces.get(stays).offset, CANCELS as u32);
+        }
+    }
+
     proptest! {
         /// Pieces in use never overlap, and all of the window is there when none is.
         #[test]
@@ -436,7 +465,7 @@ mod tests {
             for (take, front, number) in acts {
                 if take {
                     let run = pieces.run(number);
-                    let piece = if front { pieces.take_front(run, number) } else { pieces.take(number) };
+                    let piece = if front { pieces.take_front(run, number) } else { pieces.take_in_turn(number) };
                     // A run is one of those long enough where there is any.
                     prop_assert_eq!(piece.is_some(), run.length as usize >= number.max(1).next_multiple_of(64), "{:?}", run);
                     held.extend(piece);

@@ -18,7 +18,7 @@ pub use arrays::{Bytes, List, Opaque};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::{Error, Reason};
-pub(crate) use source::Copies;
+pub(crate) use source::{loaded_once, Copies};
 pub use stack::DEEPEST;
 
 /// A quadruple: 16 bytes that are not computed with.

@@ -24,6 +24,18 @@ impl Copies {
     }
 }
 
+/// What was copied to `copy` is what is judged and what is kept: without this a compiler may read it from the shared memory again.
+#[inline(always)]
+pub(crate) fn loaded_once(copy: *const u8) {
+    // SAFETY: no instruction; it may read and write memory, as far as the compiler knows.
+    #[cfg(not(miri))]
+    unsafe {
+        std::arch::asm!("/* {0} */", in(reg) copy, options(nostack, preserves_flags));
+    }
+    #[cfg(miri)]
+    let _ = copy;
+}
+
 /// Memory that another process may write.
 #[derive(Clone, Copy, Debug)]
 struct Raw<'a> {
@@ -138,6 +150,7 @@ impl<'a> Source<'a> {
                     std::ptr::copy_nonoverlapping(raw.at.add(at), to.as_mut_ptr().add(to.len()), count);
                     to.set_len(to.len() + count);
                 }
+                loaded_once(to.as_ptr());
             }
             Some(_) => return None,
         }
@@ -153,6 +166,7 @@ impl<'a> Source<'a> {
                 let mut array = [0; N];
                 // SAFETY: inside the memory.
                 unsafe { std::ptr::copy_nonoverlapping(raw.at.add(at), array.as_mut_ptr(), N) };
+                loaded_once(array.as_ptr());
                 Some(array)
             }
             Some(_) => None,

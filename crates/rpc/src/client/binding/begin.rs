@@ -132,17 +132,22 @@ impl Binding {
             // The window's piece would come back with an answer.
             _ => self.medium,
         };
+        // Results for which a message has no room come before arguments, for which it may have.
+        let answers = flags & flag::ONE_WAY == 0;
+        let room = if answers && results > self.medium { self.room_for(name, results)? } else { None };
         let placed = self.place(name, encode, arguments, near)?;
         if let Placed::Window(piece) = placed {
             words.push(piece.word());
             flags = flags & !flag::ONE_WAY | flag::LARGE;
         }
-        if flags & flag::ONE_WAY == 0 && results > self.near {
-            if let Some(room) = self.room_for(name, results)? {
-                self.calls.slots[usize::from(name.slot)].room = room;
-                words.push(room.word());
-                flags |= flag::ROOM;
-            }
+        let room = match room {
+            None if answers && results > self.near => self.room_for(name, results)?,
+            room => room,
+        };
+        if let Some(room) = room {
+            self.calls.slots[usize::from(name.slot)].room = room;
+            words.push(room.word());
+            flags |= flag::ROOM;
         }
         let mut data = 0;
         if let Placed::Scratch(length) = placed {

@@ -23,7 +23,7 @@ pub(super) enum Placed {
 impl Binding {
     /// A piece of the window for a call.
     fn piece(&mut self, name: Name, length: usize, what: &str) -> Result<Piece, Error> {
-        let Some(number) = self.calls.pieces.take(length) else {
+        let Some(number) = self.calls.pieces.take_in_turn(length) else {
             let (free, size) = (self.calls.pieces.longest(), self.calls.window.size());
             let kind = if length > size - crate::window::CANCELS { Kind::TooLong } else { Kind::Busy };
             let detail = format_args!(
@@ -99,7 +99,7 @@ impl Binding {
     /// Room for results of so many bytes at most; `None`: there is none, and the message has room.
     pub(super) fn room_for(&mut self, name: Name, results: usize) -> Result<Option<Piece>, Error> {
         // All that the definition allows, if there is room for it and for others'.
-        let all = if results <= self.calls.window.size() / 3 { self.calls.pieces.take(results) } else { None };
+        let all = if results <= self.calls.window.size() / 3 { self.calls.pieces.take_in_turn(results) } else { None };
         match all {
             Some(number) => self.hold(name, number).map(Some),
             None if results <= self.medium => Ok(None),
