@@ -7,26 +7,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use shunt_segment::meeting::{Answer, Counts, Refusal, NAME};
+use shunt_segment::meeting::{Answer, Counts, Refusal, Request, NAME, REQUEST};
 use shunt_sys::{calls, clock, Errno};
 
-use crate::hands::{Found, Hands, Tasks, HANDS};
-use crate::reading::{self, Connection, Networks};
+use crate::reading::{self, Networks, Reader};
 use crate::requests::Requests;
 use crate::table::{Came, Limits, Side, Table};
+use crate::turn::{self, Holders};
 use crate::{confinement, packets};
 
 /// Connections that are taken in one turn.
 const ACCEPTED: usize = 64;
 /// Connections that may wait for that: what the kernel lets wait as a rule (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
-/// The listener among what epoll tells of, and the hands; requests have numbers below.
+/// The listener among what epoll tells of; requests have numbers below.
 const LISTENER: u64 = u64::MAX;
-const FIRST_HAND: u64 = LISTENER - HANDS as u64;
 /// How often another one at the name is put away.
 const SQUATTERS: usize = 64;
-/// What is said of a hand that has ended.
-const ENDED: &str = "a process that holds sockets has ended";
 /// Descriptors besides those of requests.
 const BESIDES: u64 = 64;
 
@@ -37,9 +34,16 @@ pub struct Daemon {
     epoll: OwnedFd,
     requests: Requests,
     table: Table,
-    hands: Hands,
-    tasks: Tasks,
+    reader: Reader,
     counts: Counts,
+    holders: Holders,
+}
+
+/// What a turn does with a request.
+enum Done {
+    Waits,
+    Over(Option<Refusal>),
+    Met(u32),
 }
 
 impl Daemon {
@@ -51,31 +55,30 @@ impl Daemon {
         if unsafe { libc::geteuid() } != 0 {
             return Err("it reads the sequence numbers of sockets of all containers: start it as root of the host".into());
         }
-        confinement::leave_network()
-            .map_err(|error| format!("a network namespace of its own cannot be made (CAP_SYS_ADMIN): {error}"))?;
-        // Signals come while it waits; to the hands never, which end with it.
-        // SAFETY: plain calls on a set of this frame.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
-        }
-        let hands = Hands::start(networks)?;
         let path = directory.join(OsStr::from_bytes(NAME));
         let room = descriptors(limits.all as u64 + BESIDES).saturating_sub(BESIDES) as usize;
         limits.all = limits.all.min(room.max(1));
         let listener = listen(&path)?;
+        let reader = Reader::new(networks).map_err(|error| format!("/proc/self/ns/user: {error}"))?;
+        confinement::leave_network()
+            .map_err(|error| format!("a network namespace of its own cannot be made (CAP_SYS_ADMIN): {error}"))?;
         let of = |error: Errno| format!("epoll: {}", io::Error::from_raw_os_error(error.0));
         // SAFETY: the descriptor is new.
         let epoll = unsafe { OwnedFd::from_raw_fd(calls::epoll_create1(libc::EPOLL_CLOEXEC).map_err(of)?) };
-        let counts = Counts { in_one: hands.is_in_one().into(), ..Counts::default() };
-        let (requests, table, tasks) = (Requests::new(limits), Table::new(limits), Tasks::new(limits.all));
-        let daemon = Daemon { path, listener, epoll, requests, table, hands, tasks, counts };
-        daemon.watch(daemon.listener.as_fd(), LISTENER, true).map_err(of)?;
-        for (token, hand) in (FIRST_HAND..).zip(daemon.hands.channels()) {
-            daemon.watch(hand, token, true).map_err(of)?;
+        let counts = Counts { in_one: reader.is_in_one().into(), ..Counts::default() };
+        let (requests, table) = (Requests::new(limits), Table::new(limits));
+        let daemon = Daemon { path, listener, epoll, requests, table, reader, counts, holders: Holders::default() };
+        daemon.watch(daemon.listener.as_fd(), LISTENER).map_err(of)?;
+        // Signals come while it waits; but for the one that ends a turn.
+        // SAFETY: plain calls on a set of this frame.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::sigdelset(&mut all, libc::SIGALRM);
+            libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         }
-        confinement::become_nobody(false).map_err(|error| format!("privileges cannot be given up: {error}"))?;
+        turn::is_handled();
+        confinement::become_nobody().map_err(|error| format!("privileges cannot be given up: {error}"))?;
         Ok(daemon)
     }
 
@@ -86,14 +89,14 @@ impl Daemon {
 
     /// Whether a kill at any moment leaves sockets as they were.
     pub fn is_in_one(&self) -> bool {
-        self.hands.is_in_one()
+        self.reader.is_in_one()
     }
 
     /// Runs until a signal.
     ///
-    /// Errors: the filter of system calls is refused; a hand has ended.
+    /// Errors: the filter of system calls is refused.
     pub fn run(mut self) -> Result<std::convert::Infallible, String> {
-        confinement::filter(&confinement::LOOP).map_err(|error| format!("a filter of system calls cannot be set: {error}"))?;
+        confinement::filter().map_err(|error| format!("a filter of system calls cannot be set: {error}"))?;
         // SAFETY: all-zero is a valid event, and a set of no signals.
         let (mut events, none) = unsafe { (std::mem::zeroed::<[libc::epoll_event; 64]>(), std::mem::zeroed::<libc::sigset_t>()) };
         loop {
@@ -102,38 +105,21 @@ impl Daemon {
             let (room, fd) = (events.len() as i32, self.epoll.as_raw_fd());
             let told =
                 calls::epoll_pwait(fd, events.as_mut_ptr(), room, time, &raw const none, calls::KERNEL_SIGSET).unwrap_or(0);
+            turn::begins();
             for event in &events[..told] {
                 match event.u64 {
                     LISTENER => self.accept(),
-                    hand @ FIRST_HAND.. => self.finish((hand - FIRST_HAND) as usize)?,
-                    number => self.hear(number as u32),
+                    number => self.measured(number as u32, |daemon| daemon.hear(number as u32)),
                 }
             }
             self.end_old();
-            while let Some((hand, number)) = self.tasks.next() {
-                let Some(request) = self.requests.get(number) else { continue };
-                if !self.hands.give(hand, request.is_over, request.fd.as_fd()) {
-                    return Err(ENDED.into());
-                }
-            }
+            turn::ends();
         }
     }
 
-    /// Tells of the listener and the hands as long as there is something, of a request once.
-    fn watch(&self, fd: BorrowedFd, token: u64, always: bool) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, if always { 0 } else { libc::EPOLLONESHOT })
-    }
-
-    /// Tells of a request once more.
-    fn watch_again(&self, number: u32) {
-        if let Some(request) = self.requests.get(number) {
-            let _ = self.control(libc::EPOLL_CTL_MOD, request.fd.as_fd(), number.into(), libc::EPOLLONESHOT);
-        }
-    }
-
-    fn control(&self, what: i32, fd: BorrowedFd, token: u64, more: i32) -> Result<(), Errno> {
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP | more) as u32, u64: token };
-        calls::epoll_ctl(self.epoll.as_raw_fd(), what, fd.as_raw_fd(), &raw mut event)
+    fn watch(&self, fd: BorrowedFd, token: u64) -> Result<(), Errno> {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP) as u32, u64: token };
+        calls::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
     }
 
     fn accept(&mut self) {
@@ -145,125 +131,130 @@ impl Daemon {
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             let Some(user) = user_of(&fd) else { continue };
             let (network, now) = (reading::network(fd.as_raw_fd()), clock::monotonic_ns());
+            if self.holders.has(user, network, now) {
+                self.counts.quota += 1;
+                continue;
+            }
             let Some(number) = self.requests.add(fd, user, network, now) else {
                 self.counts.quota += 1;
                 continue;
             };
             let Some(request) = self.requests.get(number) else { continue };
-            let is_watched = self.watch(request.fd.as_fd(), number.into(), false).is_ok();
+            let is_watched = self.watch(request.fd.as_fd(), number.into()).is_ok();
             if !is_watched || !packets::send(request.fd.as_fd(), &Answer::Hello.encode(), None) {
-                self.end(number, None);
+                self.requests.take(number);
             }
         }
     }
 
-    /// A request says something, or has gone.
+    /// Does something with a request. One whose sockets hold the turn up is heard no more for a while, nor are others of its user and network.
+    fn measured(&mut self, number: u32, work: impl FnOnce(&mut Daemon)) {
+        let Some((user, network)) = self.requests.get(number).map(|request| (request.user, request.network)) else { return };
+        let before = turn::ticks();
+        work(self);
+        if turn::ticks() != before {
+            self.holders.add(user, network, clock::monotonic_ns());
+        }
+    }
+
     fn hear(&mut self, number: u32) {
-        match self.requests.get(number) {
-            Some(request) if request.is_over => {}
+        let Some(request) = self.requests.get(number) else { return };
+        let mut room = [0u8; REQUEST + 1];
+        let heard = match packets::receive(request.fd.as_fd(), &mut room) {
+            Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+            Err(_) => None,
+            Ok((got, socket)) => room.get(..got).and_then(Request::decode).map(|request| (request, socket)),
+        };
+        let has_claim = request.claim.is_some();
+        let done = match heard {
+            Some((Request::Client, Some(socket))) if !has_claim => self.claim(number, Side::Client, socket),
+            Some((Request::Server, Some(socket))) if !has_claim => self.claim(number, Side::Server, socket),
+            Some((Request::Counts, None)) if !has_claim => {
+                let waiting = self.table.waiting() as u64;
+                packets::send(request.fd.as_fd(), &Counts { waiting, ..self.counts }.encode(), None);
+                Done::Over(None)
+            }
             // It has given up, or makes no sense.
-            Some(request) if request.claim.is_some() => {
-                self.counts.alone += 1;
-                self.end(number, None);
+            _ => {
+                self.counts.alone += u64::from(has_claim);
+                self.counts.senseless += u64::from(!has_claim);
+                Done::Over(None)
             }
-            Some(_) => self.ask(number),
-            None => {}
+        };
+        match done {
+            Done::Waits => {}
+            Done::Met(other) => self.introduce(number, other),
+            Done::Over(refusal) => self.end(number, refusal),
         }
     }
 
-    /// A hand is to hear a request, or to close it.
-    fn ask(&mut self, number: u32) {
-        if let Some(request) = self.requests.get(number) {
-            self.tasks.add(number, (request.user, request.network));
+    /// The socket is closed before anything else happens.
+    fn claim(&mut self, number: u32, side: Side, socket: OwnedFd) -> Done {
+        // One that waits no longer goes on to use its socket, which a program may not while it is read.
+        if self.requests.get(number).is_none_or(|request| packets::has_gone(request.fd.as_fd())) {
+            self.counts.alone += 1;
+            return Done::Over(None);
         }
-    }
-
-    /// A hand has done what it had. Errors: it has ended.
-    fn finish(&mut self, hand: usize) -> Result<(), String> {
-        let found = self.hands.answer(hand).ok_or(ENDED)?;
-        let Some(number) = self.tasks.done(hand) else { return Ok(()) };
-        if found == Found::Closed {
-            self.requests.take(number);
-            return Ok(());
-        }
-        if self.requests.get(number).is_none_or(|request| request.is_over) {
-            self.ask(number); // its time was over meanwhile
-            return Ok(());
-        }
-        match found {
-            Found::Claim(side, connection) => self.claim(number, side, connection),
-            Found::Refused(refusal) => self.end(number, Some(refusal)),
-            Found::Nothing => self.watch_again(number),
-            Found::Counts => {
-                let counts = Counts { waiting: self.table.waiting() as u64, ..self.counts };
-                if let Some(request) = self.requests.get(number) {
-                    packets::send(request.fd.as_fd(), &counts.encode(), None);
-                }
-                self.end(number, None);
-            }
-            Found::Gone | Found::Senseless | Found::Closed => {
-                self.counts.alone += u64::from(found == Found::Gone);
-                self.counts.senseless += u64::from(found != Found::Gone);
-                self.end(number, None);
-            }
-        }
-        Ok(())
-    }
-
-    fn claim(&mut self, number: u32, side: Side, connection: Connection) {
+        let connection = self.reader.read(socket.as_fd());
+        drop(socket);
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(refusal) => return Done::Over(Some(refusal)),
+        };
         self.requests.claims(number, side, connection, clock::monotonic_ns());
         match self.table.claim(number, side, connection.numbers) {
-            Came::Waits => self.watch_again(number),
-            Came::Meets(other) => self.introduce(number, other),
-            Came::Full => self.end(number, Some(Refusal::Quota)),
-            Came::Spent => self.end(number, Some(Refusal::Ambiguous)),
+            Came::Waits => Done::Waits,
+            Came::Meets(other) => Done::Met(other),
+            Came::Full => Done::Over(Some(Refusal::Quota)),
+            Came::Spent => Done::Over(Some(Refusal::Ambiguous)),
             Came::Ambiguous(other) => {
                 self.end(other, Some(Refusal::Ambiguous));
-                self.end(number, Some(Refusal::Ambiguous));
+                Done::Over(Some(Refusal::Ambiguous))
             }
         }
     }
 
     /// Gives each an end of a pair, and forgets both.
     fn introduce(&mut self, one: u32, other: u32) {
-        let (Some(first), Some(second)) = (self.requests.get(one), self.requests.get(other)) else { return };
+        let (Some(one), Some(other)) = (self.requests.take(one), self.requests.take(other)) else { return };
+        for end in [&one, &other] {
+            packets::drain(end.fd.as_fd());
+        }
         let mut pair = [-1; 2];
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        if calls::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()).is_ok() {
-            // SAFETY: both are new.
-            let pair = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-            let inode = |fd: &OwnedFd| calls::status_of(fd.as_raw_fd()).map_or(0, |status| status.st_ino);
-            let tell = |to: &OwnedFd, user: u32, at: usize| {
-                let answer = Answer::Met { user, peer: inode(&pair[1 - at]) };
-                packets::send(to.as_fd(), &answer.encode(), Some(pair[at].as_fd()))
-            };
-            match tell(&first.fd, second.user, 0) && tell(&second.fd, first.user, 1) {
-                true => self.counts.introduced += 1,
-                // One that is told of the other finds that it has gone.
-                false => self.counts.alone += 1,
-            }
+        if calls::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()).is_err() {
+            return;
         }
-        self.end(one, None);
-        self.end(other, None);
+        // SAFETY: both are new.
+        let pair = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let inode = |fd: &OwnedFd| calls::status_of(fd.as_raw_fd()).map_or(0, |status| status.st_ino);
+        let tell = |to: &OwnedFd, user: u32, at: usize| {
+            let answer = Answer::Met { user, peer: inode(&pair[1 - at]) };
+            packets::send(to.as_fd(), &answer.encode(), Some(pair[at].as_fd()))
+        };
+        match tell(&one.fd, other.user, 0) && tell(&other.fd, one.user, 1) {
+            true => self.counts.introduced += 1,
+            // One that is told of the other finds that it has gone.
+            false => self.counts.alone += 1,
+        }
     }
 
-    /// A request comes to its end: says why if there is something to say, and has it closed.
+    /// Takes a request out, and says why if there is something to say.
     fn end(&mut self, number: u32, refusal: Option<Refusal>) {
-        let Some(request) = self.requests.ends(number) else { return };
+        let Some(request) = self.requests.take(number) else { return };
+        packets::drain(request.fd.as_fd());
         if let Some((side, connection)) = request.claim {
             self.table.forget(number, side, connection.numbers);
         }
-        if let Some(refusal) = refusal {
-            packets::send(request.fd.as_fd(), &Answer::Refused(refusal).encode(), None);
-            let counts = &mut self.counts;
-            *match refusal {
-                Refusal::NoConnection => &mut counts.no_connection,
-                Refusal::Quota => &mut counts.quota,
-                Refusal::Ambiguous => &mut counts.ambiguous,
-                Refusal::Forbidden => &mut counts.forbidden,
-            } += 1;
-        }
-        self.ask(number);
+        let Some(refusal) = refusal else { return };
+        packets::send(request.fd.as_fd(), &Answer::Refused(refusal).encode(), None);
+        let counts = &mut self.counts;
+        *match refusal {
+            Refusal::NoConnection => &mut counts.no_connection,
+            Refusal::Quota => &mut counts.quota,
+            Refusal::Ambiguous => &mut counts.ambiguous,
+            Refusal::Forbidden => &mut counts.forbidden,
+        } += 1;
     }
 
     fn end_old(&mut self) {
@@ -273,7 +264,7 @@ impl Daemon {
                 true => self.counts.alone += 1,
                 false => self.counts.senseless += 1,
             }
-            self.end(number, None);
+            self.measured(number, |daemon| daemon.end(number, None));
         }
     }
 }

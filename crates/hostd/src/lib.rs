@@ -5,10 +5,10 @@
 //!
 //! ```text
 //! table         half-open claims: what matches, what is refused, what is too old
-//! reading       a TCP socket's sequence numbers      packets       descriptors over the connections of ends
-//! requests      those connections
-//! confinement   what the processes can do            client        what it has counted
-//! daemon        the name, and the loop               hands         processes that take what strangers pass
+//! reading       a TCP socket's sequence numbers      batch         calls that a kill does not part
+//! requests      the connections of ends              packets       descriptors over them
+//! confinement   what the process can do              client        what it has counted
+//! daemon        the name, and the loop                    turn          how long one of it takes
 //! ```
 //!
 //! ```
@@ -23,11 +23,12 @@
 //!
 #![doc = include_str!("../README.md")]
 
+mod batch;
 pub mod client;
 mod confinement;
 pub mod daemon;
-mod hands;
 mod packets;
 pub mod reading;
 mod requests;
 pub mod table;
+mod turn;

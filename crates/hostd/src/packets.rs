@@ -34,22 +34,13 @@ fn kind() -> u64 {
 ///
 /// Errors: EAGAIN: there is none. A length of 0 is the end.
 pub fn receive(from: BorrowedFd, room: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    receive_with(from, room, libc::MSG_DONTWAIT)
-}
-
-/// As [`receive`], once there is one.
-pub fn receive_when_there(from: BorrowedFd, room: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    receive_with(from, room, 0)
-}
-
-fn receive_with(from: BorrowedFd, room: &mut [u8], waits: i32) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = [0u64; HEAD / 8 + 1];
     let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     // SAFETY: all-zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
     (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), HEAD + size_of::<i32>());
-    let flags = waits | libc::MSG_CMSG_CLOEXEC | libc::MSG_TRUNC;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | libc::MSG_TRUNC;
     let got = calls::recvmsg(from.as_raw_fd(), &raw mut message, flags)?;
     let is_one = control[..2] == [(HEAD + size_of::<i32>()) as u64, kind()];
     // SAFETY: the kernel has made this number for this process, and nobody else knows it.

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use libc::{IPPROTO_TCP, SOL_SOCKET, TCP_QUEUE_SEQ, TCP_REPAIR, TCP_REPAIR_QUEUE};
-use shunt_batch::{Batch, Setting};
 use shunt_segment::meeting::Refusal;
 use shunt_sys::{calls, Errno};
 
+use crate::batch::{Batch, Setting};
 use crate::confinement::{NETWORK_OF, OWNER_OF};
 use crate::table::Numbers;
 

@@ -16,9 +16,7 @@ pub struct Request {
     pub network: u64,
     /// What it claims, once it has said so.
     pub claim: Option<(Side, Connection)>,
-    /// It has its answer, and is only to be closed.
-    pub is_over: bool,
-    /// Of which of those that had its place it is, and how far.
+    /// Of which of those that had its place it is.
     generation: u32,
 }
 
@@ -57,7 +55,7 @@ impl Requests {
             return None;
         }
         self.next_generation = self.next_generation.wrapping_add(1);
-        let request = Request { fd, user, network, claim: None, is_over: false, generation: self.next_generation };
+        let request = Request { fd, user, network, claim: None, generation: self.next_generation };
         let number = match self.free.pop() {
             Some(number) => number,
             None => {
@@ -90,24 +88,12 @@ impl Requests {
 
     /// It claims a connection.
     pub fn claims(&mut self, number: u32, side: Side, connection: Connection, now: u64) {
-        if let Some(request) = self.changes(number) {
+        if let Some(Some(request)) = self.places.get_mut(number as usize) {
             request.claim = Some((side, connection));
+            self.next_generation = self.next_generation.wrapping_add(1);
+            request.generation = self.next_generation;
             self.ages(number, now);
         }
-    }
-
-    /// It has its answer, and does not age any more. `None`: it had one.
-    pub fn ends(&mut self, number: u32) -> Option<&Request> {
-        let request = self.changes(number).filter(|request| !request.is_over)?;
-        request.is_over = true;
-        Some(request)
-    }
-
-    fn changes(&mut self, number: u32) -> Option<&mut Request> {
-        self.next_generation = self.next_generation.wrapping_add(1);
-        let request = self.places.get_mut(number as usize)?.as_mut()?;
-        request.generation = self.next_generation;
-        Some(request)
     }
 
     /// Takes it out.
@@ -200,18 +186,6 @@ mod tests {
         assert_eq!(requests.too_old(PATIENCE + 20), Some(first));
         assert!(requests.take(first).is_some());
         assert_eq!((requests.too_old(u64::MAX), requests.next(0)), (None, None));
-    }
-
-    /// What is only to be closed has its share until it is taken out, for as long as that takes.
-    #[test]
-    fn what_is_over_counts_and_does_not_age() {
-        let mut requests = Requests::new(LIMITS);
-        let own: Vec<u32> = (0..9).map_while(|network| requests.add(fd(), 1000, network, 0)).collect();
-        assert!(requests.ends(own[0]).is_some() && requests.ends(own[0]).is_none());
-        assert_eq!(requests.add(fd(), 1000, 9, 0), None);
-        let old: Vec<u32> = std::iter::from_fn(|| requests.too_old(PATIENCE)).collect();
-        assert_eq!(old, own[1..]);
-        assert!(requests.take(own[0]).is_some() && requests.add(fd(), 1000, 9, 0).is_some());
     }
 
     /// Connections that come and go without end leave nothing behind.

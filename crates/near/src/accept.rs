@@ -77,7 +77,7 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
                     arriving.decline(&unix);
                 }
             }
-            Kind::Introduced => arriving.decline_what_is_introduced(directory, now),
+            Kind::Introduced => {}
         }
         return false;
     }
@@ -213,15 +213,6 @@ impl Arriving<'_> {
         let _ = say(unix.fd(), &self.claimed(messages::NOT_NOW, 1).encode());
     }
 
-    /// The same of one that waits at hostd, if that is awake: no longer than is free.
-    fn decline_what_is_introduced(&mut self, directory: &[u8], now: u64) {
-        self.until = now + known::FREE;
-        if let (true, Ok(Some(met))) = (helper::is_there(directory, now), self.meet(directory, now)) {
-            self.decline(&met.unix);
-        }
-        known::waited(clock::monotonic_ns().saturating_sub(now));
-    }
-
     fn claimed(&self, version: u32, server_id: u64) -> Claim {
         Claim { version, mark: self.mark, server_id, client: self.client, server: self.server }
     }
@@ -236,10 +227,7 @@ impl Arriving<'_> {
         let now = clock::monotonic_ns();
         match &met {
             Ok(_) => clients(|clients| clients.claims(&place, now)),
-            // One that had less time than it may take was not silent.
-            Err(alone) if alone.reason == Reason::NearUnknown && now < self.until => {
-                clients(|clients| clients.failed(&place, now))
-            }
+            Err(alone) if alone.reason == Reason::NearUnknown => clients(|clients| clients.failed(&place, now)),
             Err(_) => {}
         }
         met.map(Some).map_err(|alone| if alone.reason == Reason::NotLocal { Reason::NearUnknown } else { alone.reason })

@@ -98,7 +98,7 @@ static LISTS: Lists = Lists {
 /// How long accept may wait in a second (ns), for whatever clients.
 const WAITS: u64 = 50_000_000;
 /// So much of each wait is free (ns): what a client takes that is awake.
-pub const FREE: u64 = 200_000;
+const FREE: u64 = 200_000;
 
 /// How long was waited in the second that began at `since` (ns), whatever came of it, and in those before it beyond their share.
 pub struct Waits {

@@ -1,7 +1,7 @@
 //! Calls that a kill does not part: setsockopt(2), several at once, as an io_uring's commands (io_uring(7), Linux 6.7). The kernel does them one behind the
 //! other within one io_uring_enter(2), and a signal, SIGKILL as well, is looked at when that returns.
 //!
-//! The ring takes commands to sockets alone, whatever else the process is made to ask of it. This crate knows nothing of what is set, or why.
+//! The ring takes commands to sockets alone, whatever else the process is made to ask of it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
