@@ -271,9 +271,9 @@ impl Pieces {
         Some((at, place(&self.free[at])))
     }
 
-    /// What is longer than the rest of the span begins where it can, or it would leave a hole that is of no use to another as long.
+    /// What is longer than the span begins where it can, or it would leave a hole that is of no use to another as long.
     fn find_in_turn(&self, rounded: u32) -> Option<(usize, u32)> {
-        let turns = rounded >= TURNS && self.hand > 0 && rounded <= self.span - self.hand;
+        let turns = self.hand > 0 && (TURNS..=self.span).contains(&rounded);
         turns.then(|| self.find(rounded, self.hand)).flatten().or_else(|| self.find(rounded, 0))
     }
 
