@@ -25,6 +25,8 @@
 //! let row = &TABLE[Event::PeerReset as usize];
 //! assert_eq!((row.event, row.because), (Event::PeerReset, "tcp_reset: ECONNRESET"));
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "pair")), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
