@@ -4,17 +4,13 @@
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
 
-use shunt_link as link;
 use shunt_rendezvous::attach;
 use shunt_segment::address::Address;
-use shunt_segment::channel::{arm, life};
-use shunt_segment::name::Hello;
 use shunt_segment::reason::Reason;
 use shunt_stream::progress;
 use shunt_stream::socket::{flag, Socket};
-use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
-use shunt_table::{global, private, sockaddr, table};
+use shunt_table::{private, table};
 use shunt_xdp::escrow::Escrow;
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::Tuple;
@@ -79,21 +75,8 @@ impl Seat {
 
     /// `socket` becomes the near side. Under the set-up lock.
     pub fn settle(&self, socket: &'static Socket, nonblocking: bool) {
-        let (base, index, channel) = self.local.place(self.line);
-        let side = &link::page(base, channel).sides[0];
-        side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
-        side.address_family.store(shunt_rendezvous::options::multipath::shape(socket), Ordering::Relaxed);
-        socket.attach(base, channel, 0);
-        socket.connected.link_index.store(index as u32, Ordering::Relaxed);
-        socket.set(flag::REMOTE);
+        shunt_halves::seat(self.local.place(self.line), socket, nonblocking);
         self.local.near[self.line].store(core::ptr::from_ref(socket).cast_mut(), Ordering::Release);
-        if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
-            socket.set(flag::FENCE);
-        }
-        if nonblocking {
-            socket.set(flag::NONBLOCK);
-        }
-        link::enter(index);
     }
 
     /// Its channel.
@@ -148,48 +131,17 @@ fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2
 ///
 /// Errors: EMFILE and the like.
 fn companion(local: &'static Local, line: usize, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2], Errno> {
-    let (base, _, channel) = local.place(line);
-    let mut pair = [-1; 2];
-    calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
-    let page = link::page(base, channel);
-    page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
-    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
-        carriage.clear();
-        side.clear();
-        side.owners.store(1, Ordering::Relaxed);
-    }
-    page.sides[0].transmit.class_limit.store(attach::class_limit().min(SEND_CLASS), Ordering::Relaxed);
-    page.sides[1].transmit.class_limit.store(RECEIVE_CLASS, Ordering::Relaxed);
-    // Each message is a turn of the pump.
-    page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
-    let generation = shunt_ring::claim::renew(&page.head);
-    attach::describe(page, own, peer);
-    page.head.state.store(life::ACCEPTED, Ordering::Release);
+    let place = local.place(line);
+    let made = shunt_halves::companion(place, [attach::class_limit().min(SEND_CLASS), RECEIVE_CLASS], own, peer, nonblocking)?;
     if let Some(driver) = local.lock() {
         let far = driver.far(line);
         far.flags.store(flag::FAR, Ordering::Relaxed);
         far.hold.reset();
         far.low_water.store(1, Ordering::Relaxed);
+        let (base, index, channel) = place;
         far.attach(base, channel, 1);
-        far.connected.link_index.store(local.place(line).1 as u32, Ordering::Relaxed);
-        far.generation.store(generation, Ordering::Relaxed);
+        far.connected.link_index.store(index as u32, Ordering::Relaxed);
+        far.generation.store(made.generation, Ordering::Relaxed);
     }
-    let header = link::header(base);
-    let hello = Hello {
-        version: shunt_segment::VERSION,
-        nonce: header.nonce.load(Ordering::Relaxed),
-        sequence: header.sequence.load(Ordering::Relaxed),
-        channel: channel as u16,
-        link_follows: 0,
-        generation,
-        client: *own,
-        server: *peer,
-    };
-    let (name, length) = sockaddr::abstract_name(hello.encode().as_slice());
-    // Tools find the stream by it.
-    let _ = calls::bind(pair[0], (&raw const name).cast(), length);
-    if !nonblocking {
-        let _ = calls::fcntl(pair[0], libc::F_SETFL, libc::O_RDWR as usize);
-    }
-    Ok(pair)
+    Ok(made.ends)
 }

@@ -7,22 +7,19 @@ use super::stream_life::{self, Event};
 use super::stream_words;
 use super::{driving, marks, reachability, refusals, settling};
 use core::sync::atomic::Ordering;
-use shunt_link as link;
 use shunt_rendezvous::carriers::Outcome;
 use shunt_rendezvous::{attach, bound_port, socket_cache};
 use shunt_segment::address::Address;
-use shunt_segment::channel::{arm, life};
-use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_station::{Answer, FourTuple, Inquiry, Opening, Peer, Refusal, Stream, Token};
 use shunt_stream::socket::{flag, Socket};
-use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT};
 use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::global;
 use shunt_table::global::SETUP;
 use shunt_table::process::status_page;
 use shunt_table::sockaddr::Encoded;
-use shunt_table::{global, sockaddr};
 
 /// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
 /// does not want to wait, and no agent has said that shunt is there; where it does not want to wait; where it waits anyway: until
@@ -358,62 +355,17 @@ fn connect_by_tcp(
 ///
 /// Errors: EMFILE and the like.
 pub fn companion(local: &LocalStation, stream: Stream, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2]> {
-    let (base, _, channel) = local.place(stream);
-    let mut pair = [-1; 2];
-    calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
-    let page = link::page(base, channel);
-    page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
-    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
-        carriage.clear();
-        side.clear();
-        side.transmit.class_limit.store(attach::class_limit().min(CLASS as u32), Ordering::Relaxed);
-        side.owners.store(1, Ordering::Relaxed);
-    }
     // The pump always has enough room: what was granted must fit.
-    page.sides[1].transmit.class_limit.store(CLASS as u32, Ordering::Relaxed);
-    // Each message rings, or drives.
-    page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
-    let generation = shunt_ring::claim::renew(&page.head);
-    attach::describe(page, own, peer);
-    page.head.state.store(life::ACCEPTED, Ordering::Release);
-    stream_words::set(&local.station, stream, stream_words::GENERATION, u64::from(generation) | 1 << 32);
-    let header = link::header(base);
-    let hello = Hello {
-        version: shunt_segment::VERSION,
-        nonce: header.nonce.load(Ordering::Relaxed),
-        sequence: header.sequence.load(Ordering::Relaxed),
-        channel: channel as u16,
-        link_follows: 0,
-        generation,
-        client: *own,
-        server: *peer,
-    };
-    let (name, length) = sockaddr::abstract_name(hello.encode().as_slice());
-    // Other programs find the stream by it, to which the descriptor is handed.
-    let _ = calls::bind(pair[0], (&name as *const libc::sockaddr_un).cast(), length);
-    if !nonblocking {
-        let _ = calls::fcntl(pair[0], libc::F_SETFL, libc::O_RDWR as usize);
-    }
-    Ok(pair)
+    let classes = [attach::class_limit().min(CLASS as u32), CLASS as u32];
+    let made = shunt_halves::companion(local.place(stream), classes, own, peer, nonblocking)?;
+    stream_words::set(&local.station, stream, stream_words::GENERATION, u64::from(made.generation) | 1 << 32);
+    Ok(made.ends)
 }
 
 /// The socket becomes the near side of a stream. Under the set-up lock.
 pub fn seat(local: &LocalStation, stream: Stream, socket: &'static Socket, nonblocking: bool) {
-    let (base, index, channel) = local.place(stream);
-    let side = &link::page(base, channel).sides[0];
-    side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
-    side.address_family.store(shunt_rendezvous::options::multipath::shape(socket), Ordering::Relaxed);
-    socket.attach(base, channel, 0);
-    socket.connected.link_index.store(index as u32, Ordering::Relaxed);
-    socket.set(flag::REMOTE);
+    shunt_halves::seat(local.place(stream), socket, nonblocking);
     local.set_near(stream, socket);
-    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
-        socket.set(flag::FENCE);
-    }
-    if nonblocking {
-        socket.set(flag::NONBLOCK);
-    }
-    link::enter(index);
 }
 
 /// From now on bytes flow: the stream was connected, or accepted. The keeper gets the far companion and the shadow.
