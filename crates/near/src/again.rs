@@ -51,7 +51,7 @@ impl Attempt<'_> {
         if introduction.is_none() {
             return Outcome::Done(Ok(0), Reason::NearRefused);
         }
-        let came = match pair.announce(&self.client, self.server, self.socket) {
+        let came = match pair.announce(self.client.port, self.socket) {
             true => self.await_server(&pair),
             false => Came::Refused,
         };

@@ -579,13 +579,14 @@ impl Attempt<'_> {
         }
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
-        if self.name.is_some() {
-            let announces = servers(|servers| {
-                servers.claimed_by(self.server, handing.server_id);
-                servers.process(self.server).is_some()
-            });
-            link::header(link.base).announces.store(announces.into(), Ordering::Relaxed);
-        }
+        let Hello { client, server, .. } = handing.hello;
+        // Of a translation that gives ports of its own nobody can tell which one the next connection will have.
+        let process = if client.port == self.client.port { handing.server_id } else { 0 };
+        let announces = servers(|servers| {
+            servers.claimed_by(self.server, process, (Address { port: 0, ..client }, server));
+            servers.process(self.server).is_some()
+        });
+        link::header(link.base).announces.store(announces.into(), Ordering::Relaxed);
         self.take_up((index, channel), link.base, from.fd(), kept);
         Handed::Connected
     }

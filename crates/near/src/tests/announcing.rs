@@ -90,7 +90,7 @@ impl Room {
     /// The pair, as a client has it that is about to connect.
     fn pair(&self) -> Pair {
         let _setup = SETUP.lock();
-        Pair::choose(PROCESS, (&self.addresses.0, &self.addresses.1), (MARK, [9; 16])).expect("the pair that was kept")
+        Pair::choose(PROCESS, &self.addresses.0, self.addresses, (MARK, [9; 16])).expect("the pair that was kept")
     }
 
     fn attempt<'a>(&self, server: &'a Address) -> Attempt<'a> {
@@ -115,7 +115,7 @@ impl Room {
     fn wait(&self, other: impl FnOnce(&Pair)) -> (Came, Pair) {
         let pair = self.pair();
         let attempt = self.attempt(&self.addresses.1);
-        assert!(pair.announce(&self.addresses.0, &self.addresses.1, attempt.socket), "it is coming");
+        assert!(pair.announce(self.addresses.0.port, attempt.socket), "it is coming");
         other(&pair);
         (attempt.await_server(&pair), pair)
     }
@@ -128,7 +128,7 @@ impl Room {
 
     fn announce(&self) -> Pair {
         let pair = self.pair();
-        assert!(pair.announce(&self.addresses.0, &self.addresses.1, self.attempt(&self.addresses.1).socket), "it is coming");
+        assert!(pair.announce(self.addresses.0.port, self.attempt(&self.addresses.1).socket), "it is coming");
         pair
     }
 
@@ -313,7 +313,7 @@ fn an_announcement_that_comes_late() {
     let pair = room.pair();
     assert!(room.find().is_none() && pair.is(state::REFUSED));
     let socket = room.attempt(&room.addresses.1).socket;
-    assert!(!pair.announce(&room.addresses.0, &room.addresses.1, socket));
+    assert!(!pair.announce(room.addresses.0.port, socket));
     drop(pair);
     assert!(!room.is_kept());
 }
@@ -427,7 +427,7 @@ fn what_is_coming_is_waited_for_by_its_own_connection_and_for_a_moment() {
     );
     room.page().head.began.fetch_sub(clock::ticks_for_ns(1_000_000_000), Ordering::Relaxed);
     assert!(find(server, MARK), "it is old");
-    assert!(pair.announce(&client, &server, room.attempt(&room.addresses.1).socket) && room.find().is_some());
+    assert!(pair.announce(client.port, room.attempt(&room.addresses.1).socket) && room.find().is_some());
 }
 
 /// A SYN that is under way, and shows a mark that nobody waits by any more, does not go on.
@@ -464,8 +464,8 @@ fn a_process_that_takes_no_connection_has_missed_one() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         room.addresses.1 = of(listener.local_addr().expect("its address"));
         let server = room.addresses.1;
-        (0..4).for_each(|_| servers(|servers| servers.claimed_by(&server, PROCESS)));
-        assert_eq!(servers(|servers| servers.process(&server)), Some(PROCESS));
+        (0..4).for_each(|_| servers(|servers| servers.claimed_by(&server, PROCESS, room.addresses)));
+        assert_eq!(servers(|servers| servers.process(&server)), Some((PROCESS, room.addresses)));
         let pair = room.pair();
         let mut attempt = room.attempt(&server);
         attempt.fd = calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
@@ -480,7 +480,7 @@ fn a_process_that_takes_no_connection_has_missed_one() {
             attempt.make_again(pair)
         });
         assert!(matches!(outcome, Outcome::Done(Ok(_), Reason::NearRefused)), "{word}");
-        let is_believed = (word == state::REFUSED).then_some(PROCESS);
+        let is_believed = (word == state::REFUSED).then_some((PROCESS, room.addresses));
         assert_eq!(servers(|servers| servers.process(&server)), is_believed, "{word}");
         let first = listener.accept().expect("it").0;
         if word == state::CLAIMED {
