@@ -349,6 +349,13 @@ mod tests {
         servers.claimed_by(&server, 8, seen);
         assert_eq!(servers.process(&server), None, "another one");
         assert_eq!(rows(&mut servers, 7), Some(ROW));
+        servers.claimed_by(&server, 7, (Address::v4([10, 0, 0, 9], 0), server));
+        assert_eq!(servers.process(&server), None, "it looks otherwise now");
+        assert_eq!(rows(&mut servers, 7), Some(ROW));
+        servers.claimed_by(&server, 0, seen);
+        (0..ROW).for_each(|_| servers.claimed_by(&server, 0, seen));
+        assert_eq!(servers.process(&server), None, "nobody");
+        assert_eq!(rows(&mut servers, 7), Some(ROW));
         for times in 1..=12 {
             servers.missed(&server);
             assert_eq!(servers.process(&server), None);

@@ -372,6 +372,38 @@ fn the_next_connection_s_answer_is_none() {
     assert_eq!(proved, Proved::Doubtful(Reason::NearRefused));
 }
 
+/// One that has announced another one's connection is not waited for: that one has read the proof, and has ended the connection.
+#[test]
+fn a_proof_that_another_one_has_read() {
+    let room = Room::new();
+    let pair = room.announce();
+    let mut announced = room.find().expect("it is announced");
+    let mut client = &room.client;
+    let proved = std::thread::scope(|scope| {
+        let server = scope.spawn(|| announced.prove(room.server.as_raw_fd(), u64::MAX));
+        client.read_exact(&mut [0; 56]).expect("the proof");
+        let nowhere = [0u64; 2]; // AF_UNSPEC: a reset
+        calls::connect(client.as_raw_fd(), nowhere.as_ptr().cast(), 16).expect("it");
+        server.join().expect("no panic")
+    });
+    assert_eq!(proved, Proved::Doubtful(Reason::ClientLeft));
+    assert!(pair.is(state::REFUSED) && !pair.answer(state::TAKEN));
+}
+
+/// The server's address is translated: it finds what its client announces by what the last connection looked like to it, and not by what the client sees.
+#[test]
+fn a_translated_connection() {
+    let room = Room::new();
+    let (client, server) = room.addresses;
+    let seen = Address::v4([10, 9, 9, 9], 80);
+    let pair = SETUP.lock().and_then(|_setup| Pair::choose(PROCESS, &client, (Address { port: 0, ..client }, seen), (MARK, [9; 16])));
+    let pair = pair.expect("the pair that was kept");
+    let find = |server: Address| announced::find(&Shown { client, server, mark: MARK }, clock::monotonic_ns() + PATIENCE).is_some();
+    assert!(!find(server) && pair.is(state::COMING), "to another listener");
+    assert!(pair.announce(client.port, room.attempt(&server).socket));
+    assert!(!find(server) && find(seen));
+}
+
 /// Both leave the connection to TCP, or neither: the server by the secret, the client by the word that it took its offer back with.
 #[test]
 fn a_client_that_has_read_the_proof_and_leaves_it() {
