@@ -6,7 +6,7 @@ use crate::known::{servers, Server};
 use crate::mark::Kind;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
-use crate::own::token;
+use crate::own::{drawn, token};
 use crate::pair::Pair;
 use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, keep_beside, look_for_proof, say, take_proof, Heard, Looked,
@@ -59,29 +59,30 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     let now = clock::monotonic_ns();
     let known = servers(|servers| servers.of(server, now));
     let has_helper = helper::may_lead_here(server) && helper::is_there(directory, now);
-    // One that has claimed connections and shows itself nowhere was met by the helper.
-    let is_served = (known == Server::Claims && !has_helper) || served::is_served(directory, server, now);
-    if server.scope != 0 || !(is_served || has_helper) {
-        return Err(Reason::NotLocal);
-    }
     let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
     let said = options::largest_segment(socket);
-    if is_of_another_host || said != 0 || kernel_only::keeps() {
+    if server.scope != 0 || is_of_another_host || said != 0 || kernel_only::keeps() {
         return Err(Reason::NotLocal);
-    }
-    if known == Server::Silent {
-        return Err(Reason::NearUnclaimed);
     }
     let is_known = known == Server::Claims;
     if let Some(pair) = is_known.then(|| Pair::take(socket, server, now)).flatten() {
         return Ok(again(fd, socket, server, directory, pair));
+    }
+    // One that has claimed connections and shows itself nowhere was met by the helper.
+    let is_served = (is_known && !has_helper) || served::is_served(directory, server, now);
+    if !(is_served || has_helper) {
+        return Err(Reason::NotLocal);
+    }
+    if known == Server::Silent {
+        return Err(Reason::NearUnclaimed);
     }
     if bound_port::is_not_to_be_bound(fd) {
         return Err(Reason::NotLocal);
     }
     directory::look_through(directory, now);
     let way = way(server, now).ok_or(Reason::NotLocal)?;
-    let (named, introduced) = way.mark(Kind::Named).zip(way.mark(Kind::Introduced)).ok_or(Reason::NotLocal)?;
+    let random = drawn();
+    let (named, introduced) = way.mark(Kind::Named, random).zip(way.mark(Kind::Introduced, random)).ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
     let name = match is_served.then(|| Name::bind(directory, &client, now)) {

@@ -2,7 +2,6 @@
 //! few entries, of which the oldest goes when there is no room; a server that is forgotten costs a client one wait more.
 
 use crate::mark;
-use crate::own::drawn;
 use shunt_segment::address::Address;
 use shunt_table::global::{LockedCell, SETUP};
 
@@ -54,9 +53,9 @@ pub struct Way {
 }
 
 impl Way {
-    /// A mark for a connection that goes it; `None`: it has no room for one.
-    pub fn mark(&self, kind: mark::Kind) -> Option<u16> {
-        mark::drawn(kind, self.segment, drawn())
+    /// A mark for a connection that goes it, by a random number; `None`: it has no room for one.
+    pub fn mark(&self, kind: mark::Kind, random: u64) -> Option<u16> {
+        mark::drawn(kind, self.segment, random)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::known::{servers, Seen};
 use crate::mark::Kind;
 use crate::messages::Token;
-use crate::own::token;
+use crate::own::token_and_more;
 use crate::way::way;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_link as link;
@@ -47,7 +47,8 @@ impl Pair {
         }
         let (process, seen) = servers(|servers| servers.process(server))?;
         let way = way(server, now)?;
-        let (mark, token) = (way.mark(Kind::Announced)?, token()?);
+        let (token, random) = token_and_more()?;
+        let mark = way.mark(Kind::Announced, random)?;
         let _setup = SETUP.lock()?;
         Pair::choose(process, &way.source, seen, (mark, token))
     }
