@@ -33,7 +33,6 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::{self, SETUP};
-use shunt_table::private::Pending;
 use shunt_table::process::{kernel_only, status_page};
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{fd_passing, sockaddr};
@@ -267,10 +266,6 @@ impl Attempt<'_> {
                 Some(claim) => Asked::By(met.unix, claim),
                 None => Asked::Nobody,
             },
-            Heard::Bytes(_, Some(fd)) => {
-                drop(Pending(fd));
-                Asked::Nobody
-            }
             _ => Asked::Nobody,
         })
     }
@@ -359,9 +354,8 @@ impl Attempt<'_> {
                             return Asked::By(from, claim);
                         }
                     }
-                    Heard::Bytes(_, Some(fd)) => drop(Pending(fd)),
                     Heard::Nothing => asking[place] = Some(from),
-                    Heard::NoDescriptors | Heard::End => {}
+                    Heard::Bytes(..) | Heard::NoDescriptors | Heard::End => {}
                 }
             }
             if clock::monotonic_ns() >= deadline {
@@ -520,10 +514,6 @@ impl Attempt<'_> {
         match hear(from, &mut byte) {
             Heard::Bytes(1, None) => Some(byte[0]),
             Heard::Nothing => None,
-            Heard::Bytes(_, Some(fd)) => {
-                drop(Pending(fd));
-                Some(0)
-            }
             _ => Some(0),
         }
     }

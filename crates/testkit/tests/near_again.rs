@@ -276,7 +276,10 @@ fn another_one_s_connection_is_announced() {
     let Some(site) = site("stolen") else { return };
     let server = with_threads(&site);
     let (to, from) = (site.address(), site.hosts[0].addresses[0].to_string());
-    another_one_s::connection_is_announced(&site, &another_one_s::Ways { to: (&to, 9100), seen: (&from, &to), victim: (0, &from) });
+    another_one_s::connection_is_announced(
+        &site,
+        &another_one_s::Ways { to: (&to, 9100), seen: (&from, &to), victim: (0, &from) },
+    );
     assert_eq!(run(&site, "for k in range(20): one(k).close()\nprint('fine')\n", &[]), "fine\n");
     stop(server, libc::SIGTERM);
     site.finish();

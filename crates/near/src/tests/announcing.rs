@@ -396,9 +396,11 @@ fn a_translated_connection() {
     let room = Room::new();
     let (client, server) = room.addresses;
     let seen = Address::v4([10, 9, 9, 9], 80);
-    let pair = SETUP.lock().and_then(|_setup| Pair::choose(PROCESS, &client, (Address { port: 0, ..client }, seen), (MARK, [9; 16])));
+    let pair =
+        SETUP.lock().and_then(|_setup| Pair::choose(PROCESS, &client, (Address { port: 0, ..client }, seen), (MARK, [9; 16])));
     let pair = pair.expect("the pair that was kept");
-    let find = |server: Address| announced::find(&Shown { client, server, mark: MARK }, clock::monotonic_ns() + PATIENCE).is_some();
+    let find =
+        |server: Address| announced::find(&Shown { client, server, mark: MARK }, clock::monotonic_ns() + PATIENCE).is_some();
     assert!(!find(server) && pair.is(state::COMING), "to another listener");
     assert!(pair.announce(client.port, room.attempt(&server).socket));
     assert!(!find(server) && find(seen));

@@ -80,9 +80,8 @@ fn two_networks_behind_one_address() {
     let server = scene.site.start(1, "server", &python_program(), &["-c", ECHO, &scene.site.address()]);
     scene.site.wait_for_listener(9100);
     let _hostd = scene.hostd(&[]);
-    let start = |host: usize, name: &str| {
-        scene.site.start(host, name, &python_program(), &["-c", NAMED, SERVICE, PUBLISHED, name])
-    };
+    let start =
+        |host: usize, name: &str| scene.site.start(host, name, &python_program(), &["-c", NAMED, SERVICE, PUBLISHED, name]);
     until("connections through shared memory", || {
         let before = scene.site.counted(server.id(), "near");
         let mut clients = [start(0, "left"), start(2, "right"), start(0, "third"), start(2, "fourth")];
