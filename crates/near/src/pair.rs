@@ -8,13 +8,14 @@ use crate::own::token_and_more;
 use crate::way::way;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_link as link;
-use shunt_link::{companion_cache, peers};
+use shunt_link::companion_cache::{self, Kept};
+use shunt_link::peers;
 use shunt_rendezvous::attach;
 use shunt_rendezvous::reconnect::client::alive;
 use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{announced, life, release, ChannelPage};
-use shunt_stream::socket::{flag, Socket};
+use shunt_stream::socket::{self, flag, Socket};
 use shunt_sys::thread;
 use shunt_table::global::SETUP;
 
@@ -56,8 +57,11 @@ impl Pair {
     /// One that leads to this process, and has been used from this address, for a connection that looks so to it. Under the set-up lock.
     pub fn choose(process: u64, source: &Address, seen: Seen, (mark, token): (u16, Token)) -> Option<Pair> {
         for (index, channel) in peers::pairs(process).take(LOOKED_AT) {
-            let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == source.ip) else { continue };
             let base = link::at(index).base;
+            // The server looks among the links of clients at the address that it sees: one by another way, translated or not, is none of those.
+            let is_that_way = socket::of_channel(link::page(base, channel)).0.ip == seen.0.ip;
+            let is_usable = |kept: &&mut Kept| is_that_way && kept.client.ip == source.ip;
+            let Some(kept) = companion_cache::get(index, channel).filter(is_usable) else { continue };
             if alive(kept.descriptor(), link::page(base, channel), 0) != Ok(true) {
                 companion_cache::forget(index, channel);
             } else if peers::take_pair(index, channel) {

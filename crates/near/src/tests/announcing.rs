@@ -77,6 +77,7 @@ impl Room {
             calls::close(fd).expect("it is open");
         }
         let page = link::page(offer.link.base, offer.channel);
+        shunt_rendezvous::attach::describe(page, &addresses.0, &addresses.1);
         page.sides.iter().for_each(|side| side.released.store(release::KEPT, Ordering::Relaxed));
         link::leave(offer.index, offer.channel, false, true);
         Room { _alone: alone, client, server, addresses, links: [offer.index, theirs], channel: offer.channel }
@@ -396,9 +397,9 @@ fn a_translated_connection() {
     let room = Room::new();
     let (client, server) = room.addresses;
     let seen = Address::v4([10, 9, 9, 9], 80);
-    let pair =
-        SETUP.lock().and_then(|_setup| Pair::choose(PROCESS, &client, (Address { port: 0, ..client }, seen), (MARK, [9; 16])));
-    let pair = pair.expect("the pair that was kept");
+    let choose = |from: Address| SETUP.lock().and_then(|_setup| Pair::choose(PROCESS, &client, (from, seen), (MARK, [9; 16])));
+    assert!(choose(Address::v4([127, 0, 0, 2], 0)).is_none(), "its link is one of another address's");
+    let pair = choose(Address { port: 0, ..client }).expect("the pair that was kept");
     let find =
         |server: Address| announced::find(&Shown { client, server, mark: MARK }, clock::monotonic_ns() + PATIENCE).is_some();
     assert!(!find(server) && pair.is(state::COMING), "to another listener");
