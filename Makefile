@@ -20,6 +20,7 @@
 # make deny, msrv, minimal  licences and sources of what is linked; the oldest compiler, and the oldest dependencies, that are promised
 # make deb, test-deb  Debian packages in target/deb; installs, upgrades under a living program and removes them in a directory of their own
 # make test-podman  two containers of podman's, and the compose file of docs/CONTAINERS.md: installs podman and podman-compose; a minute
+# make test-docker  the same with a Docker daemon of its own: installs docker.io and docker-compose
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -32,7 +33,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model lint clean install deb test-deb test-podman uninstall
+.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model lint clean install deb test-deb test-podman test-docker uninstall
 
 all: build
 
@@ -204,6 +205,11 @@ test-podman:
 	scripts/prepare podman
 	scripts/build
 	scripts/podman
+
+test-docker:
+	scripts/prepare docker
+	scripts/build
+	scripts/docker
 
 # The C libraries beside that of calls: name and what its pkg-config file says of it.
 C_LIBRARIES := endpoint am buffers

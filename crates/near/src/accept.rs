@@ -26,7 +26,6 @@ use shunt_stream::socket::{self, Socket};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock};
 use shunt_table::global::SETUP;
-use shunt_table::private::Pending;
 use shunt_table::process::{kernel_only, status_page};
 use shunt_table::{diag, fd_passing, sockaddr, table};
 
@@ -297,10 +296,6 @@ impl Arriving<'_> {
                 self.take_up(unix, shadow, ready, entered.0, is_late);
                 Ok(())
             }
-            Heard::Bytes(_, Some(fd)) => {
-                let _ = calls::close(fd);
-                Err(Reason::NearRefused)
-            }
             Heard::End => Err(Reason::ClientLeft),
             _ => Err(Reason::NearRefused),
         }
@@ -313,14 +308,10 @@ impl Arriving<'_> {
             let mut room = [0u8; READY + 1];
             let ready = match hear_until(unix.fd(), &mut room, deadline) {
                 Heard::Bytes(got, None) => Ready::decode(&room[..got]).ok_or(Reason::NearRefused)?,
-                Heard::Bytes(_, Some(fd)) => {
-                    let _ = calls::close(fd);
-                    return Err(Reason::NearRefused);
-                }
                 // It has given up, in good order.
                 Heard::End => return Err(Reason::ClientLeft),
                 Heard::NoDescriptors => return Err(Reason::NoDescriptors),
-                Heard::Nothing => return Err(Reason::NearRefused),
+                Heard::Nothing | Heard::Bytes(..) => return Err(Reason::NearRefused),
             };
             let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
             let known = peers::known(ready.nonce, ready.sequence, guest);
@@ -445,10 +436,7 @@ fn take_back(index: usize, ready: &Ready) -> bool {
 fn take_link(unix: &Held, ready: &Ready, guest: &Guest, secret: &Token, deadline: u64) -> Result<Entered, Reason> {
     let mut room = [0u8; WORD + 1];
     let sent = match hear_until(unix.fd(), &mut room, deadline) {
-        Heard::Bytes(got, Some(fd)) => {
-            let fd = Pending(fd);
-            is_word(&room[..got], &word(LINK, secret)).then_some(fd).ok_or(Reason::NearRefused)?
-        }
+        Heard::Bytes(got, Some(fd)) if is_word(&room[..got], &word(LINK, secret)) => fd,
         Heard::End => return Err(Reason::ClientLeft),
         Heard::NoDescriptors => return Err(Reason::NoDescriptors),
         _ => return Err(Reason::NearRefused),

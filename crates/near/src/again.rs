@@ -51,7 +51,7 @@ impl Attempt<'_> {
         if introduction.is_none() {
             return Outcome::Done(Ok(0), Reason::NearRefused);
         }
-        let came = match pair.announce(&self.client, self.server, self.socket) {
+        let came = match pair.announce(self.client.port, self.socket) {
             true => self.await_server(&pair),
             false => Came::Refused,
         };
@@ -82,8 +82,10 @@ impl Attempt<'_> {
             if !pair.is_own() {
                 return Came::Nothing;
             }
-            // The server claims it before it writes.
-            let looked = (pair.is(announced::CLAIMED) || patient.looks()).then(|| look_for_proof(self.fd));
+            // The server claims it before it writes, and gives up behind that.
+            let is_refused = pair.is(announced::REFUSED);
+            let looks = is_refused || pair.is(announced::CLAIMED) || patient.looks();
+            let looked = looks.then(|| look_for_proof(self.fd));
             match looked {
                 Some(Looked::First(First::Proof(proof))) => {
                     take_proof(self.fd);
@@ -98,7 +100,7 @@ impl Attempt<'_> {
                 // The program's bytes come from no server that has claimed it, whose proof comes first; nor does one behind the connection's end.
                 Some(Looked::First(First::Program) | Looked::End) => return Came::Nothing,
             }
-            if pair.is(announced::REFUSED) {
+            if is_refused {
                 return Came::Refused;
             }
             if clock::monotonic_ns() >= deadline {

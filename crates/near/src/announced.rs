@@ -91,7 +91,7 @@ pub fn find(shown: &Shown, deadline: u64) -> Option<Announced> {
                 return None;
             }
             Found::Coming if patient.is_awake() => patient.pause(),
-            Found::Coming => _ = nap(-1),
+            Found::Coming => _ = nap([-1, -1]),
         }
     }
 }
@@ -129,9 +129,12 @@ fn kept_by_clients(shown: &Shown) -> impl Iterator<Item = Place> + '_ {
     })
 }
 
-/// Sleeps a moment, or until the descriptor hangs up. True: it has.
-fn nap(fd: i32) -> bool {
-    calls::poll_one(fd, 0, NAP).is_ok_and(|told| told & (libc::POLLHUP | libc::POLLNVAL) != 0)
+/// Sleeps a moment, or until one of the descriptors hangs up. True: it has.
+fn nap(descriptors: [i32; 2]) -> bool {
+    let mut set = descriptors.map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: NAP };
+    let found = calls::ppoll(set.as_mut_ptr(), set.len(), &mut time, core::ptr::null(), calls::KERNEL_SIGSET);
+    found.is_ok_and(|found| found > 0)
 }
 
 /// The word that was found changes, if the client has not changed it.
@@ -212,7 +215,7 @@ impl Announced {
         if !say(fd, &proof.encode()) {
             return Proved::Doubtful(Reason::ClientLeft);
         }
-        let answered = self.await_answer(deadline);
+        let answered = self.await_answer(fd, deadline);
         match answered {
             // It is the parent's, and so is the connection.
             _ if !self.is_own() => Proved::Left(Reason::ClientLeft),
@@ -231,14 +234,15 @@ impl Announced {
         !link::at(self.index).is_retired() && alive(kept.descriptor(), self.page, 1) == Ok(true)
     }
 
-    /// Sleeps a moment. True: the client's end of the pair has hung up, or this one is kept no longer.
-    fn naps_until_it_has_gone(&self) -> bool {
+    /// Sleeps a moment. True: the client's end of the pair has hung up, or this one is kept no longer; or the connection was reset, by one that has read a proof that is not
+    /// its own, and tells nobody else of it.
+    fn naps_until_it_has_gone(&self, fd: i32) -> bool {
         let kept = SETUP.lock().and_then(|_setup| companion_cache::get(self.index, self.channel).map(|kept| kept.descriptor()));
-        kept.is_none_or(nap)
+        kept.is_none_or(|kept| nap([kept, fd]))
     }
 
     /// The client takes the stream, it leaves the connection to TCP, and this end gives it up in one and the same word, which holds the generation.
-    fn await_answer(&self, deadline: u64) -> Answered {
+    fn await_answer(&self, fd: i32, deadline: u64) -> Answered {
         let mut patient = Patient::begin();
         let taken = announced::with(self.word, announced::TAKEN);
         loop {
@@ -251,7 +255,7 @@ impl Announced {
                 patient.pause();
                 false
             } else {
-                self.naps_until_it_has_gone()
+                self.naps_until_it_has_gone(fd)
             };
             // What it has taken it meant, though it may have ended since.
             let gives_up = (has_hung_up || clock::monotonic_ns() >= deadline) && self.is_own();

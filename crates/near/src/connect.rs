@@ -6,7 +6,7 @@ use crate::known::{servers, Server};
 use crate::mark::Kind;
 use crate::messages::{word, Claim, First, Proof, Ready, Token, CLAIM, COMMITTED, GO, LINK, NOT_NOW, TAKEN, UNKNOWN_LINK};
 use crate::name::Name;
-use crate::own::token;
+use crate::own::{drawn, token};
 use crate::pair::Pair;
 use crate::waiting::{
     await_any, await_others, beside, hear, hear_no_more, hear_until, keep_beside, look_for_proof, say, take_proof, Heard, Looked,
@@ -33,7 +33,6 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::{self, SETUP};
-use shunt_table::private::Pending;
 use shunt_table::process::{kernel_only, status_page};
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{fd_passing, sockaddr};
@@ -59,29 +58,30 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> core::resu
     let now = clock::monotonic_ns();
     let known = servers(|servers| servers.of(server, now));
     let has_helper = helper::may_lead_here(server) && helper::is_there(directory, now);
-    // One that has claimed connections and shows itself nowhere was met by the helper.
-    let is_served = (known == Server::Claims && !has_helper) || served::is_served(directory, server, now);
-    if server.scope != 0 || !(is_served || has_helper) {
-        return Err(Reason::NotLocal);
-    }
     let is_of_another_host = matches!(&global::options().hosts, Hosts::Listed(subnets) if subnets.contains(&server.ip));
     let said = options::largest_segment(socket);
-    if is_of_another_host || said != 0 || kernel_only::keeps() {
+    if server.scope != 0 || is_of_another_host || said != 0 || kernel_only::keeps() {
         return Err(Reason::NotLocal);
-    }
-    if known == Server::Silent {
-        return Err(Reason::NearUnclaimed);
     }
     let is_known = known == Server::Claims;
     if let Some(pair) = is_known.then(|| Pair::take(socket, server, now)).flatten() {
         return Ok(again(fd, socket, server, directory, pair));
+    }
+    // One that has claimed connections and shows itself nowhere was met by the helper.
+    let is_served = (is_known && !has_helper) || served::is_served(directory, server, now);
+    if !(is_served || has_helper) {
+        return Err(Reason::NotLocal);
+    }
+    if known == Server::Silent {
+        return Err(Reason::NearUnclaimed);
     }
     if bound_port::is_not_to_be_bound(fd) {
         return Err(Reason::NotLocal);
     }
     directory::look_through(directory, now);
     let way = way(server, now).ok_or(Reason::NotLocal)?;
-    let (named, introduced) = way.mark(Kind::Named).zip(way.mark(Kind::Introduced)).ok_or(Reason::NotLocal)?;
+    let random = drawn();
+    let (named, introduced) = way.mark(Kind::Named, random).zip(way.mark(Kind::Introduced, random)).ok_or(Reason::NotLocal)?;
     socket_cache::spoil(socket);
     let Some(client) = bound_port::settle(fd, socket, &way.source) else { return Ok(Outcome::Kernel(Reason::NoPort)) };
     let name = match is_served.then(|| Name::bind(directory, &client, now)) {
@@ -266,10 +266,6 @@ impl Attempt<'_> {
                 Some(claim) => Asked::By(met.unix, claim),
                 None => Asked::Nobody,
             },
-            Heard::Bytes(_, Some(fd)) => {
-                drop(Pending(fd));
-                Asked::Nobody
-            }
             _ => Asked::Nobody,
         })
     }
@@ -358,9 +354,8 @@ impl Attempt<'_> {
                             return Asked::By(from, claim);
                         }
                     }
-                    Heard::Bytes(_, Some(fd)) => drop(Pending(fd)),
                     Heard::Nothing => asking[place] = Some(from),
-                    Heard::NoDescriptors | Heard::End => {}
+                    Heard::Bytes(..) | Heard::NoDescriptors | Heard::End => {}
                 }
             }
             if clock::monotonic_ns() >= deadline {
@@ -519,10 +514,6 @@ impl Attempt<'_> {
         match hear(from, &mut byte) {
             Heard::Bytes(1, None) => Some(byte[0]),
             Heard::Nothing => None,
-            Heard::Bytes(_, Some(fd)) => {
-                drop(Pending(fd));
-                Some(0)
-            }
             _ => Some(0),
         }
     }
@@ -579,13 +570,14 @@ impl Attempt<'_> {
         }
         self.name.iter_mut().for_each(Name::is_over);
         peers::proved(index);
-        if self.name.is_some() {
-            let announces = servers(|servers| {
-                servers.claimed_by(self.server, handing.server_id);
-                servers.process(self.server).is_some()
-            });
-            link::header(link.base).announces.store(announces.into(), Ordering::Relaxed);
-        }
+        let Hello { client, server, .. } = handing.hello;
+        // Of a translation that gives ports of its own nobody can tell which one the next connection will have.
+        let process = if client.port == self.client.port { handing.server_id } else { 0 };
+        let announces = servers(|servers| {
+            servers.claimed_by(self.server, process, (Address { port: 0, ..client }, server));
+            servers.process(self.server).is_some()
+        });
+        link::header(link.base).announces.store(announces.into(), Ordering::Relaxed);
         self.take_up((index, channel), link.base, from.fd(), kept);
         Handed::Connected
     }

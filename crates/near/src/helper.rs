@@ -11,6 +11,7 @@ use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::fd_passing;
+use shunt_table::private::Pending;
 
 /// How long it is believed that one is there, or is not (ns).
 const BELIEVED: u64 = 1_000_000_000;
@@ -94,10 +95,7 @@ pub fn meet(directory: &[u8], fd: i32, side: Request, deadline: u64) -> Result<M
     let mut room = [0u8; ANSWER + 1];
     match hear_until(over.fd(), &mut room, deadline) {
         Heard::Bytes(got, None) if Answer::decode(&room[..got]) == Some(Answer::Hello) => {}
-        Heard::Bytes(_, Some(fd)) => {
-            let _ = calls::close(fd);
-            return Err(Reason::NearRefused.into());
-        }
+        Heard::Bytes(_, Some(_)) => return Err(Reason::NearRefused.into()),
         Heard::Nothing => {
             is_away();
             return Err(Reason::NotLocal.into());
@@ -128,7 +126,7 @@ fn answer(over: &Held, deadline: u64) -> Result<Met, Alone> {
         let came = Held::new(|| match hear(over.fd(), &mut room) {
             Heard::Bytes(length, fd) => {
                 got = length;
-                fd.ok_or(Errno(libc::EBADMSG))
+                fd.map(Pending::take).ok_or(Errno(libc::EBADMSG))
             }
             Heard::Nothing => Err(Errno(libc::EAGAIN)),
             Heard::NoDescriptors => Err(Errno(libc::EMFILE)),

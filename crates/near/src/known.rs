@@ -2,7 +2,6 @@
 //! few entries, of which the oldest goes when there is no room; a server that is forgotten costs a client one wait more.
 
 use crate::mark;
-use crate::own::drawn;
 use shunt_segment::address::Address;
 use shunt_table::global::{LockedCell, SETUP};
 
@@ -30,13 +29,19 @@ struct Entry {
     way: (Way, u64),
     /// Nobody shows that it listens there: believed until then (ns).
     unserved: u64,
-    /// The process that has claimed the last connection at its name; 0: none.
+    /// The process that has claimed the last connection there; 0: none.
     process: u64,
+    /// How that looked to it.
+    seen: Seen,
     /// So many connections in a row it has claimed.
     row: u32,
     /// So often another process has accepted what was announced to one: twice as many in a row are wanted for each.
     missed: u32,
 }
+
+/// How connections look to the server that claims them: where they come from, but for the port, and where they were accepted. Others than at the client, where they are
+/// translated.
+pub type Seen = (Address, Address);
 
 /// How packets to a server leave this namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,9 +53,9 @@ pub struct Way {
 }
 
 impl Way {
-    /// A mark for a connection that goes it; `None`: it has no room for one.
-    pub fn mark(&self, kind: mark::Kind) -> Option<u16> {
-        mark::drawn(kind, self.segment, drawn())
+    /// A mark for a connection that goes it, by a random number; `None`: it has no room for one.
+    pub fn mark(&self, kind: mark::Kind, random: u64) -> Option<u16> {
+        mark::drawn(kind, self.segment, random)
     }
 }
 
@@ -65,6 +70,7 @@ const NONE: Entry = Entry {
     way: (Way { source: NOWHERE, segment: 0 }, 0),
     unserved: 0,
     process: 0,
+    seen: (NOWHERE, NOWHERE),
     row: 0,
     missed: 0,
 };
@@ -219,17 +225,17 @@ impl Known {
         (entry.failures, entry.claims, entry.until) = (0, true, now + PROVED);
     }
 
-    /// This process has claimed one there, at its name.
-    pub fn claimed_by(&mut self, address: &Address, process: u64) {
+    /// This process has claimed one there, which looked so to it; 0: one to which none can be announced.
+    pub fn claimed_by(&mut self, address: &Address, process: u64, seen: Seen) {
         let entry = self.entry(address);
-        entry.row = if entry.process == process { entry.row.saturating_add(1) } else { 1 };
-        entry.process = process;
+        entry.row = if (entry.process, entry.seen) == (process, seen) { entry.row.saturating_add(1) } else { 1 };
+        (entry.process, entry.seen) = (process, seen);
     }
 
-    /// The process to which the next connection there may be announced.
-    pub fn process(&mut self, address: &Address) -> Option<u64> {
+    /// The process to which the next connection there may be announced, and what that will look like to it.
+    pub fn process(&mut self, address: &Address) -> Option<(u64, Seen)> {
         let entry = self.find(address).filter(|entry| entry.process != 0 && entry.row >= ROW << entry.missed)?;
-        Some(entry.process)
+        Some((entry.process, entry.seen))
     }
 
     /// The process has taken a connection that was announced to it. After as many in a row as it had to claim before, one miss is forgotten.
@@ -331,15 +337,23 @@ mod tests {
     fn a_process_is_believed_after_a_row() {
         let mut servers = Known::NONE;
         let server = Address::v4([10, 0, 0, 2], 80);
+        let seen = (Address::v4([10, 0, 0, 1], 0), server);
         let rows = |servers: &mut Known, process: u64| {
             (1..100_000).find(|_| {
-                servers.claimed_by(&server, process);
-                servers.process(&server) == Some(process)
+                servers.claimed_by(&server, process, seen);
+                servers.process(&server) == Some((process, seen))
             })
         };
         assert_eq!(rows(&mut servers, 7), Some(ROW));
-        servers.claimed_by(&server, 8);
+        servers.claimed_by(&server, 8, seen);
         assert_eq!(servers.process(&server), None, "another one");
+        assert_eq!(rows(&mut servers, 7), Some(ROW));
+        servers.claimed_by(&server, 7, (Address::v4([10, 0, 0, 9], 0), server));
+        assert_eq!(servers.process(&server), None, "it looks otherwise now");
+        assert_eq!(rows(&mut servers, 7), Some(ROW));
+        servers.claimed_by(&server, 0, seen);
+        (0..ROW).for_each(|_| servers.claimed_by(&server, 0, seen));
+        assert_eq!(servers.process(&server), None, "nobody");
         assert_eq!(rows(&mut servers, 7), Some(ROW));
         for times in 1..=12 {
             servers.missed(&server);
@@ -351,7 +365,7 @@ mod tests {
         for missed in (1..=MOST_MISSED).rev() {
             (0..ROW << missed).for_each(|_| servers.taken(&server));
             taken += ROW << missed;
-            assert_eq!(servers.process(&server), Some(7));
+            assert_eq!(servers.process(&server), Some((7, seen)));
             assert_eq!(servers.entry(&server).missed, missed - 1, "{taken}");
         }
     }

@@ -23,8 +23,15 @@ pub fn drawn() -> u64 {
 
 /// 128 random bits; `None`: the kernel has none yet.
 pub fn token() -> Option<[u8; 16]> {
-    let mut token = [0; 16];
-    (calls::getrandom(token.as_mut_ptr().cast(), 16, libc::GRND_NONBLOCK) == Ok(16)).then_some(token)
+    token_and_more().map(|(token, _)| token)
+}
+
+/// The same, and 64 others, by one call.
+pub fn token_and_more() -> Option<([u8; 16], u64)> {
+    let mut bits = [0; 24];
+    let is_whole = calls::getrandom(bits.as_mut_ptr().cast(), bits.len(), libc::GRND_NONBLOCK) == Ok(bits.len());
+    let (token, more) = bits.split_first_chunk()?;
+    is_whole.then_some((*token, u64::from_ne_bytes(more.try_into().ok()?)))
 }
 
 /// This process's name for its clients, not 0; `None`: a handler interrupted a thread that has the set-up lock.

@@ -1,20 +1,21 @@
 //! What an ended connection has left at the client: a channel, and this end of an AF_UNIX pair, whose other end the server has kept. And the word in the channel's
 //! page by which the next connection is announced.
 
-use crate::known::servers;
+use crate::known::{servers, Seen};
 use crate::mark::Kind;
 use crate::messages::Token;
-use crate::own::token;
+use crate::own::token_and_more;
 use crate::way::way;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_link as link;
-use shunt_link::{companion_cache, peers};
+use shunt_link::companion_cache::{self, Kept};
+use shunt_link::peers;
 use shunt_rendezvous::attach;
 use shunt_rendezvous::reconnect::client::alive;
 use shunt_ring::claim as offered;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{announced, life, release, ChannelPage};
-use shunt_stream::socket::{flag, Socket};
+use shunt_stream::socket::{self, flag, Socket};
 use shunt_sys::thread;
 use shunt_table::global::SETUP;
 
@@ -30,6 +31,7 @@ pub struct Pair {
     /// The channel's generation.
     pub generation: u32,
     base: *mut u8,
+    seen: Seen,
     /// What the connection's SYN shows.
     pub mark: u16,
     /// What the server's proof is to hold.
@@ -44,28 +46,32 @@ impl Pair {
         if socket.has(flag::BOUND) || socket.listening.at_address.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        let process = servers(|servers| servers.process(server))?;
+        let (process, seen) = servers(|servers| servers.process(server))?;
         let way = way(server, now)?;
-        let (mark, token) = (way.mark(Kind::Announced)?, token()?);
+        let (token, random) = token_and_more()?;
+        let mark = way.mark(Kind::Announced, random)?;
         let _setup = SETUP.lock()?;
-        Pair::choose(process, (&way.source, server), (mark, token))
+        Pair::choose(process, &way.source, seen, (mark, token))
     }
 
-    /// One that leads to this process, and has been used from this address. Under the set-up lock.
-    pub fn choose(process: u64, (source, server): (&Address, &Address), (mark, token): (u16, Token)) -> Option<Pair> {
+    /// One that leads to this process, and has been used from this address, for a connection that looks so to it. Under the set-up lock.
+    pub fn choose(process: u64, source: &Address, seen: Seen, (mark, token): (u16, Token)) -> Option<Pair> {
         for (index, channel) in peers::pairs(process).take(LOOKED_AT) {
-            let Some(kept) = companion_cache::get(index, channel).filter(|kept| kept.client.ip == source.ip) else { continue };
             let base = link::at(index).base;
+            // The server looks among the links of clients at the address that it sees: one by another way, translated or not, is none of those.
+            let is_that_way = socket::of_channel(link::page(base, channel)).0.ip == seen.0.ip;
+            let is_usable = |kept: &&mut Kept| is_that_way && kept.client.ip == source.ip;
+            let Some(kept) = companion_cache::get(index, channel).filter(is_usable) else { continue };
             if alive(kept.descriptor(), link::page(base, channel), 0) != Ok(true) {
                 companion_cache::forget(index, channel);
             } else if peers::take_pair(index, channel) {
                 let page = link::page(base, channel);
                 let generation = page.head.generation.load(Ordering::Relaxed);
-                let pair = Pair { index, channel, generation, base, mark, token, process: thread::process() };
+                let pair = Pair { index, channel, generation, base, seen, mark, token, process: thread::process() };
                 page.head.state.store(life::FREE, Ordering::Relaxed);
                 page.head.mark.store(mark.into(), Ordering::Relaxed);
                 // A server looks at those alone that come to it.
-                attach::describe(page, source, server);
+                attach::describe(page, &seen.0, &seen.1);
                 page.head.announced.store(pair.word(announced::COMING), Ordering::Release);
                 pair.bits().fetch_or(1 << channel, Ordering::Release);
                 return Some(pair);
@@ -97,13 +103,13 @@ impl Pair {
         word.compare_exchange(self.word(from), self.word(to), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The connection is there, and has these addresses. False: the server waits for it no longer.
-    pub fn announce(&self, client: &Address, server: &Address, socket: &Socket) -> bool {
+    /// The connection is there, and comes from this port. False: the server waits for it no longer.
+    pub fn announce(&self, port: u16, socket: &Socket) -> bool {
         if !self.is_own() {
             return false;
         }
         let page = self.page();
-        attach::describe(page, client, server);
+        attach::describe(page, &Address { port, ..self.seen.0 }, &self.seen.1);
         attach::introduce(page, socket);
         page.sides[1].owners.store(0, Ordering::Relaxed); // the server enters itself, once
         put(&page.head.token, &self.token);

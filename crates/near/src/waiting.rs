@@ -8,6 +8,7 @@ use shunt_stream::lifeline;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::private::Pending;
 use shunt_table::{fd_passing, global};
 
 /// How long a thread looks before it sleeps (ns).
@@ -138,8 +139,8 @@ pub fn await_others<const N: usize>(mut descriptors: [i32; N], deadline: u64) ->
 
 /// What came over an AF_UNIX connection, with a descriptor if one came along; whatever comes beyond that is closed.
 pub enum Heard {
-    /// So many bytes.
-    Bytes(usize, Option<i32>),
+    /// So many bytes. A descriptor that nobody wants is closed with this.
+    Bytes(usize, Option<Pending>),
     /// Nothing yet.
     Nothing,
     /// There is no number for the descriptor.
@@ -148,14 +149,14 @@ pub enum Heard {
     End,
 }
 
-/// Takes what there is. A descriptor is the caller's to close.
+/// Takes what there is.
 pub fn hear(from: i32, room: &mut [u8]) -> Heard {
     match fd_passing::receive_with(from, room, MSG_DONTWAIT) {
         Ok((got, [first, second])) => {
             if second >= 0 {
                 let _ = calls::close(second);
             }
-            Heard::Bytes(got, (first >= 0).then_some(first))
+            Heard::Bytes(got, (first >= 0).then_some(Pending(first)))
         }
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Heard::Nothing,
         Err(Errno(libc::EMFILE | libc::ENFILE)) => Heard::NoDescriptors,

@@ -1,6 +1,7 @@
 //! Connections between network namespaces that are made again with what an earlier one left: that they are, and what becomes of them when an end dies, forks, execs,
 //! or is one of several. Needs root; skipped with a sentence elsewhere.
 
+mod another_one_s;
 mod two_hosts;
 
 use shunt_testkit::{python_program, spawn, Random};
@@ -272,61 +273,13 @@ fn what_is_kept() {
 /// connection it was written into ends.
 #[test]
 fn another_one_s_connection_is_announced() {
-    use core::mem::offset_of;
-    use shunt_segment::channel::{ChannelPage, Head};
-    use shunt_segment::link::LinkHeader;
     let Some(site) = site("stolen") else { return };
     let server = with_threads(&site);
-    let code = "import ctypes,struct\n\
-        page, generation, client, server, ports, announced, mark, bits = (int(n) for n in sys.argv[3:11])\n\
-        def ip(a): return b'\\0' * 10 + b'\\xff\\xff' + socket.inet_aton(a)\n\
-        def put(a, b): ctypes.memmove(a, b, len(b))\n\
-        def links():\n\
-        \x20   maps = [l.split('-')[0] for l in open('/proc/self/maps') if 'memfd:shunt-link' in l and l.split()[2] == '00000000']\n\
-        \x20   return [b for b in (int(m, 16) for m in maps) if ctypes.string_at(b, 8) == b'shuntlnk']\n\
-        made = 0\n\
-        while made < 12 or not links(): one(made).close(); made += 1; time.sleep(0.005)\n\
-        for base in links():\n\
-        \x20   for channel in range(32):\n\
-        \x20       p = base + page * (1 + channel); g = struct.unpack('I', ctypes.string_at(p + generation, 4))[0]\n\
-        \x20       put(p + client, ip(sys.argv[2])); put(p + server, ip(sys.argv[1])); put(p + ports, struct.pack('I', 39999 | 9100 << 16))\n\
-        \x20       put(p + mark, struct.pack('I', 1329)); put(p, struct.pack('I', 1))\n\
-        \x20       put(p + announced, struct.pack('I', (g << 3 | 2) & 0xffffffff))\n\
-        \x20   put(base + bits, b'\\xff' * 4)\n\
-        print('announced', flush=True); time.sleep(60)\n";
-    let page = |at: usize| (offset_of!(ChannelPage, head) + at).to_string();
-    let words = [
-        core::mem::size_of::<ChannelPage>().to_string(),
-        page(offset_of!(Head, generation)),
-        page(offset_of!(Head, client)),
-        page(offset_of!(Head, server)),
-        page(offset_of!(Head, ports)),
-        page(offset_of!(Head, announced)),
-        page(offset_of!(Head, mark)),
-        offset_of!(LinkHeader, announced).to_string(),
-    ];
-    let code = format!("{ONE}{code}");
     let (to, from) = (site.address(), site.hosts[0].addresses[0].to_string());
-    let arguments: Vec<&str> = ["-c", &code, &to, &from].into_iter().chain(words.iter().map(String::as_str)).collect();
-    let victim = "import socket,sys\n\
-        s = socket.socket(); s.bind((sys.argv[2], 39999)); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1329)\n\
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b'\\1\\0\\0\\0\\0\\0\\0\\0')\n\
-        s.connect((sys.argv[1], 9100)); s.settimeout(1); b = b''\n\
-        try:\n\
-        \x20   while True: b += s.recv(1000) or 1 / 0\n\
-        except ConnectionResetError: print('reset')\n\
-        except TimeoutError: print('none' if not b else 'left')\n";
-    // A server that comes late has refused it.
-    until("a connection that was announced by another one", || {
-        let stranger = site.start(0, "stranger", &python_program(), &arguments);
-        stranger.wait_for("announced");
-        let mut command = site.hosts[0].command(python_program());
-        command.args(["-c", victim, &to, &from]).stdout(Stdio::piped());
-        let said = spawn(&mut command).and_then(std::process::Child::wait_with_output).expect("it runs").stdout;
-        stranger.kill();
-        assert!(said == b"reset\n" || said == b"none\n", "{said:?}");
-        said == b"reset\n"
-    });
+    another_one_s::connection_is_announced(
+        &site,
+        &another_one_s::Ways { to: (&to, 9100), seen: (&from, &to), victim: (0, &from) },
+    );
     assert_eq!(run(&site, "for k in range(20): one(k).close()\nprint('fine')\n", &[]), "fine\n");
     stop(server, libc::SIGTERM);
     site.finish();

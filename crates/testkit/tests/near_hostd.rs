@@ -1,6 +1,8 @@
 //! `shunt hostd`: connections whose addresses are translated on the way go through shared memory, plain programs hear nothing of it, and neither its death nor strangers
 //! cost anybody more than that. Needs root and nft; skipped with a sentence elsewhere.
 
+mod another_one_s;
+mod hostd_again;
 mod hostd_strangers;
 mod two_hosts;
 
@@ -171,12 +173,12 @@ fn services_and_published_ports() {
         assert_eq!(scene.site.counted(server.id(), "near"), 0);
         let hostd = scene.hostd(&[]);
         scene.until_near(&server);
-        until("a hundred through shared memory", || {
+        until("a hundred through shared memory, most of them without hostd", || {
+            let before = (scene.site.counted(server.id(), "near"), scene.counted("introduced"));
             scene.client(100);
-            scene.site.counted(server.id(), "near") > 100
+            let [near, introduced] = [scene.site.counted(server.id(), "near") - before.0, scene.counted("introduced") - before.1];
+            near > 90 && introduced < 30
         });
-        let (near, introduced) = (scene.site.counted(server.id(), "near"), scene.counted("introduced"));
-        assert!(introduced >= near, "{introduced} {near}");
         let from = match translated {
             Translated::Server => "from 10.77.0.1 ",
             Translated::Both => "from 10.77.0.254 ",

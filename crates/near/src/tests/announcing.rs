@@ -77,6 +77,7 @@ impl Room {
             calls::close(fd).expect("it is open");
         }
         let page = link::page(offer.link.base, offer.channel);
+        shunt_rendezvous::attach::describe(page, &addresses.0, &addresses.1);
         page.sides.iter().for_each(|side| side.released.store(release::KEPT, Ordering::Relaxed));
         link::leave(offer.index, offer.channel, false, true);
         Room { _alone: alone, client, server, addresses, links: [offer.index, theirs], channel: offer.channel }
@@ -90,7 +91,7 @@ impl Room {
     /// The pair, as a client has it that is about to connect.
     fn pair(&self) -> Pair {
         let _setup = SETUP.lock();
-        Pair::choose(PROCESS, (&self.addresses.0, &self.addresses.1), (MARK, [9; 16])).expect("the pair that was kept")
+        Pair::choose(PROCESS, &self.addresses.0, self.addresses, (MARK, [9; 16])).expect("the pair that was kept")
     }
 
     fn attempt<'a>(&self, server: &'a Address) -> Attempt<'a> {
@@ -115,7 +116,7 @@ impl Room {
     fn wait(&self, other: impl FnOnce(&Pair)) -> (Came, Pair) {
         let pair = self.pair();
         let attempt = self.attempt(&self.addresses.1);
-        assert!(pair.announce(&self.addresses.0, &self.addresses.1, attempt.socket), "it is coming");
+        assert!(pair.announce(self.addresses.0.port, attempt.socket), "it is coming");
         other(&pair);
         (attempt.await_server(&pair), pair)
     }
@@ -128,7 +129,7 @@ impl Room {
 
     fn announce(&self) -> Pair {
         let pair = self.pair();
-        assert!(pair.announce(&self.addresses.0, &self.addresses.1, self.attempt(&self.addresses.1).socket), "it is coming");
+        assert!(pair.announce(self.addresses.0.port, self.attempt(&self.addresses.1).socket), "it is coming");
         pair
     }
 
@@ -313,7 +314,7 @@ fn an_announcement_that_comes_late() {
     let pair = room.pair();
     assert!(room.find().is_none() && pair.is(state::REFUSED));
     let socket = room.attempt(&room.addresses.1).socket;
-    assert!(!pair.announce(&room.addresses.0, &room.addresses.1, socket));
+    assert!(!pair.announce(room.addresses.0.port, socket));
     drop(pair);
     assert!(!room.is_kept());
 }
@@ -372,6 +373,40 @@ fn the_next_connection_s_answer_is_none() {
     assert_eq!(proved, Proved::Doubtful(Reason::NearRefused));
 }
 
+/// One that has announced another one's connection is not waited for: that one has read the proof, and has ended the connection.
+#[test]
+fn a_proof_that_another_one_has_read() {
+    let room = Room::new();
+    let pair = room.announce();
+    let mut announced = room.find().expect("it is announced");
+    let mut client = &room.client;
+    let proved = std::thread::scope(|scope| {
+        let server = scope.spawn(|| announced.prove(room.server.as_raw_fd(), u64::MAX));
+        client.read_exact(&mut [0; 56]).expect("the proof");
+        let nowhere = [0u64; 2]; // AF_UNSPEC: a reset
+        calls::connect(client.as_raw_fd(), nowhere.as_ptr().cast(), 16).expect("it");
+        server.join().expect("no panic")
+    });
+    assert_eq!(proved, Proved::Doubtful(Reason::ClientLeft));
+    assert!(pair.is(state::REFUSED) && !pair.answer(state::TAKEN));
+}
+
+/// The server's address is translated: it finds what its client announces by what the last connection looked like to it, and not by what the client sees.
+#[test]
+fn a_translated_connection() {
+    let room = Room::new();
+    let (client, server) = room.addresses;
+    let seen = Address::v4([10, 9, 9, 9], 80);
+    let choose = |from: Address| SETUP.lock().and_then(|_setup| Pair::choose(PROCESS, &client, (from, seen), (MARK, [9; 16])));
+    assert!(choose(Address::v4([127, 0, 0, 2], 0)).is_none(), "its link is one of another address's");
+    let pair = choose(Address { port: 0, ..client }).expect("the pair that was kept");
+    let find =
+        |server: Address| announced::find(&Shown { client, server, mark: MARK }, clock::monotonic_ns() + PATIENCE).is_some();
+    assert!(!find(server) && pair.is(state::COMING), "to another listener");
+    assert!(pair.announce(client.port, room.attempt(&server).socket));
+    assert!(!find(server) && find(seen));
+}
+
 /// Both leave the connection to TCP, or neither: the server by the secret, the client by the word that it took its offer back with.
 #[test]
 fn a_client_that_has_read_the_proof_and_leaves_it() {
@@ -427,7 +462,7 @@ fn what_is_coming_is_waited_for_by_its_own_connection_and_for_a_moment() {
     );
     room.page().head.began.fetch_sub(clock::ticks_for_ns(1_000_000_000), Ordering::Relaxed);
     assert!(find(server, MARK), "it is old");
-    assert!(pair.announce(&client, &server, room.attempt(&room.addresses.1).socket) && room.find().is_some());
+    assert!(pair.announce(client.port, room.attempt(&room.addresses.1).socket) && room.find().is_some());
 }
 
 /// A SYN that is under way, and shows a mark that nobody waits by any more, does not go on.
@@ -464,8 +499,8 @@ fn a_process_that_takes_no_connection_has_missed_one() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         room.addresses.1 = of(listener.local_addr().expect("its address"));
         let server = room.addresses.1;
-        (0..4).for_each(|_| servers(|servers| servers.claimed_by(&server, PROCESS)));
-        assert_eq!(servers(|servers| servers.process(&server)), Some(PROCESS));
+        (0..4).for_each(|_| servers(|servers| servers.claimed_by(&server, PROCESS, room.addresses)));
+        assert_eq!(servers(|servers| servers.process(&server)), Some((PROCESS, room.addresses)));
         let pair = room.pair();
         let mut attempt = room.attempt(&server);
         attempt.fd = calls::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
@@ -480,7 +515,7 @@ fn a_process_that_takes_no_connection_has_missed_one() {
             attempt.make_again(pair)
         });
         assert!(matches!(outcome, Outcome::Done(Ok(_), Reason::NearRefused)), "{word}");
-        let is_believed = (word == state::REFUSED).then_some(PROCESS);
+        let is_believed = (word == state::REFUSED).then_some((PROCESS, room.addresses));
         assert_eq!(servers(|servers| servers.process(&server)), is_believed, "{word}");
         let first = listener.accept().expect("it").0;
         if word == state::CLAIMED {
