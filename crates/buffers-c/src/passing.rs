@@ -76,7 +76,11 @@ pub fn said(result: Result<bool, Error>) -> c_int {
 /// The caller's; of no bytes the pointer may be null.
 pub unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
     // SAFETY: promised.
-    if length == 0 { &[] } else { unsafe { core::slice::from_raw_parts(data.cast(), length) } }
+    if length == 0 {
+        &[]
+    } else {
+        unsafe { core::slice::from_raw_parts(data.cast(), length) }
+    }
 }
 
 /// The buffer for a message.
@@ -85,7 +89,11 @@ pub unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
 /// As for [`bytes`].
 pub unsafe fn buffer<'a>(data: *mut c_void, room: usize) -> &'a mut [u8] {
     // SAFETY: promised.
-    if room == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(data.cast(), room) } }
+    if room == 0 {
+        &mut []
+    } else {
+        unsafe { core::slice::from_raw_parts_mut(data.cast(), room) }
+    }
 }
 
 /// The result of an output.

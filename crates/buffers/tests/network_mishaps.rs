@@ -11,8 +11,8 @@ use shunt_buffers::port::Error;
 use shunt_buffers::Semantics;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::{
-    Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment, SendError, Tag,
-    Tags, Ticket,
+    Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment,
+    SendError, Tag, Tags, Ticket,
 };
 use shunt_region::Pool;
 use shunt_sys::{calls, Errno};
