@@ -11,6 +11,7 @@ const COUNT_BITS: u32 = 17;
 const EPOCH: u64 = u64::MAX >> COUNT_BITS;
 
 /// The last search in vain.
+#[derive(Default)]
 pub struct Vain {
     /// How often units were given back.
     gives: AtomicU64,
@@ -19,11 +20,6 @@ pub struct Vain {
 }
 
 impl Vain {
-    /// Nothing is known.
-    pub const fn new() -> Vain {
-        Vain { gives: AtomicU64::new(0), last: AtomicU64::new(0) }
-    }
-
     fn epoch(&self) -> u64 {
         // Pairs with the Release of `given`: what was given back before is seen as free.
         self.gives.load(Ordering::Acquire) & EPOCH
@@ -134,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_was_used_last_comes_last() {
-        let (taken, cursor, vain) = (std::array::from_fn::<_, 8, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::new());
+        let (taken, cursor, vain) = (std::array::from_fn::<_, 8, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::default());
         let fifo = Fifo { taken: &taken, cursor: &cursor, vain: &vain };
         for first in [0, 2, 4, 6, 0] {
             assert_eq!(fifo.take(2), Some(first));
@@ -148,7 +144,7 @@ mod tests {
     /// Units that are free behind its back are not seen: it does not look.
     #[test]
     fn what_was_sought_in_vain_is_sought_again_when_something_was_given_back() {
-        let (taken, cursor, vain) = (std::array::from_fn::<_, 8, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::new());
+        let (taken, cursor, vain) = (std::array::from_fn::<_, 8, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::default());
         let fifo = Fifo { taken: &taken, cursor: &cursor, vain: &vain };
         assert_eq!((fifo.take(3), fifo.take(3)), (Some(0), Some(3)));
         assert_eq!(fifo.take(3), None, "two are left, which it takes and lets go");
@@ -162,7 +158,7 @@ mod tests {
     /// Whatever other threads do, a run that is free is found by who looks when they have ended.
     #[test]
     fn what_others_let_go_is_found() {
-        let (taken, cursor, vain) = (std::array::from_fn::<_, 8, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::new());
+        let (taken, cursor, vain) = (std::array::from_fn::<_, 8, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::default());
         let fifo = Fifo { taken: &taken, cursor: &cursor, vain: &vain };
         for _ in 0..200 {
             std::thread::scope(|scope| {
@@ -183,7 +179,7 @@ mod tests {
     proptest! {
         #[test]
         fn runs_never_overlap_and_room_is_found(steps in prop::collection::vec((1usize..5, any::<bool>()), 1..80)) {
-            let (taken, cursor, vain) = (std::array::from_fn::<_, 16, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::new());
+            let (taken, cursor, vain) = (std::array::from_fn::<_, 16, _>(|_| AtomicU32::new(0)), AtomicU32::new(0), Vain::default());
             let fifo = Fifo { taken: &taken, cursor: &cursor, vain: &vain };
             let mut held: Vec<(usize, usize)> = Vec::new();
             for (count, take) in steps {

@@ -384,7 +384,7 @@ impl Pool {
                 forked: AtomicBool::new(false),
                 peer: AtomicU64::new(0),
                 cursor: AtomicU32::new(0),
-                vain: Vain::new(),
+                vain: Vain::default(),
                 apart: AtomicU32::new(0),
             });
             for unit in 0..shape.units {
