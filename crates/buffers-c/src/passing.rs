@@ -75,10 +75,10 @@ pub fn said(result: Result<bool, Error>) -> c_int {
 /// # Safety
 /// The caller's; of no bytes the pointer may be null.
 pub unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
-    // SAFETY: promised.
     if length == 0 {
         &[]
     } else {
+        // SAFETY: promised.
         unsafe { core::slice::from_raw_parts(data.cast(), length) }
     }
 }
@@ -88,10 +88,10 @@ pub unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
 /// # Safety
 /// As for [`bytes`].
 pub unsafe fn buffer<'a>(data: *mut c_void, room: usize) -> &'a mut [u8] {
-    // SAFETY: promised.
     if room == 0 {
         &mut []
     } else {
+        // SAFETY: promised.
         unsafe { core::slice::from_raw_parts_mut(data.cast(), room) }
     }
 }
