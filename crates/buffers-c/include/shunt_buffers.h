@@ -45,6 +45,10 @@ enum {
     SHUNT_VIOLATION = -2,  /* the peer sent what no honest peer sends */
     SHUNT_TOO_LONG = -3,   /* the message is longer than the buffer; it can still be received */
     SHUNT_REFUSED = -4,    /* no such semantics for this call, or a length beyond the region */
+    /* What the call waited for was not there in time: see shunt_network_set_patience. */
+    SHUNT_NO_ROOM = -5,
+    SHUNT_NOT_ARRIVED = -6,
+    SHUNT_NO_MESSAGE = -7,
     SHUNT_LIMIT = -100,
     SHUNT_SYSTEM = -1000
 };

@@ -30,16 +30,25 @@ void shunt_network_set_quota(shunt_network *port, size_t bytes);
 void shunt_network_set_pooled(shunt_network *port, size_t bytes);
 /* Nothing is pooled: a message waits at its sender until its input is called for. Before any other call of the port. */
 void shunt_network_set_outboard(shunt_network *port);
+/* How long a call waits for the peer, in milliseconds, each time that it has to; negative, as at first: as long as the peer lives; 0: not at
+ * all, as a socket that does not block. Then it fails by SHUNT_NO_ROOM, SHUNT_NOT_ARRIVED or SHUNT_NO_MESSAGE, and nothing is lost: what was not
+ * sent is the program's as before, its region's handle, too; what is under way, or posted, is still; and a message whose beginning is here is
+ * the next call's. For that, what is received lies in the pool first, whatever the semantics; and a copy that is longer than the pool has room
+ * for lies in memory of the port's own, one at a time. */
+void shunt_network_set_patience(shunt_network *port, int milliseconds);
+/* 1: a message of so many bytes can be sent without a wait; 0: not now. To be asked when the descriptor has been readable: the peer says when
+ * there is room. */
+int shunt_network_has_room(shunt_network *port, size_t length);
 /* For poll(2): readable when something has come, for shunt_network_progress. That is to be called some times in a second besides, whatever
  * comes: what was lost is sent again in calls, and they notice that the peer's process has ended. */
 int shunt_network_descriptor(shunt_network *port);
-/* Takes what has come, and sends what may go. */
+/* Takes what has come, and sends what may go. 1: more may be here, of which the descriptor does not tell: to be called again before poll(2). */
 int shunt_network_progress(shunt_network *port);
 /* Waits until the peer's process has all that was sent, which may need its receives. */
 int shunt_network_drain(shunt_network *port);
 
 /* Output: as shunt_send, shunt_send_shared and shunt_send_region; the first by SHUNT_COPY or SHUNT_EMULATED_COPY. shunt_network_send_region
- * takes the region, whatever becomes of it. A ticket is completed when the buffer is the program's again. What is copied has at most half of
+ * takes the region, whatever becomes of it, but for SHUNT_NO_ROOM. A ticket is completed when the buffer is the program's again. What is copied has at most half of
  * the pool; beyond that, and beyond the quota, the call waits for the peer's receives. */
 int shunt_network_send(shunt_network *port, const void *data, size_t length, int semantics, uint64_t *ticket);
 int shunt_network_send_shared(shunt_network *port, const shunt_region *region, size_t length, int semantics, uint64_t *ticket);

@@ -14,13 +14,14 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod network;
+mod passing;
 mod results;
 
-use results::{code, failed, REFUSED, TOO_LONG};
-use shunt_buffers::port::{Error, Message, Port, Ticket, AT_ONCE};
+use passing::{buffer, bytes, put, received, sent};
+use results::{code, failed};
+use shunt_buffers::port::{Error, Message, Port, AT_ONCE};
 use shunt_buffers::region::{before_kernel_writes, Audience, Pages, Pool, Region, Shape};
 use shunt_buffers::sockets::{self, Received};
-use shunt_buffers::{Allocation, Semantics};
 use std::ffi::{c_int, c_void};
 
 pub use network::*;
@@ -42,40 +43,11 @@ unsafe fn made<T>(result: Result<T, Error>, error: *mut c_int) -> *mut T {
 }
 
 /// # Safety
-/// As for [`made`].
-unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: promised.
-        unsafe { to.write(value) };
-    }
-}
-
-/// # Safety
 /// Made by [`made`], or null; freed once.
 unsafe fn free<T>(handle: *mut T) {
     if !handle.is_null() {
         // SAFETY: promised.
         drop(unsafe { Box::from_raw(handle) });
-    }
-}
-
-fn semantics(number: c_int, allocation: Allocation) -> Option<Semantics> {
-    let found = usize::try_from(number).ok().and_then(Semantics::of_index)?;
-    (found.allocation == allocation).then_some(found)
-}
-
-/// The result of an output.
-///
-/// # Safety
-/// The caller's ticket, or null.
-unsafe fn sent(result: Result<Ticket, Error>, ticket: *mut u64) -> c_int {
-    match result {
-        Ok(given) => {
-            // SAFETY: promised.
-            unsafe { put(ticket, given.number()) };
-            0
-        }
-        Err(why) => code(why),
     }
 }
 
@@ -317,11 +289,8 @@ pub unsafe extern "C" fn shunt_send(
     defer: c_int,
     ticket: *mut u64,
 ) -> c_int {
-    // SAFETY: the contract above; of no bytes the pointer may be null.
-    unsafe {
-        let bytes = if length == 0 { &[] } else { core::slice::from_raw_parts(data.cast(), length) };
-        sent((*port).send(bytes, defer != 0), ticket)
-    }
+    // SAFETY: the contract above.
+    unsafe { sent((*port).send(bytes(data, length), defer != 0), ticket) }
 }
 
 /// See the header.
@@ -334,12 +303,7 @@ pub unsafe extern "C" fn shunt_send_shared(
     ticket: *mut u64,
 ) -> c_int {
     // SAFETY: the contract above.
-    let (port, region) = unsafe { (&mut *port, &*region) };
-    match semantics(number, Allocation::Application).filter(|_| length <= region.size()) {
-        // SAFETY: the contract above.
-        Some(semantics) => unsafe { sent(port.send_shared(region, length, semantics), ticket) },
-        None => REFUSED,
-    }
+    unsafe { passing::send_shared(port, region, length, number, ticket) }
 }
 
 /// See the header.
@@ -351,50 +315,29 @@ pub unsafe extern "C" fn shunt_send_region(
     number: c_int,
     ticket: *mut u64,
 ) -> c_int {
-    // SAFETY: the contract above; the handle is consumed.
-    let (port, region) = unsafe { (&mut *port, *Box::from_raw(region)) };
-    match semantics(number, Allocation::System).filter(|_| length <= region.size()) {
-        // SAFETY: the contract above.
-        Some(semantics) => unsafe { sent(port.send_region(region, length, semantics), ticket) },
-        None => REFUSED,
-    }
+    // SAFETY: the contract above.
+    unsafe { passing::send_region(port, region, length, number, ticket) }
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_completed(port: *mut Port, ticket: u64) -> c_int {
     // SAFETY: the contract above.
-    match unsafe { (*port).completed(Ticket::of_number(ticket)) } {
-        Ok(done) => done.into(),
-        Err(why) => code(why),
-    }
+    unsafe { passing::completed(port, ticket) }
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_next_length(port: *mut Port, length: *mut usize) -> c_int {
     // SAFETY: the contract above.
-    unsafe { failed((*port).next_length().map(|found| put(length, found))) }
+    unsafe { passing::next_length(port, length) }
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_receive(port: *mut Port, data: *mut c_void, room: usize, length: *mut usize) -> c_int {
-    // SAFETY: the contract above; of no bytes the pointer may be null.
-    unsafe {
-        let room = if room == 0 { &mut [] } else { core::slice::from_raw_parts_mut(data.cast(), room) };
-        match (*port).receive(room) {
-            Ok(got) => {
-                put(length, got);
-                0
-            }
-            Err(Error::Length(needed)) => {
-                put(length, needed);
-                TOO_LONG
-            }
-            Err(why) => code(why),
-        }
-    }
+    // SAFETY: the contract above.
+    unsafe { received((*port).receive(buffer(data, room)), length) }
 }
 
 /// See the header.
@@ -452,14 +395,8 @@ pub unsafe extern "C" fn shunt_receive_region(
     region: *mut *mut Region,
     length: *mut usize,
 ) -> c_int {
-    let Some(semantics) = semantics(number, Allocation::System) else { return REFUSED };
     // SAFETY: the contract above.
-    unsafe {
-        failed((*port).receive_region(semantics).map(|(came, bytes)| {
-            put(length, bytes);
-            region.write(Box::into_raw(Box::new(came)));
-        }))
-    }
+    unsafe { passing::receive_region(port, number, region, length) }
 }
 
 /// See the header.

@@ -1,12 +1,14 @@
 //! Ports over UDP: the functions of `include/shunt_network.h`.
 
-use crate::results::{code, failed, REFUSED, TOO_LONG};
-use crate::{free, made, put, semantics, sent};
+use crate::passing::{self, buffer, bytes, came, received, said, semantics, sent};
+use crate::results::{code, failed, REFUSED};
+use crate::{free, made};
 use shunt_buffers::port::network::{UdpPort, Window};
-use shunt_buffers::port::{Error, Ticket};
+use shunt_buffers::port::Error;
 use shunt_buffers::region::{Pool, Region};
 use shunt_buffers::{Allocation, Integrity, Semantics};
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
 /// See the header.
 #[no_mangle]
@@ -52,6 +54,20 @@ pub unsafe extern "C" fn shunt_network_set_outboard(port: *mut UdpPort) {
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn shunt_network_set_patience(port: *mut UdpPort, milliseconds: c_int) {
+    // SAFETY: the crate's contract.
+    unsafe { (&mut *port).set_patience(u64::try_from(milliseconds).ok().map(Duration::from_millis)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_network_has_room(port: *mut UdpPort, length: usize) -> c_int {
+    // SAFETY: the crate's contract.
+    said(unsafe { (&mut *port).has_room(length) })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn shunt_network_descriptor(port: *mut UdpPort) -> c_int {
     // SAFETY: the crate's contract.
     unsafe { (*port).descriptor() }
@@ -61,7 +77,7 @@ pub unsafe extern "C" fn shunt_network_descriptor(port: *mut UdpPort) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn shunt_network_progress(port: *mut UdpPort) -> c_int {
     // SAFETY: the crate's contract.
-    unsafe { failed((&mut *port).progress()) }
+    said(unsafe { (&mut *port).progress() })
 }
 
 /// See the header.
@@ -82,11 +98,8 @@ pub unsafe extern "C" fn shunt_network_send(
 ) -> c_int {
     let strong = |semantics: &Semantics| semantics.integrity == Integrity::Strong;
     let Some(semantics) = semantics(number, Allocation::Application).filter(strong) else { return REFUSED };
-    // SAFETY: the crate's contract; of no bytes the pointer may be null.
-    unsafe {
-        let bytes = if length == 0 { &[] } else { core::slice::from_raw_parts(data.cast(), length) };
-        sent((&mut *port).send(bytes, semantics), ticket)
-    }
+    // SAFETY: the crate's contract.
+    unsafe { sent((&mut *port).send(bytes(data, length), semantics), ticket) }
 }
 
 /// See the header.
@@ -99,12 +112,7 @@ pub unsafe extern "C" fn shunt_network_send_shared(
     ticket: *mut u64,
 ) -> c_int {
     // SAFETY: the crate's contract.
-    let (port, region) = unsafe { (&mut *port, &*region) };
-    match semantics(number, Allocation::Application).filter(|_| length <= region.size()) {
-        // SAFETY: the crate's contract.
-        Some(semantics) => unsafe { sent(port.send_shared(region, length, semantics), ticket) },
-        None => REFUSED,
-    }
+    unsafe { passing::send_shared(port, region, length, number, ticket) }
 }
 
 /// See the header.
@@ -116,25 +124,15 @@ pub unsafe extern "C" fn shunt_network_send_region(
     number: c_int,
     ticket: *mut u64,
 ) -> c_int {
-    // SAFETY: the crate's contract; the handle is consumed.
-    let (port, region) = unsafe { (&mut *port, *Box::from_raw(region)) };
-    match semantics(number, Allocation::System).filter(|_| length <= region.size()) {
-        // SAFETY: the crate's contract.
-        Some(semantics) => unsafe { sent(port.send_region(region, length, semantics), ticket) },
-        None => REFUSED,
-    }
-}
-
-/// A truth, or what went wrong.
-fn said(result: Result<bool, Error>) -> c_int {
-    result.map_or_else(code, c_int::from)
+    // SAFETY: the crate's contract.
+    unsafe { passing::send_region(port, region, length, number, ticket) }
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_network_completed(port: *mut UdpPort, ticket: u64) -> c_int {
     // SAFETY: the crate's contract.
-    said(unsafe { (&mut *port).completed(Ticket::of_number(ticket)) })
+    unsafe { passing::completed(port, ticket) }
 }
 
 /// See the header.
@@ -155,22 +153,7 @@ pub unsafe extern "C" fn shunt_network_has_whole_message(port: *mut UdpPort) -> 
 #[no_mangle]
 pub unsafe extern "C" fn shunt_network_next_length(port: *mut UdpPort, length: *mut usize) -> c_int {
     // SAFETY: the crate's contract.
-    unsafe { failed((&mut *port).next_length().map(|found| put(length, found))) }
-}
-
-/// The length of a message that was received, or that a buffer was too short for.
-///
-/// # Safety
-/// The caller's integer, or null.
-unsafe fn received(result: Result<usize, Error>, length: *mut usize) -> c_int {
-    let (found, result) = match result {
-        Ok(found) => (found, 0),
-        Err(Error::Length(needed)) => (needed, TOO_LONG),
-        Err(why) => return code(why),
-    };
-    // SAFETY: promised.
-    unsafe { put(length, found) };
-    result
+    unsafe { passing::next_length(port, length) }
 }
 
 /// See the header.
@@ -183,25 +166,8 @@ pub unsafe extern "C" fn shunt_network_receive(
     length: *mut usize,
 ) -> c_int {
     let Some(semantics) = semantics(number, Allocation::Application) else { return REFUSED };
-    // SAFETY: the crate's contract; of no bytes the pointer may be null.
-    unsafe {
-        let room = if room == 0 { &mut [] } else { core::slice::from_raw_parts_mut(data.cast(), room) };
-        received((&mut *port).receive(room, semantics), length)
-    }
-}
-
-/// A region and its message's length.
-///
-/// # Safety
-/// The caller's, the length's or null.
-unsafe fn came(result: Result<(Region, usize), Error>, region: *mut *mut Region, length: *mut usize) -> c_int {
-    let result = result.map(|(came, bytes)| {
-        // SAFETY: promised.
-        unsafe { region.write(Box::into_raw(Box::new(came))) };
-        bytes
-    });
-    // SAFETY: promised.
-    unsafe { received(result, length) }
+    // SAFETY: the crate's contract.
+    unsafe { received((&mut *port).receive(buffer(data, room), semantics), length) }
 }
 
 /// See the header.
@@ -212,9 +178,8 @@ pub unsafe extern "C" fn shunt_network_receive_region(
     region: *mut *mut Region,
     length: *mut usize,
 ) -> c_int {
-    let Some(semantics) = semantics(number, Allocation::System) else { return REFUSED };
     // SAFETY: the crate's contract.
-    unsafe { came((&mut *port).receive_region(semantics), region, length) }
+    unsafe { passing::receive_region(port, number, region, length) }
 }
 
 /// See the header.

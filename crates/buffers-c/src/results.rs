@@ -1,6 +1,6 @@
 //! What went wrong, as a number.
 
-use shunt_buffers::port::Error;
+use shunt_buffers::port::{Awaited, Error};
 use shunt_buffers::region::Limit;
 use std::ffi::{c_char, c_int, CStr};
 use std::fmt::Write;
@@ -9,6 +9,9 @@ pub const GONE: c_int = -1;
 pub const VIOLATION: c_int = -2;
 pub const TOO_LONG: c_int = -3;
 pub const REFUSED: c_int = -4;
+const NO_ROOM: c_int = -5;
+const NOT_ARRIVED: c_int = -6;
+const NO_MESSAGE: c_int = -7;
 const LIMIT: c_int = -100;
 const SYSTEM: c_int = -1000;
 
@@ -17,6 +20,9 @@ pub fn code(error: Error) -> c_int {
         Error::Gone => GONE,
         Error::Violation(_) => VIOLATION,
         Error::Length(_) => TOO_LONG,
+        Error::Waited(Awaited::Room) => NO_ROOM,
+        Error::Waited(Awaited::Arrival) => NOT_ARRIVED,
+        Error::Waited(Awaited::Message) => NO_MESSAGE,
         Error::Limit(limit) => LIMIT - limit as c_int,
         Error::System(errno) => SYSTEM - errno.0,
     }
@@ -55,6 +61,9 @@ pub extern "C" fn shunt_result_text(result: c_int) -> *const c_char {
         (VIOLATION, _) => text.push_str("The peer sent what no honest peer sends."),
         (TOO_LONG, _) => text.push_str("The message is longer than the buffer."),
         (REFUSED, _) => text.push_str("No such semantics for this call, or a length beyond the region."),
+        (NO_ROOM, _) => text.push_str("The peer made no room in time. The message was not sent: its buffer is as it was."),
+        (NOT_ARRIVED, _) => text.push_str("What was sent is not all in the peer's process in time. The rest is still under way."),
+        (NO_MESSAGE, _) => text.push_str("No message, or not all of it, came in time. It can be received when it is here."),
         (..=SYSTEM, _) => drop(write!(text, "{}.", std::io::Error::from_raw_os_error(SYSTEM.saturating_sub(result)))),
         _ => text.push_str("No such result."),
     }
@@ -71,6 +80,9 @@ pub extern "C" fn shunt_result_word(result: c_int) -> *const c_char {
         (VIOLATION, _) => "violation",
         (TOO_LONG, _) => "too-long",
         (REFUSED, _) => "refused",
+        (NO_ROOM, _) => "no-room",
+        (NOT_ARRIVED, _) => "not-arrived",
+        (NO_MESSAGE, _) => "no-message",
         (..=SYSTEM, _) => "system",
         _ => "unknown",
     };

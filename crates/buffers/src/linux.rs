@@ -14,7 +14,6 @@ use crate::tables::Operation;
 use shunt_region::state::Event;
 use shunt_region::word::Use;
 use shunt_region::{Access, Limit, Located, Pool};
-use shunt_sys::calls;
 
 /// How many regions are kept for inputs to come.
 const KEPT: usize = 32;
@@ -162,14 +161,8 @@ impl Memory for Host {
                 self.pool.unreference(&at, kind)?;
             }
             Operation::ReadOnly => self.pool.arm(&Host::region(work)?)?,
-            Operation::Wire => {
-                let (start, size) = self.whole(&Host::region(work)?);
-                calls::mlock(start, size).map_err(|_| Limit::Locked)?;
-            }
-            Operation::Unwire => {
-                let (start, size) = self.whole(&Host::region(work)?);
-                let _ = calls::munlock(start, size);
-            }
+            Operation::Wire => self.pool.wire(&Host::region(work)?)?,
+            Operation::Unwire => self.pool.unwire(&Host::region(work)?),
             Operation::MarkMovingOut => drop(self.pool.apply(&Host::region(work)?, Event::MarkMovingOut)?),
             Operation::Invalidate => self.pool.access(&Host::region(work)?, Access::None)?,
             Operation::Reinstate => self.pool.access(&Host::region(work)?, Access::Write)?,

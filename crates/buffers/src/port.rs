@@ -55,6 +55,19 @@ pub enum Error {
     Length(usize),
     /// The kernel refused.
     System(Errno),
+    /// The peer did not do what the call waited for, as long as the port's patience went. Nothing is lost: see there.
+    Waited(Awaited),
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// Room for what was to be sent, which the peer's receives make. It was not sent: its buffer is the program's as before.
+    Room,
+    /// That the peer's process has what was sent. It is still under way.
+    Arrival,
+    /// The next message, or the rest of it. It can be received when it is here; what is posted is still posted.
+    Message,
 }
 
 impl core::fmt::Display for Error {

@@ -1,6 +1,6 @@
 //! Pools as their owner has them, and the regions in them.
 
-use crate::fifo::Fifo;
+use crate::fifo::{Fifo, Vain};
 use crate::guard::{Access, Claim, Guard, Hands, Marks};
 use crate::limit::Limit;
 use crate::shape::{Audience, Pages, Shape, HUGE, PAGE};
@@ -43,6 +43,7 @@ pub struct Control {
     /// 0, or the peer that sees it.
     peer: AtomicU64,
     cursor: AtomicU32,
+    vain: Vain,
     /// Runs of units, and units, that have a protection of their own.
     apart: AtomicU32,
 }
@@ -52,6 +53,8 @@ pub(crate) struct Unit {
     word: Word,
     /// Units of the region.
     count: AtomicU32,
+    /// How many outputs and inputs want the region's pages wired.
+    wired: AtomicU32,
     /// All its pages are memory.
     touched: AtomicBool,
     claim: Claim,
@@ -81,7 +84,7 @@ impl Control {
         // SAFETY: as in `unit`.
         let taken =
             unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>().add(at).cast(), self.shape.units) };
-        Fifo { taken, cursor: &self.cursor }
+        Fifo { taken, cursor: &self.cursor, vain: &self.vain }
     }
 
     fn word(&self, unit: usize) -> &Word {
@@ -174,6 +177,9 @@ impl Control {
             if guard.protect(Access::Write).is_err() {
                 return;
             }
+        }
+        if self.unit(first).wired.swap(0, Ordering::AcqRel) > 0 {
+            let _ = calls::munlock(self.pointer(first), count * self.shape.unit);
         }
         guard.settle();
         guard.release();
@@ -378,6 +384,7 @@ impl Pool {
                 forked: AtomicBool::new(false),
                 peer: AtomicU64::new(0),
                 cursor: AtomicU32::new(0),
+                vain: Vain::default(),
                 apart: AtomicU32::new(0),
             });
             for unit in 0..shape.units {
@@ -472,6 +479,16 @@ impl Pool {
             return Ok(());
         }
         control.touch(units)
+    }
+
+    /// The same, whatever is remembered of it: of a pool into which its own program has made a hole, which reads as zeros.
+    ///
+    /// # Errors
+    /// As [`Pool::touch`].
+    pub fn touch_again(&self, at: &Located, length: usize) -> Result<(), Limit> {
+        let control = self.control();
+        let unit = control.shape.unit;
+        control.touch(at.offset / unit..(at.offset + length).div_ceil(unit))
     }
 
     /// From now on peer `peer` (never 0) sees the pool. Others that it could be lent to: those that are trusted.
@@ -646,6 +663,36 @@ impl Pool {
         }
     }
 
+    /// Keeps a region's pages in memory, until each such call was taken back ([`Pool::unwire`]): mlock(2) itself does not count.
+    ///
+    /// # Errors
+    /// [`Limit::Locked`].
+    pub fn wire(&self, at: &Located) -> Result<(), Limit> {
+        let control = self.control();
+        let wired = &control.unit(at.first).wired;
+        wired.fetch_add(1, Ordering::AcqRel);
+        // Each call asks for itself: the one that was first may be refused.
+        let done = calls::mlock(control.pointer(at.first), at.count * control.shape.unit);
+        if done.is_err() {
+            wired.fetch_sub(1, Ordering::AcqRel);
+        }
+        done.map_err(|_| Limit::Locked)
+    }
+
+    /// One who wanted them does no longer.
+    pub fn unwire(&self, at: &Located) {
+        let control = self.control();
+        let (wired, start, size) = (&control.unit(at.first).wired, control.pointer(at.first), at.count * control.shape.unit);
+        // None: the region that was wired has gone, and this one took its place (table 3: "check region").
+        if wired.fetch_update(Ordering::AcqRel, Ordering::Acquire, |wired| wired.checked_sub(1)) == Ok(1) {
+            let _ = calls::munlock(start, size);
+            if wired.load(Ordering::Acquire) > 0 {
+                // Another thread's call came in between.
+                let _ = calls::mlock(start, size);
+            }
+        }
+    }
+
     /// Where a unit is.
     pub fn pointer(&self, at: &Located) -> *mut u8 {
         // SAFETY: inside the units.
@@ -698,20 +745,21 @@ fn populate(start: *mut u8, size: usize) -> Result<(), Limit> {
     const MADV_POPULATE_READ: i32 = 22;
     const MADV_POPULATE_WRITE: i32 = 23;
     let done = match calls::madvise(start, size, MADV_POPULATE_WRITE) {
-        // Writing was taken away; a read makes memory as well.
-        Err(Errno(libc::EFAULT)) => calls::madvise(start, size, MADV_POPULATE_READ),
+        // Writing was taken away; a read makes memory as well. Or the kernel does not know this.
+        Err(Errno(libc::EFAULT | libc::EINVAL)) => calls::madvise(start, size, MADV_POPULATE_READ),
         other => other,
     };
+    let unknown = || calls::madvise(start, 0, MADV_POPULATE_READ).is_err();
     match done {
         // A kernel before 5.14.
-        Err(Errno(libc::EINVAL)) => {
+        Err(Errno(libc::EINVAL)) if unknown() => {
             for page in (0..size).step_by(PAGE) {
                 // SAFETY: mapped; a word is written as it is, by one step.
                 unsafe { (*start.add(page).cast::<AtomicU32>()).fetch_or(0, Ordering::Relaxed) };
             }
             Ok(())
         }
-        Err(Errno(libc::EFAULT)) => Err(Limit::Protection),
+        Err(Errno(libc::EFAULT | libc::EINVAL)) => Err(Limit::Protection),
         other => other.map_err(Limit::of),
     }
 }

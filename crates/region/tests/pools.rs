@@ -296,3 +296,22 @@ fn what_is_lent_was_touched() {
     account.lend(&pool, &region, 0, region.size()).unwrap();
     assert_eq!(pages(pool.descriptor()), before);
 }
+
+/// A region from which writing was taken away is made memory of by reading, not by writes that its handler would mend; one that is hidden
+/// cannot be, and says so.
+#[test]
+fn what_is_protected_is_touched_without_a_write() {
+    let pool = Pool::create(Shape { unit: 64 << 10, units: 8 }, Pages::Small, Audience::Anyone).unwrap();
+    let region = pool.allocate(4 * (64 << 10)).unwrap();
+    let at = region.located();
+    pool.touch(&at, 10).unwrap();
+    pool.reference(&at, Use::Output).unwrap();
+    pool.arm(&at).unwrap();
+    pool.touch(&at, 3 * (64 << 10)).unwrap();
+    assert!(pool.is_armed(&at));
+    pool.unreference(&at, Use::Output).unwrap();
+    pool.disarm(&at);
+    pool.access(&at, Access::None).unwrap();
+    assert_eq!(pool.touch(&at, 4 * (64 << 10)), Err(Limit::Protection));
+    pool.access(&at, Access::Write).unwrap();
+}

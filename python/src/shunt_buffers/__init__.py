@@ -12,9 +12,10 @@ from collections import deque
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 
 from . import _library as _c
-from ._library import Error, Full, Gone
+from ._library import Error, Full, Gone, Waited
 
-__all__ = ["Error", "Full", "Gone", "Message", "Pages", "Pool", "Port", "Region", "Semantics", "View", "dump", "load", "reasons", "receive"]
+__all__ = ["Error", "Full", "Gone", "Message", "NetworkListener", "NetworkPort", "Pages", "Pool", "Port", "Region", "Semantics", "View", "Waited"]
+__all__ += ["dump", "load", "reasons", "receive"]
 
 
 class Semantics(enum.IntEnum):
@@ -151,11 +152,11 @@ class _Handle:
 
 
 class Region(_Memory):
-    """A part of a pool that this process has: writable memory."""
+    """A part of a pool that this process has: writable memory. One that a message came into is as long as the message."""
 
-    def __init__(self, pool, handle):
+    def __init__(self, pool, handle, length=None):
         self._handle = _Handle(pool, handle)
-        self._array = _array_at(_c.region_data(handle), _c.region_size(handle))
+        self._array = _array_at(_c.region_data(handle), _c.region_size(handle) if length is None else length)
         # Views and arrays refer to this, and it to the pool.
         weakref.finalize(self._array, self._handle.release).atexit = False
 
@@ -321,14 +322,9 @@ class Port:
         """Sends any bytes with copy semantics; gives a ticket. `defer`: if they lie in a region the call copies nothing, and a write to
         them while they are read is mended."""
         ticket = c_uint64()
-        view = _bytes_of(data)
-        if view.readonly and not isinstance(data, bytes):
-            address, keep = _address(view)
-        else:
-            keep = data if isinstance(data, bytes) else (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else b""
-            address = ctypes.cast(keep, c_void_p)
+        address, length, _keep = _borrowed(data)
         with self._core as port:
-            _c.check(_c.send(port, address, len(view), defer, byref(ticket)))
+            _c.check(_c.send(port, address, length, defer, byref(ticket)))
         return ticket.value
 
     def share(self, region, length=None, semantics=Semantics.EMULATED_SHARE):
@@ -382,12 +378,9 @@ class Port:
     def receive_into(self, buffer):
         """The next message, copied into a buffer; gives its length."""
         length = c_size_t()
-        view = _bytes_of(buffer)
-        if view.readonly:
-            raise TypeError("a message cannot be received into memory that is only to be read")
-        room = (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else None
+        room = _room(buffer)
         with self._core as port:
-            _c.check(_c.receive(port, room, len(view), byref(length)))
+            _c.check(_c.receive(port, room, len(room), byref(length)))
         return length.value
 
     def reference(self):
@@ -408,6 +401,25 @@ def _bytes_of(data):
     if not view.c_contiguous:
         raise ValueError("the bytes are not contiguous in memory: copy them first (numpy.ascontiguousarray)")
     return view.cast("B")
+
+
+def _borrowed(data):
+    """The address of bytes, how many, and what keeps them."""
+    view = _bytes_of(data)
+    if view.readonly and not isinstance(data, bytes):
+        address, keep = _address(view)
+    else:
+        keep = data if isinstance(data, bytes) else (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else b""
+        address = ctypes.cast(keep, c_void_p)
+    return address, len(view), keep
+
+
+def _room(buffer):
+    """A buffer for a message."""
+    view = _bytes_of(buffer)
+    if view.readonly:
+        raise TypeError("a message cannot be received into memory that is only to be read")
+    return (ctypes.c_ubyte * len(view)).from_buffer(view) if len(view) else (ctypes.c_ubyte * 0)()
 
 
 def _address(view):
@@ -464,3 +476,6 @@ def load(message):
         buffers.append(view[at : at + length])
         at += length
     return pickle.loads(pickled, buffers=buffers)
+
+
+from ._network import NetworkListener, NetworkPort  # noqa: E402 (it needs what is above)

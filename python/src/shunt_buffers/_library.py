@@ -53,12 +53,34 @@ for _name, _result, *_arguments in [
     ("message_semantics", c_int, c_void_p),
     ("message_is_in_place", c_int, c_void_p),
     ("give_back", c_int, c_void_p, c_void_p),
+    ("network_over", c_void_p, c_int, c_void_p, _ERROR),
+    ("network_close", None, c_void_p),
+    ("network_offer", c_int, c_void_p, c_void_p),
+    ("network_set_quota", None, c_void_p, c_size_t),
+    ("network_set_pooled", None, c_void_p, c_size_t),
+    ("network_set_outboard", None, c_void_p),
+    ("network_set_patience", None, c_void_p, c_int),
+    ("network_has_room", c_int, c_void_p, c_size_t),
+    ("network_descriptor", c_int, c_void_p),
+    ("network_progress", c_int, c_void_p),
+    ("network_drain", c_int, c_void_p),
+    ("network_send", c_int, c_void_p, c_void_p, c_size_t, c_int, _TICKET),
+    ("network_send_shared", c_int, c_void_p, c_void_p, c_size_t, c_int, _TICKET),
+    ("network_send_region", c_int, c_void_p, c_void_p, c_size_t, c_int, _TICKET),
+    ("network_completed", c_int, c_void_p, c_uint64),
+    ("network_has_message", c_int, c_void_p),
+    ("network_has_whole_message", c_int, c_void_p),
+    ("network_next_length", c_int, c_void_p, _SIZE),
+    ("network_receive", c_int, c_void_p, c_void_p, c_size_t, c_int, _SIZE),
+    ("network_receive_region", c_int, c_void_p, c_int, POINTER(c_void_p), _SIZE),
 ]:
     _function = getattr(_c, "shunt_" + _name)
     _function.restype, _function.argtypes = _result, _arguments
     globals()[_name] = _function
 
 LIMIT = -100
+TOO_LONG = -3
+NO_ROOM, NOT_ARRIVED, NO_MESSAGE = -5, -6, -7
 
 
 class Error(Exception):
@@ -77,9 +99,16 @@ class Full(Error):
     """No run of free units in the pool: regions are in use, or still being read."""
 
 
+class Waited(Error, TimeoutError):
+    """What the call waited for was not there in time (NetworkPort.patience). `word` says what: "no-room", and nothing was sent; "not-arrived",
+    and it is still under way; "no-message"."""
+
+
 def error(result):
     if result == -1:
         return Gone(result)
+    if NO_MESSAGE <= result <= NO_ROOM:
+        return Waited(result)
     return Full(result) if result == LIMIT else Error(result)
 
 

@@ -52,7 +52,7 @@ mod sending;
 mod window;
 
 use super::stream::Stream;
-use super::{setup, Error, QUOTA};
+use super::{setup, Awaited, Error, QUOTA};
 use crate::align::Alignment;
 use crate::calibrate;
 use crate::costs::Costs;
@@ -69,6 +69,7 @@ use shunt_region::{Limit, Pool, Violation};
 
 pub use notice::LONGEST;
 pub use owned::UdpPort;
+pub use sending::NotSent;
 pub use window::Window;
 
 /// The ordered channel of notices: a message is announced after those in front of it.
@@ -98,6 +99,10 @@ pub struct NetworkPort<'m, E: Endpoint> {
     /// When that is looked at again.
     look_at: u64,
     forks: u32,
+    /// The peer was told of the end.
+    parted: bool,
+    /// How long a call waits.
+    patience: Option<Duration>,
     /// From this length on pages are swapped into windows.
     swap_from: usize,
     copied: [u64; 64],
@@ -192,6 +197,8 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             beside: None,
             look_at: 0,
             forks: setup::forks(),
+            parted: false,
+            patience: None,
             // Swapping ordinary pages takes longer than copying them, whatever the length; a whole huge one is swapped sooner.
             swap_from: if pool.is_huge() { window::page(pool) } else { usize::MAX },
             copied: [0; 64],
@@ -207,6 +214,24 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         self.own()?;
         self.ends.lenders.push(Lender::new(pool)?);
         Ok(())
+    }
+
+    /// From now on a call waits for the peer no longer than this, each time that it has to, and fails by [`Error::Waited`] then; with nothing,
+    /// as at first, it waits as long as the peer's process lives. Zero: it does not wait, as on a socket that is not blocking.
+    ///
+    /// A message that the peer has begun to send is not begun anew: the next call goes on with it. For that, what is received lies in the
+    /// pool first, whatever its input's semantics are ([`Limit::PoolFull`]: there is no room). And a copy that is longer than the pool has room
+    /// for is made in memory of the port's own, one at a time.
+    pub fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
+    }
+
+    /// A call that does not wait, whatever the patience: `port.at_once(|port| port.send(bytes, semantics))`.
+    pub fn at_once<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> T {
+        let patience = self.patience.replace(Duration::ZERO);
+        let result = call(self);
+        self.patience = patience;
+        result
     }
 
     /// The most bytes of regions that outputs under way may refer to: a call that would exceed it waits.
@@ -308,28 +333,26 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         }
     }
 
-    /// Takes what has come, and sends what may go.
+    /// Takes what has come, and sends what may go. True: more may be here, of which the descriptor does not tell. It is to be called again
+    /// before the program sleeps.
     ///
     /// # Errors
     /// [`Error::Violation`]. That the peer has gone is said by calls that need it: messages that came from it are there to be received.
-    pub fn progress(&mut self) -> Result<(), Error> {
+    pub fn progress(&mut self) -> Result<bool, Error> {
         self.own()?;
-        // All that is here: the endpoint has taken a run of frames from the kernel, whose descriptor is not readable for them any more.
-        for _ in 0..POLLS {
-            if self.messages.poll(&mut self.ends) == 0 {
-                break;
-            }
-        }
+        // The endpoint has taken a run of frames from the kernel, whose descriptor is not readable for them any more.
+        let more = (0..POLLS).all(|_| self.messages.poll(&mut self.ends) > 0);
         self.look();
         if self.ends.over {
-            self.ends.outgoing.end(&mut self.ends.lenders);
+            self.end();
+            self.part();
         } else {
             self.say();
             self.go_on()?;
         }
         match self.ends.violation {
             true => Err(Violation::Record.into()),
-            false => Ok(()),
+            false => Ok(more),
         }
     }
 
@@ -358,34 +381,59 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
     }
 
     fn go_on(&mut self) -> Result<(), Error> {
-        let (messages, ends, peer) = (&mut self.messages, &mut self.ends, self.peer);
         loop {
+            let (messages, ends, peer) = (&mut self.messages, &mut self.ends, self.peer);
             let more = ends.outgoing.go_on(&mut ends.lenders, |offset, end, length, copy, done| {
                 let (handler, words, count) = end.words();
                 let store = Store { offset, handler, words: &words[..count] };
                 messages.with(|engine, now, link| engine.store_with(now, peer, &store, length, copy, done, link)) == Ok(true)
             });
-            if !more.map_err(Error::Violation)? {
-                return Ok(());
+            match more {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(limit) => {
+                    // Messages keep their order: behind one that cannot be read nothing goes.
+                    self.end();
+                    return Err(limit.into());
+                }
             }
         }
     }
 
-    /// Drives the port until `done`, or until the connection is over.
-    fn wait(&mut self, done: impl Fn(&Ends) -> bool) -> Result<(), Error> {
+    /// No byte comes or goes any more, and every buffer is its program's.
+    fn end(&mut self) {
+        self.ends.over = true;
+        self.ends.outgoing.end(&mut self.ends.lenders);
+    }
+
+    /// Tells the peer, which would take it for a refusal that nothing has a place here.
+    fn part(&mut self) {
+        if !core::mem::replace(&mut self.parted, true) {
+            self.messages.disconnect(self.peer, &mut self.ends);
+        }
+    }
+
+    /// Drives the port until `done`, or until the connection or the patience is over.
+    fn wait(&mut self, what: Awaited, done: impl Fn(&Ends) -> bool) -> Result<(), Error> {
         self.progress()?;
         if done(&self.ends) {
             return Ok(());
         }
-        let (now, peer) = (self.messages.now(), self.peer);
-        let _ = self.messages.engine().watch(now, peer, true);
-        let ended = self.wait_watched(done);
-        let now = self.messages.now();
-        let _ = self.messages.engine().watch(now, peer, false);
-        ended
+        if self.patience == Some(Duration::ZERO) {
+            return Err(if self.ends.over { Error::Gone } else { Error::Waited(what) });
+        }
+        let watched = Watched::new(self);
+        watched.0.wait_watched(what, done)
     }
 
-    fn wait_watched(&mut self, done: impl Fn(&Ends) -> bool) -> Result<(), Error> {
+    fn watch(&mut self, watched: bool) {
+        let (now, peer) = (self.messages.now(), self.peer);
+        let _ = self.messages.engine().watch(now, peer, watched);
+    }
+
+    fn wait_watched(&mut self, what: Awaited, done: impl Fn(&Ends) -> bool) -> Result<(), Error> {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let until = self.patience.map(|patience| self.messages.now().saturating_add(nanoseconds(patience)));
         loop {
             self.progress()?;
             if done(&self.ends) {
@@ -394,8 +442,44 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
             if self.ends.over {
                 return Err(Error::Gone);
             }
-            self.messages.wait(&mut self.ends, LOOK);
+            let left = until.map_or(LOOK, |until| Duration::from_nanos(until.saturating_sub(self.messages.now())));
+            if left.is_zero() {
+                return Err(Error::Waited(what));
+            }
+            self.messages.wait(&mut self.ends, left.min(LOOK));
         }
+    }
+
+    /// A call during which what is under way refers to its caller's memory. If it unwinds the port ends, and refers to it no more.
+    fn lending<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> T {
+        struct Lending<'p, 'm, E: Endpoint>(&'p mut NetworkPort<'m, E>);
+        impl<E: Endpoint> Drop for Lending<'_, '_, E> {
+            fn drop(&mut self) {
+                self.0.end();
+                // The first one is the call's, if it posts any.
+                self.0.ends.incoming.unpost(&mut self.0.ends.lenders[0].host);
+            }
+        }
+        let lending = Lending(self);
+        let result = call(&mut *lending.0);
+        core::mem::forget(lending);
+        result
+    }
+}
+
+/// The engine asks the peer for signs of life, until this is dropped.
+struct Watched<'p, 'm, E: Endpoint>(&'p mut NetworkPort<'m, E>);
+
+impl<'p, 'm, E: Endpoint> Watched<'p, 'm, E> {
+    fn new(port: &'p mut NetworkPort<'m, E>) -> Self {
+        port.watch(true);
+        Watched(port)
+    }
+}
+
+impl<E: Endpoint> Drop for Watched<'_, '_, E> {
+    fn drop(&mut self) {
+        self.0.watch(false);
     }
 }
 
@@ -411,8 +495,7 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
 
 impl<E: Endpoint> Drop for NetworkPort<'_, E> {
     fn drop(&mut self) {
-        self.ends.over = true;
-        self.ends.outgoing.end(&mut self.ends.lenders);
+        self.end();
         self.ends.incoming.end(&mut self.ends.lenders[0].host);
         if self.own().is_ok() {
             // SAFETY: once, and it is not used after this. A child's copy would say its parent's farewell.

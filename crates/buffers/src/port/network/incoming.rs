@@ -385,6 +385,18 @@ impl Incoming {
         }
     }
 
+    /// Sets an overlay aside for the next message, which waits at its sender, whatever the quota is.
+    pub(super) fn take_in(&mut self, host: &Host) -> Result<(), Limit> {
+        let first = self.first;
+        if let Some(announced) = self.announced.front_mut().filter(|announced| announced.number == first) {
+            if announced.overlay.is_none() {
+                announced.overlay = Some(host.pool().allocate(announced.length)?.leave().1);
+                self.held += size(host, announced.length);
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the input of the first message, which is whole: one that was posted, or `semantics` and `work` for it. Gives its buffers, the
     /// application's region, and its length. If it fails the message waits.
     ///

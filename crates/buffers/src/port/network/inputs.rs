@@ -20,14 +20,20 @@ impl<'a> Inputs<'a> {
     }
 
     /// Swaps pages if that is to be done; false: the bytes are to be copied.
-    fn swap(&mut self, work: &mut Work) -> bool {
-        let (Some((window, from)), Some(system)) = (&mut self.window, work.system) else { return false };
-        if work.length < *from || work.offset != 0 || window.swap(system, work.length).is_err() {
-            return false;
+    fn swap(&mut self, work: &mut Work) -> Result<bool, Limit> {
+        let (Some((window, from)), Some(system)) = (&mut self.window, work.system) else { return Ok(false) };
+        if work.length < *from || work.offset != 0 {
+            return Ok(false);
         }
-        // The overlay is the window's now.
-        work.system = None;
-        true
+        match window.swap(system, work.length) {
+            Ok(()) => {
+                // The overlay is the window's now.
+                work.system = None;
+                Ok(true)
+            }
+            Err(limit) if window.bytes().is_empty() => Err(limit),
+            Err(_) => Ok(false),
+        }
     }
 }
 
@@ -39,7 +45,10 @@ impl Memory for Inputs<'_> {
     fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
         match operation {
             Operation::Reference | Operation::Unreference | Operation::Wire | Operation::Unwire if is_private(work) => Ok(()),
-            Operation::SwapPages | Operation::SwapOrCopyout if self.swap(work) => Ok(()),
+            Operation::SwapPages | Operation::SwapOrCopyout => match self.swap(work)? {
+                true => Ok(()),
+                false => self.host.perform(operation, work),
+            },
             _ => self.host.perform(operation, work),
         }
     }

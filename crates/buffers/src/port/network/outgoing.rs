@@ -10,7 +10,7 @@ use crate::linux::Host;
 use crate::output::Output;
 use crate::policy::Policy;
 use crate::semantics::Semantics;
-use shunt_region::{Attached, Limit, Pool, Reference, Violation};
+use shunt_region::{Attached, Limit, Pool, Reference};
 use std::collections::VecDeque;
 
 /// A pool of which regions are sent.
@@ -35,6 +35,8 @@ enum Source {
     },
     /// Lent by the caller for the length of the call.
     Held(*const u8),
+    /// Copied into memory of the port's own, which is no pool's.
+    Kept(Vec<u8>),
 }
 
 // SAFETY: the caller's memory is read by the thread that calls, while the call lasts.
@@ -146,6 +148,22 @@ impl Outgoing {
         self.push(bytes.len(), semantics, Source::Held(bytes.as_ptr()))
     }
 
+    /// Whether a message lies in memory of the port's own.
+    pub(super) fn is_keeping(&self) -> bool {
+        self.queue.iter().any(|message| matches!(message.source, Source::Kept(_)))
+    }
+
+    /// Queues a copy of bytes that is made in memory of the port's own.
+    ///
+    /// # Errors
+    /// [`Limit::Memory`].
+    pub(super) fn keep(&mut self, bytes: &[u8], semantics: Semantics) -> Result<u64, Limit> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len()).map_err(|_| Limit::Memory)?;
+        copy.extend_from_slice(bytes);
+        Ok(self.push(bytes.len(), semantics, Source::Kept(copy)))
+    }
+
     /// The peer tells of room, which is never taken back. What is none, or for a message that has gone, changes nothing.
     pub(super) fn room(&mut self, below: u64, each: usize, number: u64, bytes: usize) {
         self.below = self.below.max(below);
@@ -179,11 +197,14 @@ impl Outgoing {
 
     /// Stores the next message as far as it goes: `store` is given its address, the notice for its end, how many bytes it has, how they are
     /// copied, and how many are under way, and says whether all are. True: there may be more to do.
+    ///
+    /// # Errors
+    /// Its memory is a hole that the program has made, and cannot be filled.
     pub(super) fn go_on(
         &mut self,
         lenders: &mut [Lender],
         store: impl FnOnce(u64, Notice, usize, &mut dyn FnMut(usize, &mut [u8]), &mut usize) -> bool,
-    ) -> Result<bool, Violation> {
+    ) -> Result<bool, Limit> {
         let Some(front) = self.queue.front() else { return Ok(false) };
         let (number, length, semantics) = (front.number, front.length, front.semantics);
         if front.done == 0 && !self.may_go(number, length) {
@@ -192,8 +213,17 @@ impl Outgoing {
         let Some(front) = self.queue.front_mut() else { return Ok(false) };
         let (address, end) = (Place { length, offset: 0 }.address(), Notice::Whole { number, semantics });
         let whole = match &front.source {
-            Source::Lent { lender, reference, .. } => {
-                let span = lenders[*lender].device.check(reference)?;
+            Source::Lent { lender, reference, output } => {
+                let lender = &lenders[*lender];
+                let span = match lender.device.check(reference) {
+                    Ok(span) => span,
+                    Err(_) => {
+                        // The program has made a hole in its own pool, which reads as zeros.
+                        let at = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
+                        lender.host.pool().touch_again(&at.ok_or(Limit::Private)?, length)?;
+                        lender.device.check(reference).map_err(|_| Limit::Memory)?
+                    }
+                };
                 let mut copy = |at: usize, into: &mut [u8]| {
                     span.copy_to(at, into);
                 };
@@ -205,6 +235,10 @@ impl Outgoing {
                 let mut copy = |at: usize, into: &mut [u8]| unsafe {
                     core::ptr::copy_nonoverlapping(bytes.add(at), into.as_mut_ptr(), into.len());
                 };
+                store(address, end, length, &mut copy, &mut front.done)
+            }
+            Source::Kept(bytes) => {
+                let mut copy = |at: usize, into: &mut [u8]| into.copy_from_slice(&bytes[at..at + into.len()]);
                 store(address, end, length, &mut copy, &mut front.done)
             }
         };

@@ -3,7 +3,7 @@
 use super::incoming::Next;
 use super::{Ends, NetworkPort, Window};
 use crate::memory::Work;
-use crate::port::Error;
+use crate::port::{Awaited, Error};
 use crate::semantics::{Allocation, Integrity, Semantics};
 use shunt_endpoint::Endpoint;
 use shunt_region::{Limit, Region};
@@ -30,9 +30,9 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     /// How long the next message is; waits for it, or for its announcement.
     ///
     /// # Errors
-    /// [`Error::Gone`]: none comes any more. [`Error::Violation`].
+    /// [`Error::Gone`]: none comes any more. [`Error::Violation`]. [`Error::Waited`].
     pub fn next_length(&mut self) -> Result<usize, Error> {
-        self.wait(|ends| ends.incoming.state() != Next::Nothing)?;
+        self.wait(Awaited::Message, |ends| ends.incoming.state() != Next::Nothing)?;
         match self.ends.incoming.state() {
             Next::Waits(length) | Next::Comes(length) | Next::Whole(length) => Ok(length),
             Next::Nothing => Err(Error::Gone),
@@ -82,7 +82,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     /// # Errors
     /// [`Limit::State`]: none is posted for the next message. [`Error::Length`]: the message is longer; the input is still posted, and can be
     /// taken back: then the message is to be received, and those behind it have their inputs.
-    /// [`Error::Gone`], [`Error::Violation`].
+    /// [`Error::Gone`], [`Error::Violation`]. [`Error::Waited`]: it is still posted.
     pub fn posted(&mut self) -> Result<(Region, usize), Error> {
         if !self.ends.incoming.is_posted() {
             return Err(Limit::State.into());
@@ -114,7 +114,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
             Next::Waits(length) => ends.incoming.is_short(length).then_some(length),
             _ => None,
         };
-        self.wait(|ends| matches!(ends.incoming.state(), Next::Whole(_)) || too_long(ends).is_some())?;
+        self.wait(Awaited::Message, |ends| matches!(ends.incoming.state(), Next::Whole(_)) || too_long(ends).is_some())?;
         match too_long(&self.ends) {
             Some(length) => Err(Error::Length(length)),
             None => Ok(()),
@@ -129,11 +129,12 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     }
 
     /// Receives the next message into `buffer`, by a semantics of application-allocated buffers; gives its length. With weak integrity
-    /// and nothing here yet its bytes go straight to their places; if it fails then, some may be there.
+    /// and nothing here yet its bytes go straight to their places, if the call waits as long as it takes; if it fails then, some may be there.
     ///
     /// # Errors
     /// [`Error::Length`]: it is longer, and waits for another buffer. [`Limit::State`]: its input is posted.
     /// [`Error::Limit`]: something is missing for this semantics, and the message waits. [`Error::Gone`], [`Error::Violation`].
+    /// [`Error::Waited`]: no byte of the buffer was written, and the message is the next call's.
     pub fn receive(&mut self, buffer: &mut [u8], semantics: Semantics) -> Result<usize, Error> {
         let work = self.ends.lenders[0].host.work(buffer.as_mut_ptr() as usize, buffer.len());
         self.input_into(work, semantics, None)
@@ -155,7 +156,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         assert!(semantics.allocation == Allocation::Application);
         self.nothing_posted()?;
         self.progress()?;
-        let straight = semantics.integrity == Integrity::Weak && !self.ends.incoming.is_outboard();
+        let straight = semantics.integrity == Integrity::Weak && !self.ends.incoming.is_outboard() && self.patience.is_none();
         if !straight {
             // A short message is in an overlay, and a long one announced: then a buffer of the system's is as long as it is.
             let length = self.next_length()?;
@@ -192,11 +193,17 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         let waits = match self.ends.incoming.state() {
             Next::Nothing => straight,
             Next::Waits(length) if length > work.length => return Err(Error::Length(length)),
+            Next::Waits(_) if self.patience.is_some() => {
+                // It need not end in this call: its bytes go to memory that stays.
+                self.ends.incoming.take_in(&self.ends.lenders[0].host)?;
+                self.tell();
+                false
+            }
             Next::Waits(_) => true,
             Next::Comes(_) | Next::Whole(_) => false,
         };
         if !waits {
-            self.wait(|ends| matches!(ends.incoming.state(), Next::Whole(_)))?;
+            self.wait(Awaited::Message, |ends| matches!(ends.incoming.state(), Next::Whole(_)))?;
             let done = self.ends.incoming.complete(&mut self.ends.lenders[0].host, Some((semantics, work)), window)?;
             return Ok((done.0, done.2));
         }
@@ -207,7 +214,7 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         };
         let host = &mut self.ends.lenders[0].host;
         self.ends.incoming.post(host, semantics, exact, None, true).map_err(|(_, limit)| limit)?;
-        let whole = self.wait_whole();
+        let whole = self.lending(NetworkPort::wait_whole);
         let done = whole.and_then(|()| self.ends.incoming.complete(&mut self.ends.lenders[0].host, None, window));
         let done = done.map(|(work, _, length)| (work, length));
         if done.is_err() && self.ends.incoming.is_posted() {

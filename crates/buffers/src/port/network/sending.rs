@@ -5,10 +5,32 @@ use crate::fault;
 use crate::memory::Work;
 use crate::output::Output;
 use crate::policy::Realisation;
-use crate::port::{Error, Ticket, AT_ONCE};
+use crate::port::{Awaited, Error, Ticket, AT_ONCE};
 use crate::semantics::{Allocation, Integrity, Semantics};
 use shunt_endpoint::Endpoint;
 use shunt_region::{Limit, Region};
+
+/// A region that was not sent.
+#[derive(Debug)]
+pub struct NotSent {
+    /// The program's, as before. None: it cannot be had back from an output that failed half-way.
+    pub region: Option<Region>,
+    /// Why.
+    pub why: Error,
+}
+
+impl From<NotSent> for Error {
+    fn from(not_sent: NotSent) -> Error {
+        not_sent.why
+    }
+}
+
+impl core::fmt::Display for NotSent {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.why.fmt(to)
+    }
+}
+impl std::error::Error for NotSent {}
 
 impl<E: Endpoint> NetworkPort<'_, E> {
     fn find(&self, address: usize, length: usize) -> Option<(usize, Work)> {
@@ -31,18 +53,32 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         }
         match self.ends.outgoing.has_room(length) {
             true => Ok(()),
-            false => self.wait(|ends| ends.outgoing.has_room(length)).and_then(|()| self.is_open()),
+            false => self.wait(Awaited::Room, |ends| ends.outgoing.has_room(length)).and_then(|()| self.is_open()),
         }
+    }
+
+    /// Whether a message of so many bytes can be sent now without a wait, by any semantics. To be asked again after [`NetworkPort::progress`]:
+    /// what makes room is a word of the peer's, for which the descriptor becomes readable.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::progress`]; [`Error::Gone`].
+    pub fn has_room(&mut self, length: usize) -> Result<bool, Error> {
+        self.progress()?;
+        self.is_open()?;
+        let outgoing = &self.ends.outgoing;
+        let copy = outgoing.may_copy(&self.ends.lenders, 0, length) || (self.patience.is_some() && !outgoing.is_keeping());
+        Ok(copy && outgoing.has_room(length))
     }
 
     /// Sends bytes with [`Semantics::COPY`] or [`Semantics::EMULATED_COPY`]: they are the message as they are now, whatever happens to the
     /// buffer. The call returns at once, if the quota and the pool let it; a buffer that lies in a region need not be copied for that (TCOW).
     ///
     /// What is copied has at most half of the pool; beyond that, and beyond the quota, the call waits until the peer has taken some, as far
-    /// as its *receives* that takes. Two programs that both send so much before either receives wait for ever, as with a stream's socket.
+    /// as its *receives* that takes. Two programs that both send so much before either receives wait for ever, as with a stream's socket,
+    /// unless one has less patience ([`NetworkPort::set_patience`]).
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Violation`]. [`Error::Length`]: it would be longer than [`LONGEST`].
+    /// [`Error::Gone`], [`Error::Violation`]. [`Error::Length`]: it would be longer than [`LONGEST`]. [`Error::Waited`]: it was not sent.
     pub fn send(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
         assert!(semantics.allocation == Allocation::Application && semantics.integrity == Integrity::Strong);
         self.make_room(bytes.len())?;
@@ -58,24 +94,38 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         }
         let copies = semantics == Semantics::COPY || copy.is_some();
         if copies && !self.ends.outgoing.may_copy(&self.ends.lenders, lender, bytes.len()) {
-            return self.send_waiting(bytes, semantics);
+            return self.send_otherwise(bytes, semantics);
         }
         match self.begin(lender, work, semantics, copy) {
-            // No memory of the system's for a copy: the call lasts as long as the bytes are needed.
-            Err(Error::Limit(_)) => self.send_waiting(bytes, semantics),
+            // No memory of the system's for a copy.
+            Err(Error::Limit(_)) => self.send_otherwise(bytes, semantics),
             sent => sent,
         }
     }
 
-    fn send_waiting(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
-        let number = self.ends.outgoing.hold(bytes, semantics);
-        let waited = self.wait(|ends| ends.outgoing.is_stored(number));
-        if waited.is_err() {
-            // The bytes are the caller's again.
-            self.ends.over = true;
-            self.ends.outgoing.end(&mut self.ends.lenders);
+    /// The call lasts as long as the bytes are needed; or, if it may not last so long, they are copied into memory of the port's own, where
+    /// one message lies at a time.
+    fn send_otherwise(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
+        if self.patience.is_none() {
+            return self.send_waiting(bytes, semantics);
         }
-        waited.map(|()| AT_ONCE)
+        self.wait(Awaited::Room, |ends| ends.over || !ends.outgoing.is_keeping())?;
+        self.is_open()?;
+        self.ends.outgoing.keep(bytes, semantics)?;
+        self.progress()?;
+        Ok(AT_ONCE)
+    }
+
+    fn send_waiting(&mut self, bytes: &[u8], semantics: Semantics) -> Result<Ticket, Error> {
+        self.lending(|port| {
+            let number = port.ends.outgoing.hold(bytes, semantics);
+            let waited = port.wait(Awaited::Room, |ends| ends.outgoing.is_stored(number));
+            if waited.is_err() {
+                // The bytes are the caller's again.
+                port.end();
+            }
+            waited.map(|()| AT_ONCE)
+        })
     }
 
     /// Sends the first `length` bytes of a region that stays the program's: share semantics. They are not to be changed before the ticket
@@ -101,19 +151,17 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     /// Sends the first `length` bytes of a region and gives it away: move semantics, weak or not.
     ///
     /// # Errors
-    /// As [`NetworkPort::send_shared`]; the region is free then.
-    pub fn send_region(&mut self, region: Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
+    /// As [`NetworkPort::send_shared`], with the region.
+    pub fn send_region(&mut self, region: Region, length: usize, semantics: Semantics) -> Result<Ticket, NotSent> {
         assert!(semantics.allocation == Allocation::System && length <= region.size());
-        self.make_room(length)?;
+        if let Err(why) = self.make_room(length) {
+            return Err(NotSent { region: Some(region), why });
+        }
         let Some((lender, work)) = self.find(region.pointer() as usize, length) else {
-            return self.send_foreign(&region, length);
+            return self.send_foreign(&region, length).map_err(|why| NotSent { region: Some(region), why });
         };
         let (pool, at) = region.leave();
-        let begun = self.begin(lender, work, semantics, None);
-        if begun.is_err() {
-            drop(Region::regain(pool, at));
-        }
-        begun
+        self.begin(lender, work, semantics, None).map_err(|why| NotSent { region: Region::regain(pool, at).ok(), why })
     }
 
     /// Prepares an output and queues it.
@@ -133,8 +181,9 @@ impl<E: Endpoint> NetworkPort<'_, E> {
                 output = Output::prepare(asked, work, Some(limit), host)?;
             }
         }
-        if let Some(at) = &output.work.system {
-            pool.touch(at, work.length)?;
+        if let Err(limit) = output.work.system.map_or(Ok(()), |at| pool.touch(&at, work.length)) {
+            output.fail(host);
+            return Err(limit.into());
         }
         let why = output.why();
         let number = ends.outgoing.lend(&ends.lenders, lender, output, asked);
@@ -157,8 +206,8 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     /// Waits until all messages are in the peer's process, which may need its receives, as [`NetworkPort::send`] may. What is not when a port is dropped may be lost.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Violation`].
+    /// [`Error::Gone`], [`Error::Violation`]. [`Error::Waited`]: the rest is still under way.
     pub fn drain(&mut self) -> Result<(), Error> {
-        self.wait(|ends| ends.outgoing.all_arrived())
+        self.wait(Awaited::Arrival, |ends| ends.outgoing.all_arrived())
     }
 }

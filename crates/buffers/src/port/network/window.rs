@@ -28,6 +28,8 @@ pub struct Window {
     page: usize,
     pool: Pool,
     forks: u32,
+    /// Something else may be in its place.
+    lost: bool,
     backing: Vec<Backing>,
 }
 
@@ -58,21 +60,30 @@ impl Window {
         // SAFETY: less than a page, which is reserved behind the length.
         let base = unsafe { start.add(start.align_offset(page)) };
         let (pool, forks) = (pool.clone(), setup::forks());
-        let mut window = Window { reserved: (start, size), base, length, page, pool, forks, backing: Vec::new() };
-        window.map(&region.located(), length / page)?;
+        let mut window = Window { reserved: (start, size), base, length, page, pool, forks, lost: false, backing: Vec::new() };
+        window.map(&region.located(), 0..length / page)?;
         window.backing.push(Backing { pages: 0..length / page, region });
         Ok(window)
     }
 
-    /// Gives the first pages those of a region.
-    fn map(&mut self, at: &Located, pages: usize) -> Result<(), Limit> {
-        let (offset, size) = (self.pool.shape().front() + at.offset, pages * self.page);
+    /// Gives pages those of a region at the same places.
+    fn map(&self, at: &Located, pages: Range<usize>) -> Result<(), Limit> {
+        let (start, size) = (pages.start * self.page, pages.len() * self.page);
+        let offset = self.pool.shape().front() + at.offset + start;
+        // SAFETY: inside the window.
+        let place = unsafe { self.base.add(start) };
         // SAFETY: the window's own range; its pages are read by nobody while it is borrowed.
-        unsafe { mapping::shared_part_over(self.base, self.pool.descriptor(), offset, size) }.map_err(|_| Limit::Protection)?;
+        unsafe { mapping::shared_part_over(place, self.pool.descriptor(), offset, size) }.map_err(|_| Limit::Protection)?;
         // A kernel that cannot do either: a child's window is its parent's; pages are entered as they are touched.
-        let _ = calls::madvise(self.base, size, MADV_DONTFORK);
-        let _ = calls::madvise(self.base, size, MADV_POPULATE_WRITE);
+        let _ = calls::madvise(place, size, MADV_DONTFORK);
+        let _ = calls::madvise(place, size, MADV_POPULATE_WRITE);
         Ok(())
+    }
+
+    /// Gives all pages those that they had: a mapping that fails half-way has taken away what was in its place. Where that fails, too, the
+    /// window is empty from then on, and its place is left alone, which may be another's.
+    fn restore(&mut self) {
+        self.lost = !self.backing.iter().all(|backing| self.map(&backing.region.located(), backing.pages.clone()).is_ok());
     }
 
     /// Whether its pages are this pool's.
@@ -86,9 +97,9 @@ impl Window {
         }
     }
 
-    /// As long as it is; in a child of fork, where something else may be in its place, nothing.
+    /// As long as it is; where it is lost, and in a child of fork, where something else may be in its place, nothing.
     fn here(&self) -> usize {
-        match self.forks == setup::forks() {
+        match self.forks == setup::forks() && !self.lost {
             true => self.length,
             false => 0,
         }
@@ -130,7 +141,10 @@ impl Window {
             }
         }
         if pages > 0 {
-            self.map(&overlay, pages)?;
+            if let Err(limit) = self.map(&overlay, 0..pages) {
+                self.restore();
+                return Err(limit);
+            }
             self.backing.retain_mut(|backing| {
                 backing.pages.start = backing.pages.start.max(pages);
                 !backing.pages.is_empty()
@@ -182,6 +196,24 @@ mod tests {
             drop(window);
             prop_assert_eq!(pool.free(), 32);
         }
+    }
+
+    /// What a mapping that failed half-way took away is there again.
+    #[test]
+    fn a_hole_is_mended() {
+        let pool = Pool::create(Shape { unit: UNIT, units: 16 }, Pages::Small, Audience::Trusted).unwrap();
+        let mut window = Window::new(&pool, 4 * UNIT).unwrap();
+        window.bytes_mut().fill(1);
+        let mut region = pool.allocate(UNIT).unwrap();
+        region.bytes_mut().fill(2);
+        window.swap(region.leave().1, UNIT).unwrap();
+        let model = window.bytes().to_vec();
+        calls::munmap(window.base, 2 * UNIT).unwrap();
+        window.restore();
+        assert!(window.bytes() == &model[..] && model[UNIT - 1] == 2 && model[UNIT] == 1);
+        window.bytes_mut().fill(3);
+        drop(window);
+        assert_eq!(pool.free(), 16);
     }
 
     #[test]
