@@ -38,9 +38,9 @@ fn take(fd: i32, listener: &Socket, flags: i32) -> Result<(), Reason> {
     let server = sockaddr::bound_address(fd);
     let client = sockaddr::peer_address(fd).filter(|client| !client.is_loopback()).ok_or(Reason::NotLocal)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    let local = local::towards(&client)?;
+    let local = local::towards(&client, &server)?;
     let socket = socket::allocate(listener.family.load(Ordering::Relaxed)).ok_or(Reason::NoMemory)?;
-    let seat = Seat::take(local, fd, &server, &client, nonblocking).inspect_err(|_| socket::free(socket))?;
+    let seat = Seat::take(local, fd, [&server, &client], &server, nonblocking).inspect_err(|_| socket::free(socket))?;
     let _ = calls::dup3(seat.near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
     let _ = calls::close(seat.near);
     {

@@ -152,6 +152,9 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 /// A thread of the program is about to announce that it sleeps.
 fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     let Some(local) = driven() else { return Some(Watch::default()) };
+    if local.asleep.fetch_add(1, Ordering::Relaxed) >= CROWD {
+        disperse(local);
+    }
     // A look that is due forgets what was noted before it.
     due::keep();
     work(local);
@@ -162,6 +165,23 @@ fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     }
     let place = core::ptr::from_ref(local).cast();
     Some(Watch::new(&PROGRESS, place, local.sleep.load(Ordering::Relaxed), posting))
+}
+
+/// As many threads that sleep at the queue are a crowd, all of which each frame wakes; for how long nothing is taken then (ns).
+const CROWD: u32 = 6;
+const DISPERSED: u64 = 10_000_000_000;
+
+/// Gives all connections back: the kernel wakes the one thread that a packet is for.
+#[cold]
+fn disperse(local: &'static Local) {
+    let Some(mut driver) = local.lock() else { return };
+    let now = clock::monotonic_ns();
+    local.crowded.store(now + DISPERSED, Ordering::Relaxed);
+    for index in 0..STREAMS {
+        driver.give(index, false, now);
+        driver.pump(index, now);
+    }
+    driver.frames(now); // as in `kick`
 }
 
 fn watched(watch: &Watch<'_>) -> Option<&'static Local> {
@@ -180,6 +200,7 @@ fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
 
 fn unwatch(watch: &mut Watch<'_>) {
     let Some(local) = watched(watch) else { return };
+    local.asleep.fetch_sub(1, Ordering::Relaxed);
     let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
     if let Some(mut driver) = local.try_lock() {
         let now = clock::monotonic_ns();

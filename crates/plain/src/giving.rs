@@ -9,6 +9,7 @@ use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
 
+use crate::learned::PAID;
 use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
 use crate::pumping::discard;
@@ -29,9 +30,13 @@ impl Driver {
         }
         // What the program has done until now counts, unless another was first.
         let _ = self.sync(index, now);
+        let servers = &self.local.servers;
         let parts = &mut **self;
         let line = &mut parts.lines[index];
         (line.state, line.moved) = (state::GIVING, now);
+        if line.turns < PAID {
+            servers[line.server].learn(false);
+        }
         if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
             let _ = taken.keep(now);
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.

@@ -48,6 +48,12 @@ pub struct Line {
     pub moved: u64,
     /// Bytes moved in turns that found much, less what others found.
     pub bulk: u64,
+    /// When the round trip began that is looked at, and bytes that have moved in it.
+    pub round: (u64, u32),
+    /// Turns in which something moved, and the place of the server ([`crate::learned`]).
+    pub turns: u32,
+    /// See above.
+    pub server: usize,
     /// While it is taken.
     pub taken: Option<&'static mut Taken>,
 }

@@ -19,6 +19,7 @@ use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::LONGEST_FRAME;
 use shunt_xdp::Xdp;
 
+use crate::learned::{self, Server, SERVERS};
 use crate::line::Line;
 
 /// Links of this room.
@@ -42,6 +43,12 @@ pub struct Local {
     pub sleep: AtomicI32,
     /// The agent is gone.
     pub over: AtomicBool,
+    /// What is known of servers.
+    pub servers: [Server; SERVERS],
+    /// Threads that sleep at the queue; those that a handler has left by a jump count on.
+    pub asleep: AtomicU32,
+    /// There were too many of them: nothing is taken before then (ns).
+    pub crowded: AtomicU64,
     /// Streams that are in use.
     pub used: AtomicU32,
     /// Streams that are the kernel's again, and not yet in their programs' hands.
@@ -114,11 +121,20 @@ pub fn driven() -> Option<&'static Local> {
     local().filter(|local| local.used.load(Ordering::Relaxed) != 0)
 }
 
-/// What this process has for the interface by which `peer` is reached; made if there is none.
+/// What this process has for the interface by which `peer` is reached, in a connection with `server`; made if there is none.
 ///
 /// # Errors
-/// Why its connection cannot be taken.
-pub fn towards(peer: &Address) -> Result<&'static Local, Reason> {
+/// Why the connection is not to be taken.
+pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reason> {
+    let (now, (place, name)) = (clock::monotonic_ns(), learned::place(server));
+    // First, as this is asked of each of many short ones.
+    if let Some(local) = local() {
+        match local.servers[place].pays(name, now) {
+            _ if now < local.crowded.load(Ordering::Relaxed) => return Err(Reason::InetCrowd),
+            true => {}
+            false => return Err(Reason::InetShort),
+        }
+    }
     let way = {
         let _setup = SETUP.lock().ok_or(Reason::InetNoAgent)?;
         route::way(peer).ok().flatten()
@@ -131,7 +147,6 @@ pub fn towards(peer: &Address) -> Result<&'static Local, Reason> {
             false => Err(Reason::InetRoute),
         };
     }
-    let now = clock::monotonic_ns();
     if now < MADE.not_before.load(Ordering::Relaxed) {
         return Err(Reason::from_code(MADE.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::InetNoAgent));
     }

@@ -20,6 +20,7 @@ use shunt_table::process::status_page;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
 
+use crate::learned::PAID;
 use crate::line::{state, Line};
 use crate::local::{Driver, Parts, CHAINS, PIECE, STREAMS};
 
@@ -28,6 +29,8 @@ const IDLE: u64 = 10_000_000_000;
 /// Bytes of a turn that are much, and of which the kernel carries the rest.
 const MUCH: u32 = 16 << 10;
 const BULK: u64 = 1 << 20;
+/// A round trip is long (ns) where what is saved at its ends is little, and the ten packets of the engine's window are few.
+const LONG: u64 = 1_000_000;
 
 /// The chain of a connection.
 fn chain(tuple: &Tuple) -> usize {
@@ -50,7 +53,7 @@ impl Parts {
     }
 
     /// A line begins with `taken`.
-    pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], now: u64) {
+    pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], server: usize, now: u64) {
         let first = &mut self.chains[chain(taken.tuple())];
         let next = core::mem::replace(first, index as u16 + 1);
         let at = self.taken_at(index);
@@ -72,6 +75,9 @@ impl Parts {
             due: now,
             moved: now,
             bulk: 0,
+            round: (now, 0),
+            turns: 0,
+            server,
             taken: Some(taken),
         };
     }
@@ -218,7 +224,7 @@ impl Driver {
 
     /// Errors: it is to be given back; `None`: for the program's own doing, or by the rules of this room.
     fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Option<Ended>> {
-        let far = self.far(index);
+        let (local, far) = (self.local, self.far(index));
         // Before the bytes are looked at, which are there when an end is.
         let near_word = far.incoming().look().0;
         let moved = self.sync(index, now).map_err(Some)?;
@@ -259,6 +265,10 @@ impl Driver {
         }
         if told != 0 || moved > 0 {
             line.moved = now;
+            line.turns += 1;
+            if line.turns == PAID {
+                local.servers[line.server].learn(true);
+            }
         }
         // Much stands ahead of the peer, or of the program: the kernel has fewer calls for it.
         line.bulk = match held.max(ready) {
@@ -266,7 +276,14 @@ impl Driver {
             _ => line.bulk.saturating_sub(u64::from(MUCH)),
         };
         line.due = due.unwrap_or(u64::MAX).min(line.moved + IDLE);
-        let is_over = line.bulk > BULK || now >= line.moved + IDLE;
+        // Windows that grow are the kernel's affair: on a long way those here hold bulk up.
+        let round_trip = taken.round_trip(now);
+        if now >= line.round.0 + round_trip {
+            line.round = (now, 0);
+        }
+        line.round.1 += moved;
+        let is_held_up = round_trip >= LONG && line.round.1 >= MUCH;
+        let is_over = line.bulk > BULK || is_held_up || now >= line.moved + IDLE;
         let ends = word::FIN | word::CLOSED | word::RST;
         for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
             self.tell(index, condition);

@@ -203,6 +203,11 @@ impl Taken {
         Ok(())
     }
 
+    /// The smoothed round-trip time (ns), 0 if there is none.
+    pub fn round_trip(&self, now: u64) -> u64 {
+        self.engine.give_back(now).round_trip.0
+    }
+
     /// Bytes that the program has written and the peer has not acknowledged.
     pub fn held(&self, now: u64) -> u32 {
         self.statement(now).bytes().0

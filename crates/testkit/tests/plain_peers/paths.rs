@@ -98,8 +98,11 @@ fn look_about() {
         ("far", Path { delay: Duration::from_millis(50), ..Path::default() }),
         ("bad", Path { delay: Duration::from_millis(5), lost: 50, doubled: 50, overtaken: 50 }),
     ] {
+        if std::env::var("PATHS").is_ok_and(|p| p != label) { continue; }
         let Some(site) = Site::over(&format!("plain-{label}"), Some(path)) else { return };
+        let only = std::env::var("LOAD").unwrap_or_default();
         for (load, count) in [("talk", "30"), ("crowd", "50"), ("up", "3000000"), ("down", "3000000"), ("both", "3000000"), ("back", "20"), ("sink", "10")] {
+            if !only.is_empty() && only != load { continue; }
             for port in [KERNEL, TAKEN] {
                 let began = std::time::Instant::now();
                 let cost = cost(&site, port, load, count);
