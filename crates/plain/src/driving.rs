@@ -54,6 +54,7 @@ fn work(local: &'static Local) {
 
 impl Driver {
     fn turn(&mut self, now: u64) {
+        self.look_at_pace(now);
         for row in 0..self.local.marks.len() {
             if self.local.marks[row].load(Ordering::Relaxed) == 0 {
                 continue;
@@ -128,6 +129,7 @@ fn kick(socket: &Socket) -> bool {
                 // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
                 driver.frames(now);
             }
+            driver.holds_back = driver.may_wait(index, now);
         }
         None => local.mark(index),
     }

@@ -28,6 +28,7 @@ impl Driver {
         if self.lines[index].state != state::TAKEN {
             return;
         }
+        self.flush(); // as what is under way
         // What the program has done until now counts, unless another was first.
         let _ = self.sync(index, now);
         let servers = &self.local.servers;

@@ -76,6 +76,14 @@ pub struct Parts {
     pub chains: [u16; CHAINS],
     /// When lines are to be looked at next (ns).
     pub due: u64,
+    /// Streams that were told of bytes by the last look that found any, and that have not sent since.
+    pub asked: [u64; ROWS],
+    /// A stream has sent, and it was not asked yet whether that may wait.
+    pub has_sent: bool,
+    /// When one sent last whose frames wait for others' (ns; 0: none), and how many are not to wait.
+    pub waiting: u64,
+    /// See above.
+    pub apart: u32,
     /// Before then nobody looks at sockets of the kernel (ns).
     pub next_events: u64,
     /// A frame.
@@ -254,13 +262,13 @@ impl Local {
     /// The lock, awaited. `None`: a handler that interrupted its own thread has it.
     pub fn lock(&'static self) -> Option<Driver> {
         let held = self.lock.lock()?;
-        Some(Driver { local: self, held })
+        Some(Driver { local: self, holds_back: false, held })
     }
 
     /// The lock, if it is free.
     pub fn try_lock(&'static self) -> Option<Driver> {
         let held = self.lock.try_lock()?;
-        Some(Driver { local: self, held })
+        Some(Driver { local: self, holds_back: false, held })
     }
 
     /// The line of a near socket.
@@ -307,7 +315,17 @@ impl Local {
 pub struct Driver {
     /// What it holds.
     pub local: &'static Local,
+    /// Frames stay on the transmit ring when it goes.
+    pub holds_back: bool,
     held: Guard<'static>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.holds_back {
+            self.flush();
+        }
+    }
 }
 
 impl Driver {

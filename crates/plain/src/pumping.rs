@@ -22,7 +22,7 @@ use shunt_xdp::tcp::{Envelope, Tuple};
 
 use crate::learned::PAID;
 use crate::line::{state, Line};
-use crate::local::{Driver, Parts, CHAINS, PIECE, STREAMS};
+use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
 
 /// A line at which nothing has moved for so long is given back (ns): the kernel asks for its peer, and keeps its place for longer.
 const IDLE: u64 = 10_000_000_000;
@@ -111,6 +111,35 @@ impl Parts {
 }
 
 impl Driver {
+    /// What was put on the transmit ring leaves.
+    pub fn flush(&mut self) {
+        self.waiting = 0;
+        if let Some(mut frames) = self.device.frames() {
+            frames.flush();
+        }
+    }
+
+    /// Behind a call on a stream: whether what was put may wait for the answers of others that were asked in the same look, as one call sends them all. Where these
+    /// do not follow each other closely, as the program computes in between, the next ones leave at once.
+    pub fn may_wait(&mut self, index: usize, now: u64) -> bool {
+        self.look_at_pace(now);
+        if !core::mem::take(&mut self.has_sent) {
+            return self.waiting != 0 && self.apart == 0;
+        }
+        self.asked[index / 64] &= !(1 << (index % 64));
+        let may_wait = self.apart == 0 && self.asked != [0; ROWS];
+        self.apart = self.apart.saturating_sub(1);
+        self.waiting = now;
+        may_wait
+    }
+
+    /// Whether frames have waited for long.
+    pub fn look_at_pace(&mut self, now: u64) {
+        if self.waiting != 0 && now > self.waiting + CLOSE {
+            self.apart = APART;
+        }
+    }
+
     /// Wakes the sleepers of the near side for `conditions`.
     pub fn tell(&self, index: usize, conditions: u32) {
         let far = self.far(index);
@@ -122,7 +151,7 @@ impl Driver {
 
     /// Takes what has come from the queue; false: nothing. Frames of connections that are not taken are the kernel's.
     pub fn frames(&mut self, now: u64) -> bool {
-        let mut touched = [0u64; STREAMS / 64];
+        let mut touched = [0u64; ROWS];
         let mut any = false;
         for _ in 0..FRAMES {
             let parts = &mut **self;
@@ -130,7 +159,9 @@ impl Driver {
             let Some(mut frames) = device.frames() else { break };
             let Some(bytes) = frames.next(frame) else { break };
             let whole = bytes.len();
-            any = true;
+            if !core::mem::replace(&mut any, true) {
+                parts.asked = [0; ROWS];
+            }
             let Some(envelope) = Envelope::parse(bytes) else { continue };
             let length = envelope.at + envelope.length;
             let Some(index) = parts.find(&envelope.tuple) else {
@@ -183,7 +214,7 @@ impl Driver {
     pub fn sync(&mut self, index: usize, now: u64) -> Result<u32, Ended> {
         let far = self.far(index);
         let local = self.local;
-        let Parts { lines, piece, .. } = &mut **self;
+        let Parts { lines, piece, has_sent, .. } = &mut **self;
         let line = &mut lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return Ok(0) };
         let mut moved = 0;
@@ -201,6 +232,7 @@ impl Driver {
         };
         if line.copied < waiting {
             taken.set_nagle(local.near(index).is_some_and(has_nagle));
+            *has_sent = true;
         }
         while line.copied < waiting {
             let most = ((waiting - line.copied) as usize).min(PIECE);
@@ -235,7 +267,7 @@ impl Driver {
             return Err(Some(Ended::Given));
         }
         let due = match device.frames() {
-            Some(mut frames) => taken.turn(&mut frames, now).map_err(Some)?,
+            Some(mut frames) => taken.put(&mut frames, now).map_err(Some)?,
             None => None,
         };
         let held = taken.held(now);
@@ -288,6 +320,9 @@ impl Driver {
         for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
             self.tell(index, condition);
         }
+        if told & arm::IN != 0 {
+            self.asked[index / 64] |= 1 << (index % 64);
+        }
         match is_over || near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0 {
             true => Err(None),
             false => Ok(()),
@@ -334,6 +369,9 @@ impl Driver {
     }
 }
 
+/// Sends follow each other closely within this time (ns); after some that do not, so many do not wait.
+const CLOSE: u64 = 50_000;
+const APART: u32 = 1000;
 /// So many frames are taken in one turn at most.
 const FRAMES: usize = 256;
 
