@@ -54,7 +54,7 @@ fn work(local: &'static Local) {
 
 impl Driver {
     fn turn(&mut self, now: u64) {
-        self.look_at_pace(now);
+        self.answers.judge(now);
         for row in 0..self.local.marks.len() {
             if self.local.marks[row].load(Ordering::Relaxed) == 0 {
                 continue;
@@ -98,7 +98,7 @@ impl Driver {
                     let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
                     (0..STREAMS).for_each(|index| {
                         self.give(index, false, now);
-                        self.lines[index].moved = now; // the guard has its time
+                        self.lines[index].since = now; // the guard has its time
                         self.pump(index, now);
                     });
                 }
@@ -124,12 +124,14 @@ fn kick(socket: &Socket) -> bool {
     match local.lock() {
         Some(mut driver) => {
             let (was, now) = (driver.lines[index].state, clock::monotonic_ns());
+            let had = driver.lines[index].copied;
             driver.pump(index, now);
             if was == state::TAKEN && driver.lines[index].state != state::TAKEN {
                 // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
                 driver.frames(now);
             }
-            driver.holds_back = driver.may_wait(index, now);
+            let sent = driver.lines[index].copied > had;
+            driver.holds_back = driver.answers.may_wait(index, sent, now);
         }
         None => local.mark(index),
     }
@@ -170,7 +172,7 @@ fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 }
 
 /// As many threads that sleep at the queue are a crowd, all of which each frame wakes; for how long nothing is taken then (ns).
-const CROWD: u32 = 6;
+const CROWD: u32 = 12;
 const DISPERSED: u64 = 10_000_000_000;
 
 /// Gives all connections back: the kernel wakes the one thread that a packet is for.

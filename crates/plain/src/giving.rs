@@ -8,8 +8,8 @@ use shunt_segment::reason::Reason;
 use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
+use shunt_xdp::learned::PAID;
 
-use crate::learned::PAID;
 use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
 use crate::pumping::discard;
@@ -34,8 +34,8 @@ impl Driver {
         let servers = &self.local.servers;
         let parts = &mut **self;
         let line = &mut parts.lines[index];
-        (line.state, line.moved) = (state::GIVING, now);
-        if line.turns < PAID {
+        (line.state, line.since) = (state::GIVING, now);
+        if line.course.turns < PAID {
             servers[line.server].learn(false);
         }
         if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
@@ -52,7 +52,7 @@ impl Driver {
         let line = &mut self.lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return line.state == state::KERNEL };
         if !taken.is_given() {
-            let past = now.saturating_sub(line.moved);
+            let past = now.saturating_sub(line.since);
             if local.over.load(Ordering::Relaxed) && past >= GONE[usize::from(taken.is_begun())] {
                 self.cut(index);
                 return false;

@@ -9,7 +9,6 @@
 //! driving   what threads of the program do while they wait            giving    back to the kernel, and what is shown of that
 //! leaving   the program takes the socket; forks and their like        seat      companion, channel, socket of a stream
 //! connect   at connect(2)                                             accept    at accept(2)
-//! learned   which servers' connections pay for that
 //! ```
 //!
 //! ```
@@ -27,7 +26,6 @@ mod accept;
 mod connect;
 mod driving;
 mod giving;
-mod learned;
 mod leaving;
 mod line;
 mod local;

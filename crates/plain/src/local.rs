@@ -14,12 +14,13 @@ use shunt_stream::socket::Socket;
 use shunt_sys::{calls, clock, libc, mapping, Errno};
 use shunt_table::global::{Guard, LockedCell, Mutex, SETUP};
 use shunt_table::{private, route, table};
+use shunt_xdp::answers::Answers;
+use shunt_xdp::learned::{self, Server, SERVERS};
 use shunt_xdp::protocol::{Connection, Kind, Sizes};
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::LONGEST_FRAME;
 use shunt_xdp::Xdp;
 
-use crate::learned::{self, Server, SERVERS};
 use crate::line::Line;
 
 /// Links of this room.
@@ -76,14 +77,8 @@ pub struct Parts {
     pub chains: [u16; CHAINS],
     /// When lines are to be looked at next (ns).
     pub due: u64,
-    /// Streams that were told of bytes by the last look that found any, and that have not sent since.
-    pub asked: [u64; ROWS],
-    /// A stream has sent, and it was not asked yet whether that may wait.
-    pub has_sent: bool,
-    /// When one sent last whose frames wait for others' (ns; 0: none), and how many are not to wait.
-    pub waiting: u64,
-    /// See above.
-    pub apart: u32,
+    /// Answers that wait for others.
+    pub answers: Answers<ROWS>,
     /// Before then nobody looks at sockets of the kernel (ns).
     pub next_events: u64,
     /// A frame.
@@ -134,7 +129,7 @@ pub fn driven() -> Option<&'static Local> {
 /// # Errors
 /// Why the connection is not to be taken.
 pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reason> {
-    let (now, (place, name)) = (clock::monotonic_ns(), learned::place(server));
+    let (now, (place, name)) = (clock::monotonic_ns(), learned::place(&server.ip, server.port));
     // First, as this is asked of each of many short ones.
     if let Some(local) = local() {
         match local.servers[place].pays(name, now) {

@@ -17,20 +17,13 @@ use shunt_stream::waiting::wake;
 use shunt_sys::{calls, libc};
 use shunt_table::private;
 use shunt_table::process::status_page;
+use shunt_xdp::course::Course;
+use shunt_xdp::learned::PAID;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
 
-use crate::learned::PAID;
 use crate::line::{state, Line};
 use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
-
-/// A line at which nothing has moved for so long is given back (ns): the kernel asks for its peer, and keeps its place for longer.
-const IDLE: u64 = 10_000_000_000;
-/// Bytes of a turn that are much, and of which the kernel carries the rest.
-const MUCH: u32 = 16 << 10;
-const BULK: u64 = 1 << 20;
-/// A round trip is long (ns) where what is saved at its ends is little, and the ten packets of the engine's window are few.
-const LONG: u64 = 1_000_000;
 
 /// The chain of a connection.
 fn chain(tuple: &Tuple) -> usize {
@@ -73,10 +66,8 @@ impl Parts {
             socket: AtomicI32::new(socket),
             far: AtomicI32::new(far),
             due: now,
-            moved: now,
-            bulk: 0,
-            round: (now, 0),
-            turns: 0,
+            since: now,
+            course: Course::new(now),
             server,
             taken: Some(taken),
         };
@@ -113,30 +104,9 @@ impl Parts {
 impl Driver {
     /// What was put on the transmit ring leaves.
     pub fn flush(&mut self) {
-        self.waiting = 0;
+        self.answers.left();
         if let Some(mut frames) = self.device.frames() {
             frames.flush();
-        }
-    }
-
-    /// Behind a call on a stream: whether what was put may wait for the answers of others that were asked in the same look, as one call sends them all. Where these
-    /// do not follow each other closely, as the program computes in between, the next ones leave at once.
-    pub fn may_wait(&mut self, index: usize, now: u64) -> bool {
-        self.look_at_pace(now);
-        if !core::mem::take(&mut self.has_sent) {
-            return self.waiting != 0 && self.apart == 0;
-        }
-        self.asked[index / 64] &= !(1 << (index % 64));
-        let may_wait = self.apart == 0 && self.asked != [0; ROWS];
-        self.apart = self.apart.saturating_sub(1);
-        self.waiting = now;
-        may_wait
-    }
-
-    /// Whether frames have waited for long.
-    pub fn look_at_pace(&mut self, now: u64) {
-        if self.waiting != 0 && now > self.waiting + CLOSE {
-            self.apart = APART;
         }
     }
 
@@ -160,7 +130,7 @@ impl Driver {
             let Some(bytes) = frames.next(frame) else { break };
             let whole = bytes.len();
             if !core::mem::replace(&mut any, true) {
-                parts.asked = [0; ROWS];
+                parts.answers.look();
             }
             let Some(envelope) = Envelope::parse(bytes) else { continue };
             let length = envelope.at + envelope.length;
@@ -214,7 +184,7 @@ impl Driver {
     pub fn sync(&mut self, index: usize, now: u64) -> Result<u32, Ended> {
         let far = self.far(index);
         let local = self.local;
-        let Parts { lines, piece, has_sent, .. } = &mut **self;
+        let Parts { lines, piece, .. } = &mut **self;
         let line = &mut lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return Ok(0) };
         let mut moved = 0;
@@ -232,7 +202,6 @@ impl Driver {
         };
         if line.copied < waiting {
             taken.set_nagle(local.near(index).is_some_and(has_nagle));
-            *has_sent = true;
         }
         while line.copied < waiting {
             let most = ((waiting - line.copied) as usize).min(PIECE);
@@ -295,33 +264,18 @@ impl Driver {
             // What the program takes is to count at once: a peer hears by it how a process ends.
             bell::arm(&far.own().wait, arm::OUT);
         }
-        if told != 0 || moved > 0 {
-            line.moved = now;
-            line.turns += 1;
-            if line.turns == PAID {
-                local.servers[line.server].learn(true);
-            }
+        line.course.turn(moved, held.max(ready), told != 0, taken.round_trip(now), now);
+        if line.course.turns == PAID {
+            local.servers[line.server].learn(true);
         }
-        // Much stands ahead of the peer, or of the program: the kernel has fewer calls for it.
-        line.bulk = match held.max(ready) {
-            much if much >= MUCH => line.bulk + u64::from(moved),
-            _ => line.bulk.saturating_sub(u64::from(MUCH)),
-        };
-        line.due = due.unwrap_or(u64::MAX).min(line.moved + IDLE);
-        // Windows that grow are the kernel's affair: on a long way those here hold bulk up.
-        let round_trip = taken.round_trip(now);
-        if now >= line.round.0 + round_trip {
-            line.round = (now, 0);
-        }
-        line.round.1 += moved;
-        let is_held_up = round_trip >= LONG && line.round.1 >= MUCH;
-        let is_over = line.bulk > BULK || is_held_up || now >= line.moved + IDLE;
+        line.due = due.unwrap_or(u64::MAX).min(line.course.idle());
+        let is_over = line.course.is_over(now);
         let ends = word::FIN | word::CLOSED | word::RST;
         for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
             self.tell(index, condition);
         }
         if told & arm::IN != 0 {
-            self.asked[index / 64] |= 1 << (index % 64);
+            self.answers.ask(index);
         }
         match is_over || near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0 {
             true => Err(None),
@@ -369,9 +323,6 @@ impl Driver {
     }
 }
 
-/// Sends follow each other closely within this time (ns); after some that do not, so many do not wait.
-const CLOSE: u64 = 50_000;
-const APART: u32 = 1000;
 /// So many frames are taken in one turn at most.
 const FRAMES: usize = 256;
 

@@ -16,11 +16,11 @@ use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::{global, private, sockaddr, table};
 use shunt_xdp::escrow::Escrow;
+use shunt_xdp::learned;
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::Tuple;
 
 use crate::driving::PROGRESS;
-use crate::learned;
 use crate::line::state;
 use crate::local::Local;
 
@@ -68,7 +68,7 @@ impl Seat {
         progress::fill(Some(&PROGRESS));
         let made = local.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
             let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
-            let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1], learned::place(server).0);
+            let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1], learned::place(&server.ip, server.port).0);
             begun.inspect_err(|_| _ = calls::close(near[0]))?;
             Ok(near[0])
         });

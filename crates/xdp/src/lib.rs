@@ -23,10 +23,13 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod address;
+pub mod answers;
+pub mod course;
 pub mod decline;
 mod device;
 pub mod escrow;
 mod frames;
+pub mod learned;
 pub mod multiplexed;
 pub mod netlink;
 pub mod own;

@@ -2,8 +2,6 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use shunt_segment::address::Address;
-
 /// Turns in which something moved, after which a connection has paid.
 pub const PAID: u32 = 128;
 /// So many in a row that did not pay leave the next ones to the kernel.
@@ -15,6 +13,7 @@ const PAUSE: u64 = 2_000_000_000;
 pub const SERVERS: usize = 64;
 
 /// What is known of one; zeros know nothing.
+#[derive(Default)]
 pub struct Server {
     name: AtomicU32,
     in_a_row: AtomicU32,
@@ -22,9 +21,9 @@ pub struct Server {
     again: AtomicU64,
 }
 
-/// The place of a server.
-pub fn place(server: &Address) -> (usize, u32) {
-    let sum = server.ip.iter().fold(u32::from(server.port), |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
+/// The place of the server at this address, and its name there.
+pub fn place(ip: &[u8; 16], port: u16) -> (usize, u32) {
+    let sum = ip.iter().fold(u32::from(port), |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
     (sum as usize % SERVERS, sum)
 }
 
@@ -52,7 +51,7 @@ mod tests {
 
     #[test]
     fn short_ones_in_a_row_leave_the_next_to_the_kernel_but_for_one_in_a_while() {
-        let server = Server { name: AtomicU32::new(0), in_a_row: AtomicU32::new(0), again: AtomicU64::new(0) };
+        let server = Server::default();
         for _ in 0..IN_A_ROW {
             assert!(server.pays(1, 5));
             server.learn(false);
