@@ -14,7 +14,7 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::wake;
-use shunt_sys::{calls, libc};
+use shunt_sys::libc;
 use shunt_table::private;
 use shunt_table::process::status_page;
 use shunt_xdp::course::Course;
@@ -46,7 +46,7 @@ impl Parts {
     }
 
     /// A line begins with `taken`.
-    pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], server: usize, now: u64) {
+    pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], now: u64) {
         let first = &mut self.chains[chain(taken.tuple())];
         let next = core::mem::replace(first, index as u16 + 1);
         let at = self.taken_at(index);
@@ -68,7 +68,7 @@ impl Parts {
             due: now,
             since: now,
             course: Course::new(now),
-            server,
+            server: self.lines[index].server,
             taken: Some(taken),
         };
     }
@@ -76,21 +76,12 @@ impl Parts {
     /// The engine of a line is of no use any more.
     pub fn unchain(&mut self, index: usize) {
         let Some(taken) = self.lines[index].taken.take() else { return };
-        let mut place = chain(taken.tuple());
         let next = self.lines[index].next;
-        if usize::from(self.chains[place]) == index + 1 {
-            self.chains[place] = next;
-        } else {
-            let mut before = self.chains[place];
-            while let Some(at) = usize::from(before).checked_sub(1) {
-                place = at;
-                before = self.lines[at].next;
-                if usize::from(before) == index + 1 {
-                    self.lines[place].next = next;
-                    break;
-                }
-            }
+        let mut place = &mut self.chains[chain(taken.tuple())];
+        while let Some(at) = usize::from(*place).checked_sub(1).filter(|at| *at != index) {
+            place = &mut self.lines[at].next;
         }
+        *place = next;
         // SAFETY: written by `begin`, and nothing refers to it any more.
         unsafe { core::ptr::drop_in_place(taken) };
     }
@@ -329,16 +320,4 @@ const FRAMES: usize = 256;
 fn has_nagle(near: &Socket) -> bool {
     let on = near.stored.find(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     on.is_none_or(|entry| entry.bytes().first_chunk::<4>().is_none_or(|value| i32::from_ne_bytes(*value) == 0))
-}
-
-/// Takes `count` bytes off a socket's queue.
-pub fn discard(socket: i32, mut count: u32) {
-    while count > 0 {
-        let null = core::ptr::null_mut();
-        // recv with MSG_TRUNC takes bytes off and copies none (tcp(7)).
-        match calls::recvfrom(socket, null, count as usize, libc::MSG_TRUNC | libc::MSG_DONTWAIT, null.cast(), null.cast()) {
-            Ok(taken) if taken > 0 => count -= (taken as u32).min(count),
-            _ => return,
-        }
-    }
 }

@@ -44,7 +44,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Takes the connection of `fd`, between these addresses, of which the first is this process's. `nonblocking`: the program's calls do not wait.
+    /// Takes the connection of `fd`, from the first of the addresses to the second. `nonblocking`: the program's calls do not wait.
     ///
     /// # Errors
     /// Why it stays the kernel's, as whole as it was.
@@ -62,13 +62,14 @@ impl Seat {
             let line = driver.free().ok_or(Reason::InetFull)?;
             // Nobody else's from here on; not pumped before it has begun.
             driver.lines[line].state = state::MAKING;
+            driver.lines[line].server = learned::place(&server.ip, server.port).0;
             line
         };
         local.used.fetch_add(1, Ordering::Relaxed);
         progress::fill(Some(&PROGRESS));
         let made = local.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
             let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
-            let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1], learned::place(&server.ip, server.port).0);
+            let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1]);
             begun.inspect_err(|_| _ = calls::close(near[0]))?;
             Ok(near[0])
         });
@@ -126,22 +127,22 @@ fn socket_address(address: &Address) -> Option<SocketAddr> {
 }
 
 /// Takes the connection; the far end of the companion, and a number of the socket's own, are the line's.
-fn begin(local: &'static Local, line: usize, fd: i32, tuple: Tuple, far: i32, server: usize) -> Result<(), Reason> {
+fn begin(local: &'static Local, line: usize, fd: i32, tuple: Tuple, far: i32) -> Result<(), Reason> {
     let far = private::keep(far).map_err(|_| Reason::NoDescriptors)?;
     let taken = private::duplicate(fd).map_err(|_| Reason::NoDescriptors).and_then(|socket| {
         table::set_private(socket);
-        take(local, line, tuple, [socket, far], server).inspect_err(|_| private::close(socket))
+        take(local, line, tuple, [socket, far]).inspect_err(|_| private::close(socket))
     });
     taken.inspect_err(|_| private::close(far))
 }
 
-fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2], server: usize) -> Result<(), Reason> {
+fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2]) -> Result<(), Reason> {
     let escrow = Escrow::create(SENDS, RECEIVES).map_err(|_| Reason::NoMemory)?;
     let mut driver = local.lock().ok_or(Reason::InetKernel)?;
     let now = clock::monotonic_ns();
     match Taken::take(&driver.hands, socket, tuple, escrow, now) {
         Ok(Ok(taken)) => {
-            driver.begin(line, taken, [socket, far], server, now);
+            driver.begin(line, taken, [socket, far], now);
             // A give-back that this process does not begin changes the socket, and wakes a sleeper by this.
             driver.watch_socket(line);
             Ok(())

@@ -36,6 +36,7 @@ pub mod own;
 pub mod packet;
 pub mod played;
 pub mod protocol;
+pub mod restored;
 pub mod ring;
 pub mod route;
 pub mod runs;

@@ -94,7 +94,20 @@ impl Taken {
         let settings = Settings { nagle: manner.nagle, ring: window, ..Settings::default() };
         let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
         let frame = [0; LONGEST];
-        let mut taken = Taken { number, tuple, engine, escrow, written, unread, changed: false, window, manner, came: 0, answers: false, frame };
+        let mut taken = Taken {
+            number,
+            tuple,
+            engine,
+            escrow,
+            written,
+            unread,
+            changed: false,
+            window,
+            manner,
+            came: 0,
+            answers: false,
+            frame,
+        };
         taken.make_room(now);
         taken
     }

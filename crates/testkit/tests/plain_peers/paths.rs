@@ -36,16 +36,28 @@ fn ticks(server: &Running) -> u64 {
 fn sleeps(server: &Running) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).into_iter().flatten().flatten();
     let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
-    texts.filter_map(|text| text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())).sum()
+    texts
+        .filter_map(|text| {
+            text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+        })
+        .sum()
 }
 
-const KERNEL_SAYS: [&str; 6] =
-    ["TcpRetransSegs", "TcpExtTCPTimeouts", "TcpExtTCPLossProbes", "TcpExtTCPDSACKRecv", "TcpExtTCPSpuriousRTOs", "TcpExtTCPAbortOnTimeout"];
+const KERNEL_SAYS: [&str; 6] = [
+    "TcpRetransSegs",
+    "TcpExtTCPTimeouts",
+    "TcpExtTCPLossProbes",
+    "TcpExtTCPDSACKRecv",
+    "TcpExtTCPSpuriousRTOs",
+    "TcpExtTCPAbortOnTimeout",
+];
 
 /// proc_pid_net(5): pairs of lines, names and numbers.
 fn kernel_says(site: &Site) -> Vec<(String, u64)> {
     let text = site.hosts[1].enter(|| {
-        ["snmp", "netstat"].map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()).concat()
+        ["snmp", "netstat"]
+            .map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default())
+            .concat()
     });
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -80,7 +92,8 @@ fn cost(site: &Site, port: u16, load: &str, count: &str) -> Cost {
     assert_eq!(site.run(1, 0, &python, &[&script, load, &address, &number, count]), "fine\n", "{}", server.text());
     let after = (frames(site), ticks(&server), sleeps(&server), kernel_says(site));
     let change = |end: usize| [0, 1, 2].map(|which| after.0[end][which] - before.0[end][which]);
-    let said = after.3.iter().zip(&before.3).map(|((name, now), (_, then))| (name.clone(), now - then)).filter(|(_, more)| *more > 0);
+    let said =
+        after.3.iter().zip(&before.3).map(|((name, now), (_, then))| (name.clone(), now - then)).filter(|(_, more)| *more > 0);
     let reasons = ["taken", "given-back"].map(|reason| site.count(&server, reason));
     Cost {
         frames: [change(0), change(1)],
@@ -98,11 +111,23 @@ fn look_about() {
         ("far", Path { delay: Duration::from_millis(50), ..Path::default() }),
         ("bad", Path { delay: Duration::from_millis(5), lost: 50, doubled: 50, overtaken: 50 }),
     ] {
-        if std::env::var("PATHS").is_ok_and(|p| p != label) { continue; }
+        if std::env::var("PATHS").is_ok_and(|p| p != label) {
+            continue;
+        }
         let Some(site) = Site::over(&format!("plain-{label}"), Some(path)) else { return };
         let only = std::env::var("LOAD").unwrap_or_default();
-        for (load, count) in [("talk", "30"), ("crowd", "50"), ("up", "3000000"), ("down", "3000000"), ("both", "3000000"), ("back", "20"), ("sink", "10")] {
-            if !only.is_empty() && only != load { continue; }
+        for (load, count) in [
+            ("talk", "30"),
+            ("crowd", "50"),
+            ("up", "3000000"),
+            ("down", "3000000"),
+            ("both", "3000000"),
+            ("back", "20"),
+            ("sink", "10"),
+        ] {
+            if !only.is_empty() && only != load {
+                continue;
+            }
             for port in [KERNEL, TAKEN] {
                 let began = std::time::Instant::now();
                 let cost = cost(&site, port, load, count);

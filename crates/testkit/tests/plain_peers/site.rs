@@ -154,4 +154,3 @@ impl Site {
         line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
     }
 }
-
