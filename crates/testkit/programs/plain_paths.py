@@ -6,7 +6,7 @@ usage: plain_paths.py serve ADDRESS PORT
 talk   COUNT requests on one connection      crowd  20 requests on each of COUNT connections at a time
 down   COUNT bytes from the server           up     COUNT bytes to it, then the end of one direction, then its digest
 both   COUNT bytes each way at once          back   COUNT requests on each of 8 connections; the server starts a program at random moments
-sink   COUNT messages, none answered, of a server that computes meanwhile
+sink   COUNT times a message that is not answered, to a server that computes then, each time on a connection of its own
 """
 import hashlib
 import random
@@ -90,8 +90,8 @@ def serve_one(connection):
         case b"s":
             for _ in range(count):
                 exactly(connection, 8)
-                # What it computes takes as long as a peer waits before it sends again.
-                until = time.monotonic() + 0.08
+                # What it computes takes longer than a peer waits before it sends again.
+                until = time.monotonic() + 0.5
                 while time.monotonic() < until:
                     pass
             connection.sendall(b"done")
@@ -180,11 +180,13 @@ elif ROLE == "both":
     connection.shutdown(socket.SHUT_WR)
     end(connection)
 elif ROLE == "sink":
-    connection = connect(b"s", COUNT)
-    for number in range(COUNT):
-        connection.sendall(struct.pack("<Q", number))
-        time.sleep(0.1)
-    assert exactly(connection, 4) == b"done"
-    connection.shutdown(socket.SHUT_WR)
-    end(connection)
+    for _ in range(COUNT):
+        connection = connect(b"s", 2)
+        for number in range(2):
+            # Together they would be acknowledged at once by their number.
+            time.sleep(0.25)
+            connection.sendall(struct.pack("<Q", number))
+        assert exactly(connection, 4) == b"done"
+        connection.shutdown(socket.SHUT_WR)
+        end(connection)
 print("fine")

@@ -37,6 +37,8 @@ pub struct Counts {
     pub empty: AtomicU64,
     /// With bytes all of which had entered before.
     pub again: AtomicU64,
+    /// Bytes of one connection that were under way at most, the acknowledgements' way back included.
+    pub ahead: AtomicU64,
     /// Lost on the way.
     pub lost: AtomicU64,
 }
@@ -136,7 +138,7 @@ type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
 
 fn carry(ports: &[OwnedFd; 2], path: Path, over: &AtomicBool, counts: &[Counts; 2]) {
     let mut flights: BinaryHeap<Flight> = BinaryHeap::new();
-    let mut highest = HashMap::new();
+    let mut ways = HashMap::new();
     let mut random = Random::seeded(29);
     let (mut number, mut frame) = (0, vec![0; 1 << 16]);
     while !over.load(Relaxed) {
@@ -147,7 +149,7 @@ fn carry(ports: &[OwnedFd; 2], path: Path, over: &AtomicBool, counts: &[Counts; 
             }) {
                 let frame = &frame[..length];
                 let counts = &counts[from];
-                let is_counted = count(frame, from, &mut highest, counts);
+                let is_counted = count(frame, from, &mut ways, counts);
                 let mut happens = |share: u64| is_counted && random.below(10_000) < share;
                 if happens(path.lost) {
                     counts.lost.fetch_add(1, Relaxed);
@@ -175,8 +177,15 @@ fn carry(ports: &[OwnedFd; 2], path: Path, over: &AtomicBool, counts: &[Counts; 
     }
 }
 
+/// How far one direction of a connection is: the place behind the highest byte that entered, and the last that was acknowledged.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    highest: u32,
+    acknowledged: Option<u32>,
+}
+
 /// Whether it is a frame of TCP over IPv4.
-fn count(frame: &[u8], from: usize, highest: &mut HashMap<(usize, u32), u32>, counts: &Counts) -> bool {
+fn count(frame: &[u8], from: usize, ways: &mut HashMap<(usize, u32), Way>, counts: &Counts) -> bool {
     const HEADER: usize = 14;
     let word = |at: usize| frame.get(at..at + 4).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
     if word(12) >> 16 != 0x0800 || word(HEADER + 8) >> 16 & 0xff != 6 {
@@ -186,16 +195,19 @@ fn count(frame: &[u8], from: usize, highest: &mut HashMap<(usize, u32), u32>, co
     let tcp = HEADER + (word(HEADER) >> 24 & 15) as usize * 4;
     let payload = length.saturating_sub(tcp - HEADER + (word(tcp + 12) >> 28) as usize * 4) as u32;
     counts.frames.fetch_add(1, Relaxed);
-    let (end, is_first) = (word(tcp + 4).wrapping_add(payload), word(tcp + 12) >> 16 & 2 != 0);
-    let known = highest.entry((from, word(tcp))).or_insert(end);
+    let (ports, end, is_first) = (word(tcp), word(tcp + 4).wrapping_add(payload), word(tcp + 12) >> 16 & 2 != 0);
+    ways.entry((1 - from, ports.rotate_left(16))).or_default().acknowledged = Some(word(tcp + 8)).filter(|_| !is_first);
+    let way = ways.entry((from, ports)).or_default();
     if is_first {
-        *known = end.wrapping_add(1);
+        *way = Way { highest: end.wrapping_add(1), acknowledged: None };
     } else if payload == 0 {
         counts.empty.fetch_add(1, Relaxed);
-    } else if end.wrapping_sub(*known) as i32 <= 0 {
+    } else if end.wrapping_sub(way.highest) as i32 <= 0 {
         counts.again.fetch_add(1, Relaxed);
     } else {
-        *known = end;
+        way.highest = end;
+        let ahead = way.acknowledged.map_or(0, |acknowledged| end.wrapping_sub(acknowledged));
+        counts.ahead.fetch_max(ahead.into(), Relaxed);
     }
     true
 }
