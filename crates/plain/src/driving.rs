@@ -9,7 +9,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
 use shunt_stream::{corked, deadlines, due};
 use shunt_sys::libc::{self, epoll_event};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, thread};
 
 use crate::leaving;
 use crate::line::state;
@@ -131,7 +131,7 @@ fn kick(socket: &Socket) -> bool {
                 driver.frames(now);
             }
             let sent = driver.lines[index].copied > had;
-            driver.holds_back = driver.answers.may_wait(index, sent, now);
+            driver.holds_back = driver.answers.may_wait(index, thread::id(), sent, now);
         }
         None => local.mark(index),
     }
@@ -182,8 +182,10 @@ fn disperse(local: &'static Local) {
     let now = clock::monotonic_ns();
     local.crowded.store(now + DISPERSED, Ordering::Relaxed);
     for index in 0..STREAMS {
-        driver.give(index, false, now);
-        driver.pump(index, now);
+        if driver.lines[index].state == state::TAKEN {
+            driver.give(index, false, now);
+            driver.pump(index, now);
+        }
     }
     driver.frames(now); // as in `kick`
 }

@@ -14,7 +14,7 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::wake;
-use shunt_sys::libc;
+use shunt_sys::{libc, thread};
 use shunt_table::private;
 use shunt_table::process::status_page;
 use shunt_xdp::course::Course;
@@ -121,7 +121,7 @@ impl Driver {
             let Some(bytes) = frames.next(frame) else { break };
             let whole = bytes.len();
             if !core::mem::replace(&mut any, true) {
-                parts.answers.look();
+                parts.answers.look(thread::id());
             }
             let Some(envelope) = Envelope::parse(bytes) else { continue };
             let length = envelope.at + envelope.length;

@@ -8,15 +8,17 @@ const APART: u32 = 1000;
 pub struct Answers<const ROWS: usize> {
     /// Streams that were told of bytes by the last look that found any, and that have not sent since.
     asked: [u64; ROWS],
+    /// The thread that has looked: others have no look of theirs that would end a wait.
+    thread: u32,
     /// When one sent last whose frames wait for others' (ns; 0: none), and how many are not to wait.
     since: u64,
     apart: u32,
 }
 
 impl<const ROWS: usize> Answers<ROWS> {
-    /// A look has found something.
-    pub fn look(&mut self) {
-        self.asked = [0; ROWS];
+    /// A look of this thread has found something.
+    pub fn look(&mut self, thread: u32) {
+        (self.asked, self.thread) = ([0; ROWS], thread);
     }
 
     /// A stream was told of bytes.
@@ -24,10 +26,13 @@ impl<const ROWS: usize> Answers<ROWS> {
         self.asked[stream / 64] |= 1 << (stream % 64);
     }
 
-    /// Behind a call on a stream, which has `sent`, or not: whether frames that were put may wait for the answers of others. Where these do not follow each other
+    /// Behind a call of a thread on a stream, which has `sent`, or not: whether frames that were put may wait for the answers of others. Where these do not follow each other
     /// closely, as the program computes in between, the next ones leave at once.
-    pub fn may_wait(&mut self, stream: usize, sent: bool, now: u64) -> bool {
+    pub fn may_wait(&mut self, stream: usize, thread: u32, sent: bool, now: u64) -> bool {
         self.judge(now);
+        if thread != self.thread {
+            return false;
+        }
         if !sent {
             return self.since != 0 && self.apart == 0;
         }
@@ -56,8 +61,8 @@ mod tests {
     use super::*;
 
     fn asked(streams: &[usize]) -> Answers<1> {
-        let mut answers = Answers { asked: [0], since: 0, apart: 0 };
-        answers.look();
+        let mut answers = Answers { asked: [0], thread: 0, since: 0, apart: 0 };
+        answers.look(7);
         streams.iter().for_each(|stream| answers.ask(*stream));
         answers
     }
@@ -65,30 +70,31 @@ mod tests {
     #[test]
     fn a_lone_answer_does_not_wait_and_the_last_of_several_takes_all_along() {
         let mut answers = asked(&[3]);
-        assert!(!answers.may_wait(3, false, 1) && !answers.may_wait(3, true, 2));
+        assert!(!answers.may_wait(3, 7, false, 1) && !answers.may_wait(3, 7, true, 2));
         let mut answers = asked(&[3, 4, 5]);
-        assert!(answers.may_wait(4, true, 1) && answers.may_wait(3, false, 2) && answers.may_wait(3, true, 3));
-        assert!(!answers.may_wait(5, true, 4));
+        assert!(!answers.may_wait(3, 8, true, 1), "another thread's");
+        assert!(answers.may_wait(4, 7, true, 1) && answers.may_wait(3, 7, false, 2) && answers.may_wait(3, 7, true, 3));
+        assert!(!answers.may_wait(5, 7, true, 4));
         answers.left();
-        assert!(!answers.may_wait(5, false, 5));
+        assert!(!answers.may_wait(5, 7, false, 5));
     }
 
     #[test]
     fn after_answers_far_apart_none_waits_for_a_while() {
         let mut answers = asked(&[3, 4, 5]);
-        assert!(answers.may_wait(3, true, 1));
-        assert!(!answers.may_wait(4, true, 2 + CLOSE));
+        assert!(answers.may_wait(3, 7, true, 1));
+        assert!(!answers.may_wait(4, 7, true, 2 + CLOSE));
         answers.left();
         for now in 0..u64::from(APART) - 1 {
-            answers.look();
+            answers.look(7);
             answers.ask(3);
             answers.ask(4);
-            assert!(!answers.may_wait(3, true, now), "{now}");
+            assert!(!answers.may_wait(3, 7, true, now), "{now}");
             answers.left();
         }
-        answers.look();
+        answers.look(7);
         answers.ask(3);
         answers.ask(4);
-        assert!(answers.may_wait(3, true, 1));
+        assert!(answers.may_wait(3, 7, true, 1));
     }
 }
