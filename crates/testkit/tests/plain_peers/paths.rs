@@ -132,7 +132,7 @@ fn delays_cost_what_they_cost_on_the_kernel() {
             5,
             &[("talk", "100"), ("crowd", "50"), ("back", "20"), ("up", "3000000"), ("down", "3000000"), ("both", "2000000")][..],
         ),
-        ("far", 50, &[("talk", "20"), ("crowd", "50"), ("back", "10")]),
+        ("far", 50, &[("talk", "20"), ("crowd", "50"), ("back", "10")][..]),
     ] {
         let Some(site) = Site::over(&format!("plain-{label}"), Some(slow(milliseconds))) else { return };
         for (load, count) in loads {
