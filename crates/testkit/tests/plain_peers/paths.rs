@@ -152,10 +152,9 @@ fn delays_cost_what_they_cost_on_the_kernel() {
 #[test]
 fn bulk_far_away_is_the_kernel_s() {
     let Some(site) = Site::over("plain-bulk", Some(slow(50))) else { return };
-    let ([kernel, taken], [_, down]) = (both(&site, "up", "3000000"), both(&site, "down", "3000000"));
+    let ([_, taken], [_, down]) = (both(&site, "up", "3000000"), both(&site, "down", "3000000"));
     // The engine promises 64 KiB, and sends ten packets ahead.
     assert!(taken.client.ahead > 2 * (64 << 10) && down.server.ahead > 4 * (14 << 10), "{taken:?} {down:?}");
-    is_like("frames without bytes", taken.server.empty, kernel.server.empty, 400);
 }
 
 /// What a program takes and does not answer is acknowledged before it computes.
