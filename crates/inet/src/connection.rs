@@ -195,6 +195,13 @@ impl<const MOST: usize> Connection<MOST> {
         }
     }
 
+    /// If an acknowledgement is due, it is due now: nobody may be there when it is.
+    pub fn acknowledge(&mut self) {
+        if self.receiver.deadline().is_some() {
+            self.receiver.answer();
+        }
+    }
+
     /// When [`Connection::timer`] and [`Connection::outgoing`] are to be called, if nothing comes before.
     pub fn deadline(&self) -> Option<Nanoseconds> {
         match (self.sender.deadline(), self.receiver.deadline()) {

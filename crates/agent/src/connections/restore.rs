@@ -250,8 +250,8 @@ fn reset(kept: &Kept, statement: &Statement, now: u64) {
     let state = &statement.state;
     let made = set(fd, libc::TCP_REPAIR, ON)
         .map_err(at("begin the repair"))
-        .and_then(|()| connect(fd, kept, state.sent, state.expected))
-        .and_then(|()| agree(fd, 1460, state, now));
+        .and_then(|()| connect(fd, kept, state.sent, state.expected, ETHERNET_SEGMENT))
+        .and_then(|()| agree(fd, ETHERNET_SEGMENT, state, now));
     if made.is_ok() {
         let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
         let (value, size) = ((&raw const at_once).cast(), size_of_val(&at_once) as u32);
@@ -259,6 +259,9 @@ fn reset(kept: &Kept, statement: &Statement, now: u64) {
         let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
     }
 }
+
+/// Of a segment that says no more than that a connection ended.
+const ETHERNET_SEGMENT: i32 = 1460;
 
 type Step = Result<(), (&'static str, i32)>;
 
@@ -282,7 +285,7 @@ fn rebuild(fd: RawFd, kept: &mut Kept, escrow: &Escrow, statement: &Statement, b
     let nobody = [0u8; 16];
     calls::connect(fd, nobody.as_ptr().cast(), 16).map_err(call("dissolve"))?;
     let _ = option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-    connect(fd, kept, state.unacknowledged, Seq(end.0.wrapping_sub(unread + more.len() as u32)))?;
+    connect(fd, kept, state.unacknowledged, Seq(end.0.wrapping_sub(unread + more.len() as u32)), segment)?;
     agree(fd, segment, state, now)?;
     kept.make_room(fd, held + beside.written.len() as u32, unread + more.len() as u32);
     let mut bytes = vec![0; held.max(unread) as usize];
@@ -302,8 +305,9 @@ fn rebuild(fd: RawFd, kept: &mut Kept, escrow: &Escrow, statement: &Statement, b
     Ok(())
 }
 
-/// Established, with these numbers.
-fn connect(fd: RawFd, kept: &Kept, send: Seq, receive: Seq) -> Step {
+/// Established, with these numbers, and packets of at most `segment` bytes: what is agreed upon afterwards changes the size of none, and
+/// without a word it were 536 for good.
+fn connect(fd: RawFd, kept: &Kept, send: Seq, receive: Seq, segment: i32) -> Step {
     for (queue, first) in [(QUEUE_SEND, send), (QUEUE_RECEIVE, receive)] {
         set(fd, libc::TCP_REPAIR_QUEUE, queue).map_err(at("choose a queue"))?;
         set(fd, libc::TCP_QUEUE_SEQ, first.0 as i32).map_err(at("number a queue"))?;
@@ -314,7 +318,10 @@ fn connect(fd: RawFd, kept: &Kept, send: Seq, receive: Seq) -> Step {
         Ok(()) | Err(Errno(libc::EINVAL)) => {}
         Err(errno) => return Err(("bind", errno.0)),
     }
-    calls::connect(fd, theirs.bytes.as_ptr().cast(), theirs.length).map_err(call("connect"))
+    let _ = set(fd, libc::TCP_MAXSEG, segment);
+    let connected = calls::connect(fd, theirs.bytes.as_ptr().cast(), theirs.length).map_err(call("connect"));
+    let _ = set(fd, libc::TCP_MAXSEG, 0); // for connections that the program makes of the socket later
+    connected
 }
 
 /// The options that were agreed upon when the connection was made, and the clock.
