@@ -100,7 +100,7 @@ impl Held {
         let (fd, now) = (self.socket.as_raw_fd(), shunt_sys::clock::monotonic_ns());
         let statement = self.escrow.close();
         let written = if self.begun && !has_filter(fd) {
-            finish(fd, &self.kept).map_err(Refused::of)
+            finish(fd, &self.kept, OFF).map_err(Refused::of)
         } else if !statement.is_sound(self.escrow.sizes()) {
             // Its own process could make it so.
             let _ = set(fd, libc::TCP_REPAIR, ON);
@@ -152,7 +152,7 @@ impl Held {
         window_of(&statement.state).tell(fd).map_err(at("set windows"))?;
         // Before the repair ends, so that what answers its probe is not dropped.
         unshut(self.socket.as_fd());
-        finish(fd, &self.kept)?;
+        finish(fd, &self.kept, if is_plain(statement, beside) { OFF_SILENTLY } else { OFF })?;
         for (ended, how) in beside.ended.into_iter().zip([libc::SHUT_RD, libc::SHUT_WR]) {
             if ended {
                 let _ = calls::shutdown(fd, how);
@@ -217,9 +217,23 @@ fn has_filter(fd: RawFd) -> bool {
     asked.is_err() || count != 0
 }
 
+/// Whether the peer knows where things stand, and this side how the peer does: nothing is under way or waits, nothing is to be acknowledged, and
+/// either window takes two full segments. Then the probe that ends a repair, which no kernel without one would send, is left out.
+fn is_plain(statement: &Statement, beside: &Beside) -> bool {
+    let state = &statement.state;
+    let (more, expected) = beside.behind(state.expected);
+    let promised = state.promised_from.plus(state.promised);
+    statement.bytes().0 == 0
+        && beside.written.is_empty()
+        && more.is_empty()
+        && expected == state.expected
+        && state.promised_from == state.expected
+        && promised.since(state.expected).min(state.window) >= 2 * state.segment
+}
+
 /// The last steps: the socket goes on.
-fn finish(fd: RawFd, kept: &Kept) -> Step {
-    leave(fd, kept, OFF).map_err(at("end the repair"))?;
+fn finish(fd: RawFd, kept: &Kept, how: i32) -> Step {
+    leave(fd, kept, how).map_err(at("end the repair"))?;
     if get(fd, libc::TCP_CORK) == Ok(0) {
         // Whatever waits for the window leaves now.
         let _ = set(fd, libc::TCP_CORK, 0);
@@ -282,7 +296,11 @@ fn rebuild(fd: RawFd, kept: &mut Kept, escrow: &Escrow, statement: &Statement, b
     let nobody = [0u8; 16];
     calls::connect(fd, nobody.as_ptr().cast(), 16).map_err(call("dissolve"))?;
     let _ = option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+    // Or the kernel sends segments of 536 bytes until the path's MTU changes: it asks at connect(2) alone what a segment may have, and does not know yet
+    // what the peer takes.
+    let _ = set(fd, libc::TCP_MAXSEG, segment);
     connect(fd, kept, state.unacknowledged, Seq(end.0.wrapping_sub(unread + more.len() as u32)))?;
+    let _ = set(fd, libc::TCP_MAXSEG, 0);
     agree(fd, segment, state, now)?;
     kept.make_room(fd, held + beside.written.len() as u32, unread + more.len() as u32);
     let mut bytes = vec![0; held.max(unread) as usize];
