@@ -68,8 +68,8 @@ pub struct Sender<const MOST: usize> {
     offered: u32,
     pub(crate) window: u32,
     pub(crate) largest: u32,
-    /// The segment that told the window (SND.WL1, SND.WL2).
-    pub(crate) told: (Seq, Seq),
+    /// The segment that told the window (SND.WL1).
+    pub(crate) told: Seq,
     segment: u32,
     selective: bool,
     settings: Settings,
@@ -125,7 +125,7 @@ impl<const MOST: usize> Sender<MOST> {
             offered: state.sent.since(state.unacknowledged),
             window: state.window,
             largest: state.largest_window.max(state.window),
-            told: (state.window_told, state.unacknowledged),
+            told: state.window_told,
             segment: state.segment.max(1),
             selective: state.selective,
             settings,
@@ -195,15 +195,16 @@ impl<const MOST: usize> Sender<MOST> {
         now: Nanoseconds,
     ) -> Acknowledged {
         let advanced = acknowledgement.after(self.una);
-        // The window of the newest segment counts (RFC 9293, section 3.10.7.4).
+        // The window of the newest segment counts (RFC 9293, section 3.10.7.4); of several that say the same otherwise, which may have overtaken each other,
+        // the widest, or that it is closed: Linux's rule.
         let mut same_window = true;
         if !acknowledgement.before(self.una) {
-            let (sequence, told) = self.told;
-            if sequence.before(start) || (sequence == start && !told.after(acknowledgement)) {
+            let newer = advanced || self.told.before(start);
+            if newer || (self.told == start && (window > self.window || window == 0)) {
                 same_window = self.window == window;
                 self.window = window;
                 self.largest = self.largest.max(window);
-                self.told = (start, acknowledgement);
+                self.told = start;
                 if !same_window && self.flights.count() == 0 {
                     // What the probes waited for.
                     self.timers.persist = None;
