@@ -244,7 +244,7 @@ impl<const MOST: usize> Connection<MOST> {
             timestamps,
             blocks: self.receiver.blocks(most),
         };
-        self.receiver.sent();
+        self.receiver.sent(length > 0);
         Some(Outgoing { header, from, length })
     }
 }
