@@ -40,7 +40,7 @@ struct Plan {
     report: Option<String>,
 }
 
-/// The process's queue, made for its first connection.
+/// The process's queue.
 struct Queue {
     device: Xdp,
     hands: Connection,
@@ -85,6 +85,17 @@ impl Plan {
     }
 }
 
+/// Before the program's first instruction.
+#[used]
+#[link_section = ".init_array"]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    if let Some(mut drill) = lock() {
+        drill.open();
+    }
+}
+
 extern "C" fn tell() {
     if let Some(drill) = lock() {
         if let Some(path) = &drill.plan.report {
@@ -96,6 +107,17 @@ extern "C" fn tell() {
 impl Drill {
     fn new(plan: Plan) -> Drill {
         Drill { plan, queue: None, lines: Vec::new(), report: Report::default(), buffer: vec![0; LONGEST_FRAME] }
+    }
+
+    /// Makes the queue, which takes longer than a script waits.
+    fn open(&mut self) {
+        match Queue::new(&self.plan.interface) {
+            Ok(queue) => {
+                self.queue = Some(queue);
+                std::thread::spawn(crate::driver::drive);
+            }
+            Err(errno) => self.report.count(format!("no-queue:{}", errno.0)),
+        }
     }
 
     fn find(&self, fd: i32) -> Option<usize> {
@@ -152,18 +174,6 @@ impl Drill {
     fn take(&mut self, index: usize) {
         if !self.lines[index].is_wanted || self.lines[index].calls > 0 || self.lines[index].taken.is_some() {
             return;
-        }
-        if self.queue.is_none() {
-            match Queue::new(&self.plan.interface) {
-                Ok(queue) => {
-                    self.queue = Some(queue);
-                    std::thread::spawn(crate::driver::drive);
-                }
-                Err(errno) => {
-                    self.lines[index].is_wanted = false;
-                    return self.report.count(format!("no-queue:{}", errno.0));
-                }
-            }
         }
         let (Some(queue), line) = (&self.queue, &mut self.lines[index]) else { return };
         let Ok(escrow) = Escrow::create(RINGS.0, RINGS.1) else { return };
