@@ -343,4 +343,3 @@ pub unsafe extern "C" fn splice(
     let call = || unsafe { libc::syscall(libc::SYS_splice, from, from_at, to, to_at, length, flags) as ssize_t };
     around(from, || around(to, call))
 }
-

@@ -181,7 +181,9 @@ impl<const MOST: usize> Connection<MOST> {
     /// Protection against wrapped sequence numbers (RFC 7323, section 5.3). A clock that is behind by one is none that wrapped: Linux's rule.
     fn is_old(&self, header: &Header, now: Nanoseconds) -> bool {
         match (header.timestamps, self.recent) {
-            (Some(stamps), Some((recent, heard))) => Seq(stamps.value).plus(1).before(Seq(recent)) && now.saturating_sub(heard) < STALE,
+            (Some(stamps), Some((recent, heard))) => {
+                Seq(stamps.value).plus(1).before(Seq(recent)) && now.saturating_sub(heard) < STALE
+            }
             _ => false,
         }
     }

@@ -263,7 +263,9 @@ impl<const MOST: usize> Sender<MOST> {
         if self.own() {
             self.grow(delivered, now);
             self.find_losses(advanced, now);
-        } else if (self.duplicates == DUPLICATES || self.overtaking(blocks) >= DUPLICATES * self.segment) && self.probing.is_none() {
+        } else if (self.duplicates == DUPLICATES || self.overtaking(blocks) >= DUPLICATES * self.segment)
+            && self.probing.is_none()
+        {
             self.send_probe = true;
         }
         if self.recovering.is_some_and(|end| !acknowledgement.before(end)) {

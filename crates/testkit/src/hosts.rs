@@ -175,13 +175,17 @@ impl Host {
     /// Addresses, and everything up.
     fn configure(&self, mtu: u32) -> Result<(), String> {
         let name = &self.interface;
-        self.batch(&[
+        let mut lines = vec![
             "link set lo up".to_string(),
             format!("link set {name} mtu {mtu}"),
             format!("addr add {}/24 dev {name}", self.addresses[0]),
-            format!("addr add {}/64 dev {name} nodad", self.addresses[1]),
-            format!("link set {name} up"),
-        ])?;
+        ];
+        // RFC 8200, section 5: there is no IPv6 on a link with less.
+        if mtu >= 1280 {
+            lines.push(format!("addr add {}/64 dev {name} nodad", self.addresses[1]));
+        }
+        lines.push(format!("link set {name} up"));
+        self.batch(&lines)?;
         // Some systems pace what they send (bbr), which would flatter whatever TCP is compared with.
         let _ = self.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"));
         Ok(())

@@ -58,7 +58,8 @@ impl Site {
             let _ = writeln!(std::io::stderr(), "skipped: plain matrix, {}: {sentence}", cell.name);
         };
         let hosts = made.map_err(skip).ok()?;
-        let settings = cell.both.iter().map(|setting| (0, setting)).chain(cell.both.iter().chain(cell.peer).map(|setting| (1, setting)));
+        let settings =
+            cell.both.iter().map(|setting| (0, setting)).chain(cell.both.iter().chain(cell.peer).map(|setting| (1, setting)));
         for (host, (name, value)) in settings {
             if let Err(error) = hosts[host].set(&format!("net/ipv4/{name}"), value) {
                 skip(format!("{name}={value}: {error}"));
@@ -152,7 +153,12 @@ fn scales_of_windows() {
     serve(&Cell { name: "scale 0", both: &[("tcp_window_scaling", "0")], ..PLAIN });
     serve(&Cell { name: "scale 7", both: &[("tcp_rmem", "4096 131072 6291456")], ..PLAIN });
     serve(&Cell { name: "scale 14", both: &[("tcp_rmem", "4096 131072 1073741824")], ..PLAIN });
-    serve(&Cell { name: "scales 2 and 14", peer: &[("tcp_rmem", "4096 131072 1073741824")], both: &[("tcp_rmem", "4096 65536 131072")], ..PLAIN });
+    serve(&Cell {
+        name: "scales 2 and 14",
+        peer: &[("tcp_rmem", "4096 131072 1073741824")],
+        both: &[("tcp_rmem", "4096 65536 131072")],
+        ..PLAIN
+    });
 }
 
 #[test]

@@ -192,8 +192,12 @@ impl Wish {
             match *argument {
                 "--source" => source = Some(PathBuf::from(value()?)),
                 "--scripts" => scripts = Some(PathBuf::from(value()?)),
-                "--plan" => plans.push(Plan::parse(&value()?).ok_or("a plan is calls:N, frames:N, or both, as in calls:1,frames:2")?),
-                word if word.starts_with('-') => return Err(format!("{word}: --source, --scripts, --plan, or words of a script's name")),
+                "--plan" => {
+                    plans.push(Plan::parse(&value()?).ok_or("a plan is calls:N, frames:N, or both, as in calls:1,frames:2")?)
+                }
+                word if word.starts_with('-') => {
+                    return Err(format!("{word}: --source, --scripts, --plan, or words of a script's name"))
+                }
                 word => words.push(word.to_string()),
             }
         }

@@ -83,7 +83,10 @@ impl Site {
             None => None,
         };
         let mut server = self.command(&hosts[1], script);
-        server.args(["--wire_server", &format!("--wire_server_dev={}", hosts[1].interface)]).stdout(Stdio::null()).stderr(Stdio::null());
+        server
+            .args(["--wire_server", &format!("--wire_server_dev={}", hosts[1].interface)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let _server = Running(server.spawn().map_err(|error| format!("packetdrill: {error}"))?);
         wait_for_listener(&hosts[1]);
         let report = self.tools.join(format!("report.{}", std::process::id()));
@@ -99,7 +102,9 @@ impl Site {
             "--remote_ip=192.0.2.1",
             TOLERANCE,
         ]);
-        for word in ["TFO_COOKIE=3021b9d889017eeb", "CODE=host_unreachable", "CMSG_LEVEL_IP=SOL_IP", "CMSG_TYPE_RECVERR=IP_RECVERR"] {
+        for word in
+            ["TFO_COOKIE=3021b9d889017eeb", "CODE=host_unreachable", "CMSG_LEVEL_IP=SOL_IP", "CMSG_TYPE_RECVERR=IP_RECVERR"]
+        {
             client.args(["-D", word]);
         }
         client.arg(script.file_name().unwrap_or_default());
@@ -113,7 +118,10 @@ impl Site {
         }
         let complaint = finish(client)?;
         let told = fs::read_to_string(&report).unwrap_or_default();
-        let counts = told.lines().filter_map(|line| line.rsplit_once(' ')).filter_map(|(what, count)| Some((what.to_string(), count.parse().ok()?)));
+        let counts = told
+            .lines()
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter_map(|(what, count)| Some((what.to_string(), count.parse().ok()?)));
         Ok(Verdict { complaint, counts: counts.collect() })
     }
 

@@ -69,9 +69,8 @@ impl Kernel {
             // tcp_may_update_window.
             let window = u32::from(header.window) << self.state.scale;
             let told = self.state.window_told;
-            let may = acknowledgement.after(una)
-                || start.after(told)
-                || (start == told && (window > self.state.window || window == 0));
+            let may =
+                acknowledgement.after(una) || start.after(told) || (start == told && (window > self.state.window || window == 0));
             if may {
                 self.state.window_told = start;
                 self.state.window = window;
