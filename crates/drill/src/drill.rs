@@ -156,7 +156,7 @@ impl Drill {
     fn happened(&mut self, index: usize) {
         let line = &mut self.lines[index];
         line.events.0 += 1;
-        if line.taken.is_none() && line.events.0 % self.plan.every == 0 {
+        if line.taken.is_none() && line.events.0.is_multiple_of(self.plan.every) {
             line.is_wanted = true;
             self.take(index);
         }
@@ -253,7 +253,7 @@ impl Drill {
             match taken.frame(&envelope, frame, monotonic_ns()) {
                 Ok(()) => {
                     line.events.1 += 1;
-                    let again = self.plan.frames > 0 && line.events.1 % self.plan.frames == 0;
+                    let again = self.plan.frames > 0 && line.events.1.is_multiple_of(self.plan.frames);
                     self.turn(index);
                     if again && self.lines[index].taken.is_some() {
                         self.lines[index].is_wanted = true;

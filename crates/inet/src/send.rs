@@ -459,7 +459,7 @@ impl<const MOST: usize> Sender<MOST> {
         let from = self.next.since(self.una);
         self.flights.push(Flight { start: self.next, length, sent: now, fate: Fate::Sent, again: false });
         self.next = self.next.plus(length);
-        if length % self.segment != 0 {
+        if !length.is_multiple_of(self.segment) {
             self.small = self.next;
         }
         self.last_sent = now;
