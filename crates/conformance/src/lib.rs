@@ -11,6 +11,7 @@
 //! - [`compare`]: both sides, and again where they differ, to tell a difference from a test that is unsteady.
 //! - [`schedule`]: several runs at once.
 //! - [`record`]: what the last run of each part said, in `results/`.
+//! - [`packetdrill`]: scripts of calls and segments, with hand-overs between them.
 //! - [`document`]: `docs/reference/CONFORMANCE.md`, from the records.
 //!
 //! ```text
@@ -28,6 +29,7 @@
 pub mod compare;
 pub mod document;
 pub mod fetch;
+pub mod packetdrill;
 pub mod paths;
 pub mod pattern;
 pub mod record;

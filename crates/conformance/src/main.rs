@@ -5,12 +5,13 @@
 //! shunt-conformance --list                              what there is
 //! shunt-conformance --needs                             what has to be installed, for scripts/prepare
 //! shunt-conformance --document                          docs/reference/CONFORMANCE.md and PROGRAMS.md, from the results kept
+//! shunt-conformance packetdrill --source PATH [...]     scripts of packetdrill's, with hand-overs between their events
 //! ```
 
 use shunt_conformance::compare::{Compared, Difference, Outcome};
 use shunt_conformance::schedule::{self, Pair};
 use shunt_conformance::suite::{Part, Suite};
-use shunt_conformance::{document, pattern, record};
+use shunt_conformance::{document, packetdrill, pattern, record};
 use shunt_sys::{calls, libc, Errno};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -46,6 +47,7 @@ fn act() -> Result<bool, String> {
             }
             Ok(true)
         }
+        ["packetdrill", arguments @ ..] => packetdrill::run(arguments),
         names => run(&suites, names),
     }
 }

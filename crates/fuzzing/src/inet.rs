@@ -4,7 +4,7 @@
 mod attack;
 
 use crate::input::Input;
-use attack::{attack, Operation};
+use attack::{attack, compare, Operation};
 use shunt_inet::Recovery;
 use shunt_path::Law;
 
@@ -39,7 +39,7 @@ fn operation(input: &mut Input) -> Option<Operation> {
     }
 }
 
-/// The first byte says whether the engine mends losses itself.
+/// The first byte says whether the engine mends losses itself, and when it is given back.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let Some(first) = input.byte() else { return };
@@ -49,5 +49,6 @@ pub fn run(bytes: &[u8]) {
         let Some(operation) = operation(&mut input) else { break };
         operations.push(operation);
     }
+    compare(operations.clone(), usize::from(first / 3));
     attack(operations, recovery);
 }

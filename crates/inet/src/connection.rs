@@ -97,7 +97,7 @@ impl<const MOST: usize> Connection<MOST> {
             sent: self.sender.next,
             expected: self.receiver.next,
             segment: self.segment,
-            window_told: self.sender.told.0,
+            window_told: self.sender.told,
             window: self.sender.window,
             largest_window: self.sender.largest,
             promised: self.receiver.promised.since(self.receiver.acknowledged),
@@ -139,9 +139,10 @@ impl<const MOST: usize> Connection<MOST> {
         if length > 0 && self.receiver.is_ahead(start) && self.settings.recovery == Recovery::GiveBack {
             return Verdict::Leave(Leave::Gap);
         }
-        // RFC 7323, section 4.3: the clock of the segment that the last acknowledgement stopped at.
+        // RFC 7323, section 4.3: the clock of the segment that the last acknowledgement stopped at. Not that of one that was overtaken, as in Linux.
         if let Some(stamps) = header.timestamps {
             if !start.after(self.receiver.acknowledged)
+                && !header.acknowledgement.before(self.sender.una)
                 && self.recent.is_none_or(|(recent, _)| !Seq(stamps.value).before(Seq(recent)))
             {
                 self.recent = Some((stamps.value, now));
@@ -177,10 +178,12 @@ impl<const MOST: usize> Connection<MOST> {
         })
     }
 
-    /// Protection against wrapped sequence numbers (RFC 7323, section 5.3).
+    /// Protection against wrapped sequence numbers (RFC 7323, section 5.3). A clock that is behind by one is none that wrapped: Linux's rule.
     fn is_old(&self, header: &Header, now: Nanoseconds) -> bool {
         match (header.timestamps, self.recent) {
-            (Some(stamps), Some((recent, heard))) => Seq(stamps.value).before(Seq(recent)) && now.saturating_sub(heard) < STALE,
+            (Some(stamps), Some((recent, heard))) => {
+                Seq(stamps.value).plus(1).before(Seq(recent)) && now.saturating_sub(heard) < STALE
+            }
             _ => false,
         }
     }
@@ -191,6 +194,13 @@ impl<const MOST: usize> Connection<MOST> {
         }
         if self.answers.1 < ANSWERS {
             self.answers.1 += 1;
+            self.receiver.answer();
+        }
+    }
+
+    /// If an acknowledgement is due, it is due now: nobody may be there when it is.
+    pub fn acknowledge(&mut self) {
+        if self.receiver.deadline().is_some() {
             self.receiver.answer();
         }
     }
@@ -243,7 +253,7 @@ impl<const MOST: usize> Connection<MOST> {
             timestamps,
             blocks: self.receiver.blocks(most),
         };
-        self.receiver.sent();
+        self.receiver.sent(length > 0);
         Some(Outgoing { header, from, length })
     }
 }

@@ -24,6 +24,10 @@ pub struct Wanted {
     pub ready: u32,
 }
 
+/// A peer that is not answered yet may be at its start, where it waits for each acknowledgement: as many of its segments are acknowledged at once (Linux's
+/// TCP_MAX_QUICKACKS).
+pub const QUICK: u32 = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Not,
@@ -43,6 +47,8 @@ pub struct Receiver {
     scale: u8,
     room: u32,
     ahead: Ranges,
+    /// Segments that are acknowledged at once still.
+    quick: u32,
     /// A range that came twice, to be told once (RFC 2883).
     twice: Option<(Seq, Seq)>,
     due: Due,
@@ -59,6 +65,7 @@ impl Receiver {
             scale: scale.min(14),
             room,
             ahead: Ranges::default(),
+            quick: QUICK,
             twice: None,
             due: Due::Not,
         }
@@ -105,8 +112,10 @@ impl Receiver {
         self.room -= ready;
         // RFC 5681, section 4.2: at once if a gap was filled, wholly or in part; else each second full segment.
         let unacknowledged = next.since(self.acknowledged);
+        let quick = self.quick > 0;
+        self.quick = self.quick.saturating_sub(1);
         self.due = match self.due {
-            _ if gap || unacknowledged >= 2 * segment => Due::Now,
+            _ if gap || quick || unacknowledged >= 2 * segment => Due::Now,
             Due::Not => Due::At(now + DELAY),
             due => due,
         };
@@ -168,8 +177,11 @@ impl Receiver {
         blocks
     }
 
-    /// A segment with this half's acknowledgement has left.
-    pub fn sent(&mut self) {
+    /// A segment with this half's acknowledgement has left; `with_bytes`: it is an answer, and so will the next ones be.
+    pub fn sent(&mut self, with_bytes: bool) {
+        if with_bytes {
+            self.quick = 0;
+        }
         self.acknowledged = self.next;
         self.due = Due::Not;
     }
@@ -184,6 +196,7 @@ mod tests {
     fn receiver(room: u32) -> Receiver {
         let mut receiver = Receiver::new(Seq(100), Seq(100 + room), 0);
         receiver.set_room(room, SEGMENT, room);
+        receiver.sent(true);
         receiver
     }
 
@@ -195,8 +208,20 @@ mod tests {
         receiver.take(Seq(1100), 1000, SEGMENT, 9);
         assert!(receiver.is_due(9));
         assert_eq!(receiver.window(), 8000);
-        receiver.sent();
+        receiver.sent(false);
         assert_eq!(receiver.deadline(), None);
+    }
+
+    #[test]
+    fn the_first_are_acknowledged_at_once_until_one_is_answered() {
+        let mut receiver = Receiver::new(Seq(100), Seq(10_100), 0);
+        for segment in 0..3 {
+            receiver.take(Seq(100 + segment * 10), 10, SEGMENT, 5);
+            assert!(receiver.is_due(5));
+            receiver.sent(segment == 2);
+        }
+        receiver.take(Seq(130), 10, SEGMENT, 5);
+        assert_eq!(receiver.deadline(), Some(5 + DELAY));
     }
 
     #[test]
@@ -205,7 +230,7 @@ mod tests {
         assert_eq!(receiver.take(Seq(1100), 500, SEGMENT, 0), Wanted { skip: 0, at: 1000, length: 500, ready: 0 });
         assert!(receiver.is_due(0));
         assert_eq!(receiver.blocks(3).as_slice(), [(Seq(1100), Seq(1600))]);
-        receiver.sent();
+        receiver.sent(false);
         // The same again is told as such (RFC 2883), once.
         assert_eq!(receiver.take(Seq(1200), 100, SEGMENT, 0), Wanted::default());
         assert_eq!(receiver.blocks(3).as_slice(), [(Seq(1200), Seq(1300)), (Seq(1100), Seq(1600))]);
@@ -220,10 +245,10 @@ mod tests {
         assert!(receiver.acceptable(Seq(1100), Seq(1200)) && !receiver.acceptable(Seq(1101), Seq(1201)));
         assert_eq!(receiver.take(Seq(100), 1200, SEGMENT, 0).ready, 1000);
         assert_eq!(receiver.window(), 0);
-        receiver.sent();
+        receiver.sent(false);
         assert_eq!(receiver.take(Seq(1100), 10, SEGMENT, 0), Wanted::default());
         assert!(receiver.is_due(0), "a probe of a closed window is answered");
-        receiver.sent();
+        receiver.sent(false);
         receiver.set_room(10, SEGMENT, 1000);
         assert!(!receiver.is_due(0), "a window that opened by little is not told");
         receiver.set_room(600, SEGMENT, 1000);

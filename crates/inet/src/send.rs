@@ -27,7 +27,7 @@ pub struct Piece {
     pub from: u32,
     /// How many; 0 in a probe of a closed window, whose sequence number is the one before.
     pub length: u32,
-    /// They are the last that there are.
+    /// They are the last that there are, or that may leave for now.
     pub last: bool,
 }
 
@@ -68,8 +68,8 @@ pub struct Sender<const MOST: usize> {
     offered: u32,
     pub(crate) window: u32,
     pub(crate) largest: u32,
-    /// The segment that told the window (SND.WL1, SND.WL2).
-    pub(crate) told: (Seq, Seq),
+    /// The segment that told the window (SND.WL1).
+    pub(crate) told: Seq,
     segment: u32,
     selective: bool,
     settings: Settings,
@@ -93,6 +93,8 @@ pub struct Sender<const MOST: usize> {
     /// A probe is to leave: of loss, of a closed window.
     send_probe: bool,
     send_window_probe: bool,
+    /// The place behind the last packet that was sent and was less than a full one.
+    small: Seq,
     /// Bytes acknowledged that are less than a packet.
     part: u32,
     last_sent: Nanoseconds,
@@ -123,7 +125,7 @@ impl<const MOST: usize> Sender<MOST> {
             offered: state.sent.since(state.unacknowledged),
             window: state.window,
             largest: state.largest_window.max(state.window),
-            told: (state.window_told, state.unacknowledged),
+            told: state.window_told,
             segment: state.segment.max(1),
             selective: state.selective,
             settings,
@@ -140,6 +142,7 @@ impl<const MOST: usize> Sender<MOST> {
             probing: None,
             send_probe: false,
             send_window_probe: false,
+            small: state.unacknowledged,
             part: 0,
             last_sent: 0,
         }
@@ -192,15 +195,16 @@ impl<const MOST: usize> Sender<MOST> {
         now: Nanoseconds,
     ) -> Acknowledged {
         let advanced = acknowledgement.after(self.una);
-        // The window of the newest segment counts (RFC 9293, section 3.10.7.4).
+        // The window of the newest segment counts (RFC 9293, section 3.10.7.4); of several that say the same otherwise, which may have overtaken each other,
+        // the widest, or that it is closed: Linux's rule.
         let mut same_window = true;
         if !acknowledgement.before(self.una) {
-            let (sequence, told) = self.told;
-            if sequence.before(start) || (sequence == start && !told.after(acknowledgement)) {
+            let newer = advanced || self.told.before(start);
+            if newer || (self.told == start && (window > self.window || window == 0)) {
                 same_window = self.window == window;
                 self.window = window;
                 self.largest = self.largest.max(window);
-                self.told = (start, acknowledgement);
+                self.told = start;
                 if !same_window && self.flights.count() == 0 {
                     // What the probes waited for.
                     self.timers.persist = None;
@@ -244,6 +248,7 @@ impl<const MOST: usize> Sender<MOST> {
         let bytes = if advanced { acknowledgement.since(self.una) } else { 0 };
         if advanced {
             self.una = acknowledgement;
+            self.small = self.small.latest(acknowledgement);
             self.offered -= bytes;
             if let Some(sample) = sample.or(delay) {
                 self.path.measure(sample);
@@ -258,7 +263,9 @@ impl<const MOST: usize> Sender<MOST> {
         if self.own() {
             self.grow(delivered, now);
             self.find_losses(advanced, now);
-        } else if self.duplicates == DUPLICATES && self.probing.is_none() {
+        } else if (self.duplicates == DUPLICATES || self.overtaking(blocks) >= DUPLICATES * self.segment)
+            && self.probing.is_none()
+        {
             self.send_probe = true;
         }
         if self.recovering.is_some_and(|end| !acknowledgement.before(end)) {
@@ -267,6 +274,13 @@ impl<const MOST: usize> Sender<MOST> {
         }
         self.arm(now);
         Acknowledged { bytes }
+    }
+
+    /// Bytes that the peer has and that lie behind a gap: three packets' worth say that the gap is a loss, however few acknowledgements tell of
+    /// them (RFC 6675, section 4).
+    fn overtaking(&self, blocks: &Blocks) -> u32 {
+        let sound = |(from, to): &&(Seq, Seq)| self.selective && from.after(self.una) && from.before(*to) && !to.after(self.next);
+        blocks.as_slice().iter().filter(sound).map(|(from, to)| to.since(*from)).sum()
     }
 
     fn count_duplicates(&mut self, advanced: bool, again: bool, news: bool) {
@@ -445,11 +459,29 @@ impl<const MOST: usize> Sender<MOST> {
         let from = self.next.since(self.una);
         self.flights.push(Flight { start: self.next, length, sent: now, fate: Fate::Sent, again: false });
         self.next = self.next.plus(length);
+        if !length.is_multiple_of(self.segment) {
+            self.small = self.next;
+        }
         self.last_sent = now;
         // RFC 8985, section 7.2: the probe waits from the last packet on.
         self.timers.probe = None;
         self.arm(now);
-        Piece { from, length, last: from + length == self.offered }
+        Piece { from, length, last: !self.continues() }
+    }
+
+    /// Nagle's rule as Linux has it (Minshall's): a packet that is not full waits only for another one that was not full.
+    fn is_held_back(&self) -> bool {
+        self.settings.nagle && self.small.after(self.una)
+    }
+
+    /// Whether another packet may follow at once. The last that may not is marked (PSH), as Linux marks the last of what it sends at once, so that a
+    /// receiver that joins segments does not wait for more.
+    fn continues(&self) -> bool {
+        let sent = self.next.since(self.una);
+        let waiting = self.offered - sent;
+        let length = waiting.min(self.window.saturating_sub(sent)).min(self.segment);
+        let fits = length == self.segment || (length == waiting && !self.is_held_back());
+        length > 0 && fits && self.allowance() >= length && !self.flights.is_full()
     }
 
     fn new_piece(&mut self, now: Nanoseconds) -> Option<Piece> {
@@ -472,7 +504,7 @@ impl<const MOST: usize> Sender<MOST> {
         }
         // RFC 1122, section 4.2.3.4: no silly window, and Nagle's rule.
         let whole = length >= self.segment;
-        let all = length == waiting && !(self.settings.nagle && sent > 0);
+        let all = length == waiting && !self.is_held_back();
         let large = length > 0 && length >= self.largest / 2;
         if !(whole || all || large) || self.flights.is_full() {
             self.arm(now);

@@ -2,7 +2,7 @@
 
 mod attack;
 
-use attack::{attack, Operation};
+use attack::{attack, compare, Operation};
 use proptest::prelude::*;
 use shunt_inet::header::{FIN, RST, SYN, URG};
 use shunt_inet::Recovery;
@@ -22,12 +22,31 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
+/// Those that an engine keeps, mostly: near what is expected, and in order.
+fn likely() -> impl Strategy<Value = Operation> {
+    let from = prop_oneof![6 => Just(0i32), 2 => -1500i32..0, 1 => 1i32..1500, 1 => any::<i32>()];
+    let acknowledged = prop_oneof![4 => Just(0i32), 4 => 0i32..3000, 1 => -3000i32..0, 1 => any::<i32>()];
+    let clock = prop_oneof![6 => 0i32..50, 2 => -3i32..0, 1 => any::<i32>()].prop_map(Some);
+    let window = prop_oneof![1 => Just(0u16), 1 => Just(5000u16), 2 => any::<u16>()];
+    prop_oneof![
+        8 => (from, 0u16..1500, acknowledged, window, clock).prop_map(|(from, length, acknowledged, window, clock)| Operation::Segment {
+            from, length, acknowledged, window, clock, blocks: Vec::new(), flags: 0
+        }),
+        1 => operation(),
+    ]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 2000 }))]
 
     #[test]
     fn segments_of_anybody(operations in proptest::collection::vec(operation(), 1..60)) {
         attack(operations.clone(), Recovery::GiveBack);
         attack(operations, Recovery::Own(Law::Cubic));
+    }
+
+    #[test]
+    fn what_is_given_back_is_what_the_kernel_would_have(operations in proptest::collection::vec(likely(), 1..60), at in 0usize..80) {
+        compare(operations, at);
     }
 }

@@ -4,7 +4,7 @@ mod path;
 
 use path::{Trouble, World, MICROSECOND, MILLISECOND, SEGMENT};
 use proptest::prelude::*;
-use shunt_inet::{Leave, Recovery, Settings};
+use shunt_inet::{header, Connection, Header, Leave, Recovery, Seq, Settings, Verdict};
 use shunt_path::Law;
 
 const MINUTE: u64 = 60_000 * MILLISECOND;
@@ -21,13 +21,76 @@ fn give_back() -> Settings {
 fn a_path_without_trouble_costs_a_segment_each_and_half_an_acknowledgement() {
     for settings in [give_back(), own(Law::Cubic), own(Law::NewReno)] {
         let trouble = Trouble { delay: 50 * MICROSECOND, ..Trouble::default() };
-        // With Nagle's rule, as the ring's end cuts segments.
+        // With Nagle's rule, as programs have it.
         let settings = Settings { nagle: true, ..settings };
         let mut world = World::new([settings; 2], [1_000_000, 0], trouble, 1);
         assert!(world.run(MINUTE), "{settings:?} at {}", world.now);
         let segments = 1_000_000 / u64::from(SEGMENT);
         assert_eq!(world.ends[0].segments, segments, "{settings:?}");
         assert!(world.ends[1].segments <= segments * 6 / 10, "{} acknowledgements", world.ends[1].segments);
+    }
+}
+
+/// A message of whole packets and a part leaves at once, whatever Nagle's rule says: the part waits only for another part (Minshall's rule, Linux's).
+#[test]
+fn the_end_of_a_message_does_not_wait_for_its_beginning() {
+    let settings = Settings { nagle: true, ..give_back() };
+    let mut engine = Connection::<64>::new(&path::state(Seq(1000), Seq(5000)), (1, 2), settings, 0);
+    let sent = |engine: &mut Connection<64>| -> Vec<(u32, bool)> {
+        std::iter::from_fn(|| engine.outgoing(MICROSECOND)).map(|one| (one.length, one.header.flags & header::PSH != 0)).collect()
+    };
+    engine.offer(2 * SEGMENT + 300);
+    assert_eq!(sent(&mut engine), [(SEGMENT, false), (SEGMENT, false), (300, true)]);
+    // Another part waits for that one, and only for that one.
+    engine.offer(2 * SEGMENT + 500);
+    assert_eq!(sent(&mut engine), []);
+    let acknowledgement = |place| Header { acknowledgement: Seq(place), ..acknowledging(&engine) };
+    let (first, all) = (acknowledgement(1000 + SEGMENT), acknowledgement(1300 + 2 * SEGMENT));
+    assert!(matches!(engine.segment(&first, 0, 2 * MICROSECOND), Verdict::Taken(_)));
+    engine.offer(SEGMENT + 500);
+    assert_eq!(sent(&mut engine), []);
+    assert!(matches!(engine.segment(&all, 0, 3 * MICROSECOND), Verdict::Taken(_)));
+    engine.offer(200);
+    assert_eq!(sent(&mut engine), [(200, true)]);
+}
+
+/// What leaves at once ends with a mark, though more waits for the window.
+#[test]
+fn a_burst_ends_with_a_mark() {
+    let mut engine = Connection::<64>::new(&path::state(Seq(1000), Seq(5000)), (1, 2), give_back(), 0);
+    engine.offer(15 * SEGMENT);
+    let sent: Vec<bool> =
+        std::iter::from_fn(|| engine.outgoing(MICROSECOND)).map(|one| one.header.flags & header::PSH != 0).collect();
+    assert_eq!(sent, [[false; 9].as_slice(), &[true]].concat());
+}
+
+/// One acknowledgement that tells of three packets behind a gap is as good as three that tell of one each.
+#[test]
+fn one_acknowledgement_can_tell_of_a_loss() {
+    let mut engine = Connection::<64>::new(&path::state(Seq(1000), Seq(5000)), (1, 2), give_back(), 0);
+    engine.offer(5 * SEGMENT);
+    while engine.outgoing(MICROSECOND).is_some() {}
+    for (until, again) in [(3, None), (4, Some(0))] {
+        let mut blocks = header::Blocks::default();
+        blocks.push(Seq(1000 + SEGMENT), Seq(1000 + until * SEGMENT));
+        let header = Header { acknowledgement: Seq(1000), blocks, ..acknowledging(&engine) };
+        assert!(matches!(engine.segment(&header, 0, 2 * MICROSECOND), Verdict::Taken(_)));
+        assert_eq!(engine.outgoing(2 * MICROSECOND).map(|one| one.from), again);
+    }
+}
+
+/// What the other end says when it has nothing to say.
+fn acknowledging(engine: &Connection<64>) -> Header {
+    let state = engine.give_back(MICROSECOND);
+    Header {
+        source: 2,
+        destination: 1,
+        sequence: state.expected,
+        acknowledgement: state.unacknowledged,
+        flags: header::ACK,
+        window: (path::RING >> 3) as u16,
+        timestamps: Some(header::Timestamps { value: 1, echo: 77 }),
+        blocks: header::Blocks::default(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{self, Socket};
@@ -24,7 +25,7 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     if !ports.contains(server.port) || !table::fits(fd) || kernel_only::keeps() {
         return false;
     }
-    match take(fd, listener, flags) {
+    match take(fd, listener, &server, flags) {
         Ok(()) => true,
         Err(Reason::NotLocal) => false,
         Err(reason) => {
@@ -34,13 +35,12 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     }
 }
 
-fn take(fd: i32, listener: &Socket, flags: i32) -> Result<(), Reason> {
-    let server = sockaddr::bound_address(fd);
+fn take(fd: i32, listener: &Socket, server: &Address, flags: i32) -> Result<(), Reason> {
     let client = sockaddr::peer_address(fd).filter(|client| !client.is_loopback()).ok_or(Reason::NotLocal)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    let local = local::towards(&client)?;
+    let local = local::towards(&client, server)?;
     let socket = socket::allocate(listener.family.load(Ordering::Relaxed)).ok_or(Reason::NoMemory)?;
-    let seat = Seat::take(local, fd, &server, &client, nonblocking).inspect_err(|_| socket::free(socket))?;
+    let seat = Seat::take(local, fd, [server, &client], server, nonblocking).inspect_err(|_| socket::free(socket))?;
     let _ = calls::dup3(seat.near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
     let _ = calls::close(seat.near);
     {

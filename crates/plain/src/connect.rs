@@ -35,7 +35,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
         return Err(Reason::UnsupportedSocket);
     }
     // Asked before, so that what cannot be taken is connected as ever.
-    let local = local::towards(server)?;
+    let local = local::towards(server, server)?;
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     socket_cache::spoil(socket);
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), server);
@@ -64,7 +64,7 @@ fn take(
     // What another thread writes now would be lost to both.
     let introduction = Introduction::begin(fd, socket).ok_or(Reason::InetKernel)?;
     let own = sockaddr::bound_address(fd);
-    let seat = Seat::take(local, fd, &own, server, nonblocking)?;
+    let seat = Seat::take(local, fd, [&own, server], server, nonblocking)?;
     {
         let _setup = SETUP.lock();
         options::carry_over(fd, socket);

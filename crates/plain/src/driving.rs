@@ -9,7 +9,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
 use shunt_stream::{corked, deadlines, due};
 use shunt_sys::libc::{self, epoll_event};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, thread};
 
 use crate::leaving;
 use crate::line::state;
@@ -54,6 +54,7 @@ fn work(local: &'static Local) {
 
 impl Driver {
     fn turn(&mut self, now: u64) {
+        self.answers.judge(now);
         for row in 0..self.local.marks.len() {
             if self.local.marks[row].load(Ordering::Relaxed) == 0 {
                 continue;
@@ -97,7 +98,7 @@ impl Driver {
                     let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
                     (0..STREAMS).for_each(|index| {
                         self.give(index, false, now);
-                        self.lines[index].moved = now; // the guard has its time
+                        self.lines[index].since = now; // the guard has its time
                         self.pump(index, now);
                     });
                 }
@@ -123,11 +124,14 @@ fn kick(socket: &Socket) -> bool {
     match local.lock() {
         Some(mut driver) => {
             let (was, now) = (driver.lines[index].state, clock::monotonic_ns());
+            let had = driver.lines[index].copied;
             driver.pump(index, now);
             if was == state::TAKEN && driver.lines[index].state != state::TAKEN {
                 // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
                 driver.frames(now);
             }
+            let sent = driver.lines[index].copied > had;
+            driver.holds_back = driver.answers.may_wait(index, thread::id(), sent, now);
         }
         None => local.mark(index),
     }
@@ -152,6 +156,9 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 /// A thread of the program is about to announce that it sleeps.
 fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     let Some(local) = driven() else { return Some(Watch::default()) };
+    if local.asleep.fetch_add(1, Ordering::Relaxed) >= CROWD {
+        disperse(local);
+    }
     // A look that is due forgets what was noted before it.
     due::keep();
     work(local);
@@ -162,6 +169,25 @@ fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     }
     let place = core::ptr::from_ref(local).cast();
     Some(Watch::new(&PROGRESS, place, local.sleep.load(Ordering::Relaxed), posting))
+}
+
+/// As many threads that sleep at the queue are a crowd, all of which each frame wakes; for how long nothing is taken then (ns).
+const CROWD: u32 = 12;
+const DISPERSED: u64 = 10_000_000_000;
+
+/// Gives all connections back: the kernel wakes the one thread that a packet is for.
+#[cold]
+fn disperse(local: &'static Local) {
+    let Some(mut driver) = local.lock() else { return };
+    let now = clock::monotonic_ns();
+    local.crowded.store(now + DISPERSED, Ordering::Relaxed);
+    for index in 0..STREAMS {
+        if driver.lines[index].state == state::TAKEN {
+            driver.give(index, false, now);
+            driver.pump(index, now);
+        }
+    }
+    driver.frames(now); // as in `kick`
 }
 
 fn watched(watch: &Watch<'_>) -> Option<&'static Local> {
@@ -180,6 +206,7 @@ fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
 
 fn unwatch(watch: &mut Watch<'_>) {
     let Some(local) = watched(watch) else { return };
+    local.asleep.fetch_sub(1, Ordering::Relaxed);
     let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
     if let Some(mut driver) = local.try_lock() {
         let now = clock::monotonic_ns();

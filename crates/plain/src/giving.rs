@@ -8,10 +8,11 @@ use shunt_segment::reason::Reason;
 use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
+use shunt_xdp::learned::PAID;
+use shunt_xdp::restored::{discard, linger_not, widen};
 
 use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
-use crate::pumping::discard;
 
 /// Between two looks whether a connection is in its socket again (ns): as long as it has taken until now, within these.
 const LOOKS: [u64; 2] = [2_000_000, 1_000_000_000];
@@ -27,11 +28,16 @@ impl Driver {
         if self.lines[index].state != state::TAKEN {
             return;
         }
-        // What the program has done until now counts, unless another was first.
+        self.flush(); // as what is under way
+                      // What the program has done until now counts, unless another was first.
         let _ = self.sync(index, now);
+        let servers = &self.local.servers;
         let parts = &mut **self;
         let line = &mut parts.lines[index];
-        (line.state, line.moved) = (state::GIVING, now);
+        (line.state, line.since) = (state::GIVING, now);
+        if line.course.turns < PAID {
+            servers[line.server].learn(false);
+        }
         if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
             let _ = taken.keep(now);
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
@@ -46,7 +52,7 @@ impl Driver {
         let line = &mut self.lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return line.state == state::KERNEL };
         if !taken.is_given() {
-            let past = now.saturating_sub(line.moved);
+            let past = now.saturating_sub(line.since);
             if local.over.load(Ordering::Relaxed) && past >= GONE[usize::from(taken.is_begun())] {
                 self.cut(index);
                 return false;
@@ -220,21 +226,6 @@ impl Driver {
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
         socket
     }
-}
-
-/// The socket's end is a reset.
-fn linger_not(socket: i32) {
-    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-    let length = size_of_val(&at_once) as u32;
-    let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
-}
-
-/// Makes room for `more` bytes in a socket's queue. False: it has had that already.
-fn widen(socket: i32, more: usize) -> bool {
-    let has = calls::getsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(i32::MAX);
-    // The kernel doubles it, and allows a limit of its own.
-    let _ = calls::setsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, has / 2 + more as i32);
-    calls::getsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).is_ok_and(|now| now > has)
 }
 
 /// The process ends in good order: what is in the escrows the agent gives back, and what is in sockets is the kernel's.

@@ -4,6 +4,7 @@ use shunt_rendezvous::exchange;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{numbers_of, Socket};
 use shunt_sys::{calls, clock};
+use shunt_xdp::learned::PAID;
 
 use crate::line::state;
 use crate::local::{driven, Local, STREAMS};
@@ -84,6 +85,7 @@ fn ask(local: &'static Local, index: usize, until: u64) -> Option<Given> {
     loop {
         let mut driver = local.lock()?;
         let now = clock::monotonic_ns();
+        driver.lines[index].course.turns = PAID; // that it is shared says nothing of its server
         driver.give(index, false, now);
         driver.pump_returned(index, now);
         let line = &driver.lines[index];

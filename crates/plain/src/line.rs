@@ -2,6 +2,7 @@
 
 use core::sync::atomic::AtomicI32;
 
+use shunt_xdp::course::Course;
 use shunt_xdp::taken::Taken;
 
 /// What becomes of a line.
@@ -42,12 +43,14 @@ pub struct Line {
     pub socket: AtomicI32,
     /// See above.
     pub far: AtomicI32,
-    /// When something is due (ns), and when something moved last.
+    /// When something is due (ns), and since when it is on its way back.
     pub due: u64,
     /// See above.
-    pub moved: u64,
-    /// Bytes moved in turns that found much, less what others found.
-    pub bulk: u64,
+    pub since: u64,
+    /// What has moved, and the place of the server ([`shunt_xdp::learned`]).
+    pub course: Course,
+    /// See above.
+    pub server: usize,
     /// While it is taken.
     pub taken: Option<&'static mut Taken>,
 }

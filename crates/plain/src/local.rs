@@ -14,6 +14,8 @@ use shunt_stream::socket::Socket;
 use shunt_sys::{calls, clock, libc, mapping, Errno};
 use shunt_table::global::{Guard, LockedCell, Mutex, SETUP};
 use shunt_table::{private, route, table};
+use shunt_xdp::answers::Answers;
+use shunt_xdp::learned::{self, Server, SERVERS};
 use shunt_xdp::protocol::{Connection, Kind, Sizes};
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::LONGEST_FRAME;
@@ -42,6 +44,12 @@ pub struct Local {
     pub sleep: AtomicI32,
     /// The agent is gone.
     pub over: AtomicBool,
+    /// What is known of servers.
+    pub servers: [Server; SERVERS],
+    /// Threads that sleep at the queue; those that a handler has left by a jump count on.
+    pub asleep: AtomicU32,
+    /// There were too many of them: nothing is taken before then (ns).
+    pub crowded: AtomicU64,
     /// Streams that are in use.
     pub used: AtomicU32,
     /// Streams that are the kernel's again, and not yet in their programs' hands.
@@ -69,6 +77,8 @@ pub struct Parts {
     pub chains: [u16; CHAINS],
     /// When lines are to be looked at next (ns).
     pub due: u64,
+    /// Answers that wait for others.
+    pub answers: Answers<ROWS>,
     /// Before then nobody looks at sockets of the kernel (ns).
     pub next_events: u64,
     /// A frame.
@@ -114,11 +124,20 @@ pub fn driven() -> Option<&'static Local> {
     local().filter(|local| local.used.load(Ordering::Relaxed) != 0)
 }
 
-/// What this process has for the interface by which `peer` is reached; made if there is none.
+/// What this process has for the interface by which `peer` is reached, in a connection with `server`; made if there is none.
 ///
 /// # Errors
-/// Why its connection cannot be taken.
-pub fn towards(peer: &Address) -> Result<&'static Local, Reason> {
+/// Why the connection is not to be taken.
+pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reason> {
+    let (now, (place, name)) = (clock::monotonic_ns(), learned::place(&server.ip, server.port));
+    // First, as this is asked of each of many short ones.
+    if let Some(local) = local() {
+        match local.servers[place].pays(name, now) {
+            _ if now < local.crowded.load(Ordering::Relaxed) => return Err(Reason::InetCrowd),
+            true => {}
+            false => return Err(Reason::InetShort),
+        }
+    }
     let way = {
         let _setup = SETUP.lock().ok_or(Reason::InetNoAgent)?;
         route::way(peer).ok().flatten()
@@ -131,7 +150,6 @@ pub fn towards(peer: &Address) -> Result<&'static Local, Reason> {
             false => Err(Reason::InetRoute),
         };
     }
-    let now = clock::monotonic_ns();
     if now < MADE.not_before.load(Ordering::Relaxed) {
         return Err(Reason::from_code(MADE.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::InetNoAgent));
     }
@@ -239,13 +257,13 @@ impl Local {
     /// The lock, awaited. `None`: a handler that interrupted its own thread has it.
     pub fn lock(&'static self) -> Option<Driver> {
         let held = self.lock.lock()?;
-        Some(Driver { local: self, held })
+        Some(Driver { local: self, holds_back: false, held })
     }
 
     /// The lock, if it is free.
     pub fn try_lock(&'static self) -> Option<Driver> {
         let held = self.lock.try_lock()?;
-        Some(Driver { local: self, held })
+        Some(Driver { local: self, holds_back: false, held })
     }
 
     /// The line of a near socket.
@@ -292,7 +310,17 @@ impl Local {
 pub struct Driver {
     /// What it holds.
     pub local: &'static Local,
+    /// Frames stay on the transmit ring when it goes.
+    pub holds_back: bool,
     held: Guard<'static>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.holds_back {
+            self.flush();
+        }
+    }
 }
 
 impl Driver {

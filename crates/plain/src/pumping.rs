@@ -14,20 +14,16 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::wake;
-use shunt_sys::{calls, libc};
+use shunt_sys::{libc, thread};
 use shunt_table::private;
 use shunt_table::process::status_page;
+use shunt_xdp::course::Course;
+use shunt_xdp::learned::PAID;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
 
 use crate::line::{state, Line};
-use crate::local::{Driver, Parts, CHAINS, PIECE, STREAMS};
-
-/// A line at which nothing has moved for so long is given back (ns): the kernel asks for its peer, and keeps its place for longer.
-const IDLE: u64 = 10_000_000_000;
-/// Bytes of a turn that are much, and of which the kernel carries the rest.
-const MUCH: u32 = 16 << 10;
-const BULK: u64 = 1 << 20;
+use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
 
 /// The chain of a connection.
 fn chain(tuple: &Tuple) -> usize {
@@ -70,8 +66,9 @@ impl Parts {
             socket: AtomicI32::new(socket),
             far: AtomicI32::new(far),
             due: now,
-            moved: now,
-            bulk: 0,
+            since: now,
+            course: Course::new(now),
+            server: self.lines[index].server,
             taken: Some(taken),
         };
     }
@@ -79,21 +76,12 @@ impl Parts {
     /// The engine of a line is of no use any more.
     pub fn unchain(&mut self, index: usize) {
         let Some(taken) = self.lines[index].taken.take() else { return };
-        let mut place = chain(taken.tuple());
         let next = self.lines[index].next;
-        if usize::from(self.chains[place]) == index + 1 {
-            self.chains[place] = next;
-        } else {
-            let mut before = self.chains[place];
-            while let Some(at) = usize::from(before).checked_sub(1) {
-                place = at;
-                before = self.lines[at].next;
-                if usize::from(before) == index + 1 {
-                    self.lines[place].next = next;
-                    break;
-                }
-            }
+        let mut place = &mut self.chains[chain(taken.tuple())];
+        while let Some(at) = usize::from(*place).checked_sub(1).filter(|at| *at != index) {
+            place = &mut self.lines[at].next;
         }
+        *place = next;
         // SAFETY: written by `begin`, and nothing refers to it any more.
         unsafe { core::ptr::drop_in_place(taken) };
     }
@@ -105,6 +93,14 @@ impl Parts {
 }
 
 impl Driver {
+    /// What was put on the transmit ring leaves.
+    pub fn flush(&mut self) {
+        self.answers.left();
+        if let Some(mut frames) = self.device.frames() {
+            frames.flush();
+        }
+    }
+
     /// Wakes the sleepers of the near side for `conditions`.
     pub fn tell(&self, index: usize, conditions: u32) {
         let far = self.far(index);
@@ -116,7 +112,7 @@ impl Driver {
 
     /// Takes what has come from the queue; false: nothing. Frames of connections that are not taken are the kernel's.
     pub fn frames(&mut self, now: u64) -> bool {
-        let mut touched = [0u64; STREAMS / 64];
+        let mut touched = [0u64; ROWS];
         let mut any = false;
         for _ in 0..FRAMES {
             let parts = &mut **self;
@@ -124,7 +120,9 @@ impl Driver {
             let Some(mut frames) = device.frames() else { break };
             let Some(bytes) = frames.next(frame) else { break };
             let whole = bytes.len();
-            any = true;
+            if !core::mem::replace(&mut any, true) {
+                parts.answers.look(thread::id());
+            }
             let Some(envelope) = Envelope::parse(bytes) else { continue };
             let length = envelope.at + envelope.length;
             let Some(index) = parts.find(&envelope.tuple) else {
@@ -218,7 +216,7 @@ impl Driver {
 
     /// Errors: it is to be given back; `None`: for the program's own doing, or by the rules of this room.
     fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Option<Ended>> {
-        let far = self.far(index);
+        let (local, far) = (self.local, self.far(index));
         // Before the bytes are looked at, which are there when an end is.
         let near_word = far.incoming().look().0;
         let moved = self.sync(index, now).map_err(Some)?;
@@ -229,7 +227,7 @@ impl Driver {
             return Err(Some(Ended::Given));
         }
         let due = match device.frames() {
-            Some(mut frames) => taken.turn(&mut frames, now).map_err(Some)?,
+            Some(mut frames) => taken.put(&mut frames, now).map_err(Some)?,
             None => None,
         };
         let held = taken.held(now);
@@ -257,19 +255,18 @@ impl Driver {
             // What the program takes is to count at once: a peer hears by it how a process ends.
             bell::arm(&far.own().wait, arm::OUT);
         }
-        if told != 0 || moved > 0 {
-            line.moved = now;
+        line.course.turn(moved, held.max(ready), told != 0, taken.round_trip(now), now);
+        if line.course.turns == PAID {
+            local.servers[line.server].learn(true);
         }
-        // Much stands ahead of the peer, or of the program: the kernel has fewer calls for it.
-        line.bulk = match held.max(ready) {
-            much if much >= MUCH => line.bulk + u64::from(moved),
-            _ => line.bulk.saturating_sub(u64::from(MUCH)),
-        };
-        line.due = due.unwrap_or(u64::MAX).min(line.moved + IDLE);
-        let is_over = line.bulk > BULK || now >= line.moved + IDLE;
+        line.due = due.unwrap_or(u64::MAX).min(line.course.idle());
+        let is_over = line.course.is_over(now);
         let ends = word::FIN | word::CLOSED | word::RST;
         for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
             self.tell(index, condition);
+        }
+        if told & arm::IN != 0 {
+            self.answers.ask(index);
         }
         match is_over || near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0 {
             true => Err(None),
@@ -323,16 +320,4 @@ const FRAMES: usize = 256;
 fn has_nagle(near: &Socket) -> bool {
     let on = near.stored.find(libc::IPPROTO_TCP, libc::TCP_NODELAY);
     on.is_none_or(|entry| entry.bytes().first_chunk::<4>().is_none_or(|value| i32::from_ne_bytes(*value) == 0))
-}
-
-/// Takes `count` bytes off a socket's queue.
-pub fn discard(socket: i32, mut count: u32) {
-    while count > 0 {
-        let null = core::ptr::null_mut();
-        // recv with MSG_TRUNC takes bytes off and copies none (tcp(7)).
-        match calls::recvfrom(socket, null, count as usize, libc::MSG_TRUNC | libc::MSG_DONTWAIT, null.cast(), null.cast()) {
-            Ok(taken) if taken > 0 => count -= (taken as u32).min(count),
-            _ => return,
-        }
-    }
 }

@@ -12,6 +12,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::{calls, clock, Errno};
 use shunt_table::{private, table};
 use shunt_xdp::escrow::Escrow;
+use shunt_xdp::learned;
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::Tuple;
 
@@ -39,11 +40,17 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Takes the connection of `fd`, between these addresses, of which `own` is this process's. `nonblocking`: the program's calls do not wait.
+    /// Takes the connection of `fd`, from the first of the addresses to the second. `nonblocking`: the program's calls do not wait.
     ///
     /// # Errors
     /// Why it stays the kernel's, as whole as it was.
-    pub fn take(local: &'static Local, fd: i32, own: &Address, peer: &Address, nonblocking: bool) -> Result<Seat, Reason> {
+    pub fn take(
+        local: &'static Local,
+        fd: i32,
+        [own, peer]: [&Address; 2],
+        server: &Address,
+        nonblocking: bool,
+    ) -> Result<Seat, Reason> {
         let (Some(ours), Some(theirs)) = (socket_address(own), socket_address(peer)) else { return Err(Reason::InetKind) };
         let line = {
             let mut driver = local.lock().ok_or(Reason::InetKernel)?;
@@ -51,6 +58,7 @@ impl Seat {
             let line = driver.free().ok_or(Reason::InetFull)?;
             // Nobody else's from here on; not pumped before it has begun.
             driver.lines[line].state = state::MAKING;
+            driver.lines[line].server = learned::place(&server.ip, server.port).0;
             line
         };
         local.used.fetch_add(1, Ordering::Relaxed);

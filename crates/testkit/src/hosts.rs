@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,6 +21,25 @@ pub struct Host {
     /// The interface's addresses, of both families.
     pub addresses: [IpAddr; 2],
 }
+
+/// What an interface can do for the kernel (`include/uapi/linux/ethtool.h`).
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum Offload {
+    /// Checksums of what leaves.
+    Sums = 0x17,
+    /// Cutting what leaves into segments: the interface.
+    Segments = 0x1f,
+    /// The same: the kernel, before the interface.
+    Cutting = 0x24,
+    /// Joining what arrives.
+    Joining = 0x2c,
+}
+
+/// A pointer for the thread that [`Host::enter`] makes, which ends before the call does.
+struct SendPointer<T>(*mut T);
+// SAFETY: as said: one thread has it at a time.
+unsafe impl<T> Send for SendPointer<T> {}
 
 /// How the pair is made.
 #[derive(Clone, Copy)]
@@ -156,13 +175,17 @@ impl Host {
     /// Addresses, and everything up.
     fn configure(&self, mtu: u32) -> Result<(), String> {
         let name = &self.interface;
-        self.batch(&[
+        let mut lines = vec![
             "link set lo up".to_string(),
             format!("link set {name} mtu {mtu}"),
             format!("addr add {}/24 dev {name}", self.addresses[0]),
-            format!("addr add {}/64 dev {name} nodad", self.addresses[1]),
-            format!("link set {name} up"),
-        ])?;
+        ];
+        // RFC 8200, section 5: there is no IPv6 on a link with less.
+        if mtu >= 1280 {
+            lines.push(format!("addr add {}/64 dev {name} nodad", self.addresses[1]));
+        }
+        lines.push(format!("link set {name} up"));
+        self.batch(&lines)?;
         // Some systems pace what they send (bbr), which would flatter whatever TCP is compared with.
         let _ = self.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"));
         Ok(())
@@ -180,6 +203,45 @@ impl Host {
         let output = child.wait_with_output().map_err(|error| error.to_string())?;
         let said = String::from_utf8_lossy(&output.stderr);
         output.status.success().then_some(()).ok_or(format!("ip {}: {}", lines.join("; "), said.trim()))
+    }
+
+    /// Writes a setting of this host's, as in `net/ipv4/tcp_sack`.
+    ///
+    /// # Errors
+    /// What the system answers, as where a congestion control may not be chosen.
+    pub fn set(&self, name: &str, value: &str) -> io::Result<()> {
+        self.enter(|| std::fs::write(format!("/proc/sys/{name}"), value))
+    }
+
+    /// Has the interface do something for the kernel, or not (ethtool(8), without the command).
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn offload(&self, what: Offload, on: bool) -> io::Result<()> {
+        const SIOCETHTOOL: libc::c_ulong = 0x8946;
+        let mut asked = [what as u32, u32::from(on)];
+        // SAFETY: integers and a pointer; zero is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.interface.bytes().take(libc::IFNAMSIZ - 1)) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = asked.as_mut_ptr().cast();
+        let pointer = SendPointer(&raw mut request);
+        self.enter(move || {
+            let SendPointer(request) = { pointer };
+            // SAFETY: takes numbers.
+            let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: made above, nobody else's.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            // SAFETY: a request and what it points to, both there until `enter` returns.
+            match unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, request) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })
     }
 
     /// Runs `ip` with the words of `line` on this host.

@@ -23,16 +23,20 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod address;
+pub mod answers;
+pub mod course;
 pub mod decline;
 mod device;
 pub mod escrow;
 mod frames;
+pub mod learned;
 pub mod multiplexed;
 pub mod netlink;
 pub mod own;
 pub mod packet;
 pub mod played;
 pub mod protocol;
+pub mod restored;
 pub mod ring;
 pub mod route;
 pub mod runs;

@@ -9,7 +9,7 @@
 //! What the program has to do then: ask the agent ([`Taken::give`]), hand on the frame that was the reason, if one was, and those of the
 //! connection that lie in its queue still ([`crate::protocol::Connection::pass`]), and go on with the socket.
 
-use shunt_inet::{header, Connection, Header, Leave, Seq, Settings, Verdict};
+use shunt_inet::{header, Connection, Header, Leave, Seq, Settings, State, Verdict};
 use shunt_sys::Errno;
 
 use crate::escrow::{Escrow, Manner, Ring, Statement};
@@ -21,6 +21,8 @@ use crate::tcp::{self, Envelope, Tuple, Way};
 const FLIGHTS: usize = 64;
 /// No more room is promised, so that all that is unread fits the kernel's socket.
 const WINDOW: u32 = 64 << 10;
+/// An answer that leaves within this time (ns) takes the acknowledgement along: the least delay of one.
+const SOON: u64 = 40_000_000;
 /// The longest frame that is sent.
 const LONGEST: usize = 4096;
 
@@ -51,6 +53,10 @@ pub struct Taken {
     /// So much room is promised at most.
     window: u32,
     manner: Manner,
+    /// When bytes came last, and whether the program has answered such bytes soon, the last time that it could. If not it may be busy with something else when
+    /// the acknowledgement is due, which leaves at once then (Linux: pingpong mode, which a late acknowledgement ends).
+    came: u64,
+    answers: bool,
     frame: [u8; LONGEST],
 }
 
@@ -88,7 +94,20 @@ impl Taken {
         let settings = Settings { nagle: manner.nagle, ring: window, ..Settings::default() };
         let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
         let frame = [0; LONGEST];
-        let mut taken = Taken { number, tuple, engine, escrow, written, unread, changed: false, window, manner, frame };
+        let mut taken = Taken {
+            number,
+            tuple,
+            engine,
+            escrow,
+            written,
+            unread,
+            changed: false,
+            window,
+            manner,
+            came: 0,
+            answers: false,
+            frame,
+        };
         taken.make_room(now);
         taken
     }
@@ -143,7 +162,7 @@ impl Taken {
         if !payload.is_empty() && end.after(self.unread.plus(self.escrow.sizes().1)) {
             return Err(Ended::Full);
         }
-        let expected = self.engine.give_back(now).expected;
+        let State { expected, segment: full, .. } = self.engine.give_back(now);
         match self.engine.segment(&header, payload.len() as u32, now) {
             Verdict::Taken(arrival) => {
                 let wanted = arrival.wanted;
@@ -151,6 +170,13 @@ impl Taken {
                 self.escrow.put(Ring::Receive, expected.plus(wanted.at), bytes);
                 self.make_room(now);
                 self.changed = true;
+                if !payload.is_empty() {
+                    self.came = now;
+                    // Of full packets each second one is acknowledged.
+                    if !self.answers && (payload.len() as u32) < full {
+                        self.engine.acknowledge();
+                    }
+                }
                 Ok(())
             }
             Verdict::Ignored => {
@@ -203,6 +229,11 @@ impl Taken {
         Ok(())
     }
 
+    /// The smoothed round-trip time (ns), 0 if there is none.
+    pub fn round_trip(&self, now: u64) -> u64 {
+        self.engine.give_back(now).round_trip.0
+    }
+
     /// Bytes that the program has written and the peer has not acknowledged.
     pub fn held(&self, now: u64) -> u32 {
         self.statement(now).bytes().0
@@ -248,12 +279,20 @@ impl Taken {
         Ok(length)
     }
 
-    /// Sends what may be sent, does what is due, and publishes what has happened. To be called behind frames and bytes, and at the time
-    /// that is returned, if there is one.
+    /// [`Taken::put`], and what was put leaves.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn turn(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<Option<u64>, Ended> {
+        self.put(frames, now).inspect(|_| _ = frames.flush())
+    }
+
+    /// Puts what may be sent on the transmit ring, for a [flush](Frames::flush), does what is due, and publishes what has happened. To be called behind frames
+    /// and bytes, and at the time that is returned, if there is one.
     ///
     /// # Errors
     /// The connection is to be given back.
-    pub fn turn(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<Option<u64>, Ended> {
+    pub fn put(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<Option<u64>, Ended> {
         if self.escrow.is_closed() {
             return Err(Ended::Given);
         }
@@ -261,6 +300,11 @@ impl Taken {
         self.engine.offer(self.statement(now).bytes().0);
         let mut any = false;
         while let Some(outgoing) = self.engine.outgoing(now) {
+            match outgoing.length {
+                0 if now >= self.came + SOON => self.answers = false,
+                1.. if now < self.came + SOON => self.answers = true,
+                _ => {}
+            }
             if !any {
                 // An interface and a neighbour may have other addresses by now.
                 self.manner = self.escrow.manner();
@@ -277,9 +321,6 @@ impl Taken {
                 // Lost, as on a network.
                 frames.flush();
             }
-        }
-        if any {
-            frames.flush();
         }
         if self.changed {
             self.publish(now)?;

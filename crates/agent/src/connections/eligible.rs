@@ -90,6 +90,8 @@ pub struct Info {
     pub scales: (u8, u8),
     /// Bytes of a full packet.
     pub segment: u32,
+    /// The path's MTU.
+    pub path: u32,
     /// Packets that are not acknowledged.
     pub unacknowledged: u32,
     /// Smoothed round-trip time and its variation, in microseconds.
@@ -117,6 +119,7 @@ impl Info {
             options: bytes[5],
             scales: (bytes[6] & 15, bytes[6] >> 4),
             segment: word(16),
+            path: word(60),
             unacknowledged: word(24),
             round_trip: (word(68), word(72)),
         })

@@ -20,6 +20,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use shunt_inet::{Clock, Seq, State};
 use shunt_sys::calls;
 use shunt_xdp::escrow::{Escrow, Ring, Statement};
+use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::protocol::Decline;
 
 use super::eligible::{option, standing, Info, SELECTIVE, TIMESTAMPS};
@@ -35,6 +36,9 @@ pub(super) const QUEUE_SEND: i32 = 2;
 
 /// A state of TCP (`include/net/tcp_states.h`).
 pub(super) const CLOSED: u8 = 7;
+
+/// Bytes that time stamps take in a header.
+const STAMPS: u32 = 12;
 
 /// `struct tcp_repair_window`.
 #[repr(C)]
@@ -100,7 +104,7 @@ pub fn read_out(socket: BorrowedFd<'_>, kept: &Kept, escrow: &Escrow, frame: u32
     let fd = socket.as_raw_fd();
     kept.silence(fd);
     set(fd, libc::TCP_REPAIR, ON).map_err(|_| Decline::Kernel)?;
-    let (statement, window) = read(fd, escrow, frame, now)?;
+    let (statement, window) = read(fd, kept, escrow, frame, now)?;
     // From here on it is as if it had been driven already, for the process that gives it back.
     escrow.open(&statement);
     window.closed().tell(fd).map_err(|_| Decline::Kernel)?;
@@ -160,7 +164,7 @@ pub(super) fn is_closed(fd: RawFd) -> bool {
     Info::of(fd).is_ok_and(|info| info.state == CLOSED)
 }
 
-fn read(fd: RawFd, escrow: &Escrow, frame: u32, now: u64) -> Result<(Statement, Window), Decline> {
+fn read(fd: RawFd, kept: &Kept, escrow: &Escrow, frame: u32, now: u64) -> Result<(Statement, Window), Decline> {
     let kernel = |_| Decline::Kernel;
     // A segment may have come between the look and the filter.
     let info = Info::of(fd).map_err(kernel)?;
@@ -189,11 +193,20 @@ fn read(fd: RawFd, escrow: &Escrow, frame: u32, now: u64) -> Result<(Statement, 
         None
     };
     set(fd, libc::TCP_REPAIR_QUEUE, QUEUE_NONE).map_err(kernel)?;
+    let headers = if kept.names[1].decoded().is_some_and(|(address, _)| address.is_ipv4()) { 40 } else { 60 };
+    let mut segment = info.segment;
+    if timestamps.is_none() {
+        // A socket that was given back once says less, by what time stamps take, and sends that much more than it says.
+        let whole = (get(fd, libc::TCP_MAXSEG).map_err(kernel)? as u32).min(info.path.saturating_sub(headers));
+        segment = whole.clamp(segment, segment + STAMPS);
+    }
+    // Segments with bytes have no other options.
+    let fits = frame.saturating_sub(ETHERNET as u32 + headers + if timestamps.is_some() { STAMPS } else { 0 });
     let state = State {
         unacknowledged: sent,
         sent,
         expected,
-        segment: info.segment.min(frame.saturating_sub(shunt_xdp::tcp::LONGEST as u32)),
+        segment: segment.min(fits),
         window_told: Seq(window.told),
         window: window.window,
         largest_window: window.largest.max(window.window),

@@ -66,16 +66,18 @@ pub struct Held {
     pub kept: Kept,
     beside: Option<Beside>,
     begun: bool,
+    inherited: bool,
 }
 
 impl Held {
     /// Of a socket that is the kernel's still.
     pub fn new(socket: OwnedFd, escrow: Escrow, kept: Kept) -> Held {
-        Held { socket, escrow, kept, beside: None, begun: false }
+        Held { socket, escrow, kept, beside: None, begun: false, inherited: false }
     }
 
     /// Another process may have been killed while it gave the connection back: to be called once before [`Held::restore`] goes on with that.
     pub fn take_over(&mut self) {
+        self.inherited = true;
         if self.escrow.is_begun() {
             (self.begun, self.beside) = (true, Some(Beside::default()));
         }
@@ -98,9 +100,11 @@ impl Held {
             return Ok(());
         }
         let (fd, now) = (self.socket.as_raw_fd(), shunt_sys::clock::monotonic_ns());
+        // By its driver, which hands on what comes meanwhile.
+        let is_asked = self.escrow.is_closed() && !self.begun && !self.inherited;
         let statement = self.escrow.close();
         let written = if self.begun && !has_filter(fd) {
-            finish(fd, &self.kept).map_err(Refused::of)
+            finish(fd, &self.kept, OFF).map_err(Refused::of)
         } else if !statement.is_sound(self.escrow.sizes()) {
             // Its own process could make it so.
             let _ = set(fd, libc::TCP_REPAIR, ON);
@@ -117,7 +121,7 @@ impl Held {
             self.escrow.mark_restored();
             return Err(Refused { step: "find the connection", errno: libc::ENOTCONN });
         } else {
-            self.write_back(&statement, now).map_err(Refused::of)
+            self.write_back(&statement, is_asked, now).map_err(Refused::of)
         };
         match written {
             // Nobody has repair's powers while it waits.
@@ -138,7 +142,7 @@ impl Held {
         Info::of(fd).is_ok_and(|info| (self.begun && info.state == CLOSED) || (is_alive(info.state) && self.kept.has_names(fd)))
     }
 
-    fn write_back(&mut self, statement: &Statement, now: u64) -> Step {
+    fn write_back(&mut self, statement: &Statement, is_asked: bool, now: u64) -> Step {
         let fd = self.socket.as_raw_fd();
         set(fd, libc::TCP_REPAIR, ON).map_err(at("begin the repair"))?;
         if self.beside.is_none() {
@@ -152,7 +156,7 @@ impl Held {
         window_of(&statement.state).tell(fd).map_err(at("set windows"))?;
         // Before the repair ends, so that what answers its probe is not dropped.
         unshut(self.socket.as_fd());
-        finish(fd, &self.kept)?;
+        finish(fd, &self.kept, if is_plain(statement, beside, is_asked) { OFF_SILENTLY } else { OFF })?;
         for (ended, how) in beside.ended.into_iter().zip([libc::SHUT_RD, libc::SHUT_WR]) {
             if ended {
                 let _ = calls::shutdown(fd, how);
@@ -217,9 +221,23 @@ fn has_filter(fd: RawFd) -> bool {
     asked.is_err() || count != 0
 }
 
+/// Whether the peer knows where things stand, and this side how the peer does: nothing is to be acknowledged, either window takes two full segments,
+/// and no acknowledgement is lost, as nothing is under way or the driver lives. Then the probe that ends a repair, which no kernel without one would
+/// send, is left out.
+fn is_plain(statement: &Statement, beside: &Beside, is_asked: bool) -> bool {
+    let state = &statement.state;
+    let (more, expected) = beside.behind(state.expected);
+    let promised = state.promised_from.plus(state.promised);
+    (is_asked || statement.bytes().0 == 0)
+        && more.is_empty()
+        && expected == state.expected
+        && state.promised_from == state.expected
+        && promised.since(state.expected).min(state.window) >= 2 * state.segment
+}
+
 /// The last steps: the socket goes on.
-fn finish(fd: RawFd, kept: &Kept) -> Step {
-    leave(fd, kept, OFF).map_err(at("end the repair"))?;
+fn finish(fd: RawFd, kept: &Kept, how: i32) -> Step {
+    leave(fd, kept, how).map_err(at("end the repair"))?;
     if get(fd, libc::TCP_CORK) == Ok(0) {
         // Whatever waits for the window leaves now.
         let _ = set(fd, libc::TCP_CORK, 0);
@@ -250,8 +268,8 @@ fn reset(kept: &Kept, statement: &Statement, now: u64) {
     let state = &statement.state;
     let made = set(fd, libc::TCP_REPAIR, ON)
         .map_err(at("begin the repair"))
-        .and_then(|()| connect(fd, kept, state.sent, state.expected))
-        .and_then(|()| agree(fd, 1460, state, now));
+        .and_then(|()| connect(fd, kept, state.sent, state.expected, ETHERNET_SEGMENT))
+        .and_then(|()| agree(fd, ETHERNET_SEGMENT, state, now));
     if made.is_ok() {
         let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
         let (value, size) = ((&raw const at_once).cast(), size_of_val(&at_once) as u32);
@@ -259,6 +277,9 @@ fn reset(kept: &Kept, statement: &Statement, now: u64) {
         let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
     }
 }
+
+/// Of a segment that says no more than that a connection ended.
+const ETHERNET_SEGMENT: i32 = 1460;
 
 type Step = Result<(), (&'static str, i32)>;
 
@@ -282,7 +303,7 @@ fn rebuild(fd: RawFd, kept: &mut Kept, escrow: &Escrow, statement: &Statement, b
     let nobody = [0u8; 16];
     calls::connect(fd, nobody.as_ptr().cast(), 16).map_err(call("dissolve"))?;
     let _ = option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
-    connect(fd, kept, state.unacknowledged, Seq(end.0.wrapping_sub(unread + more.len() as u32)))?;
+    connect(fd, kept, state.unacknowledged, Seq(end.0.wrapping_sub(unread + more.len() as u32)), segment)?;
     agree(fd, segment, state, now)?;
     kept.make_room(fd, held + beside.written.len() as u32, unread + more.len() as u32);
     let mut bytes = vec![0; held.max(unread) as usize];
@@ -302,8 +323,9 @@ fn rebuild(fd: RawFd, kept: &mut Kept, escrow: &Escrow, statement: &Statement, b
     Ok(())
 }
 
-/// Established, with these numbers.
-fn connect(fd: RawFd, kept: &Kept, send: Seq, receive: Seq) -> Step {
+/// Established, with these numbers, and packets of at most `segment` bytes: what is agreed upon afterwards changes the size of none, and
+/// without a word it were 536 for good.
+fn connect(fd: RawFd, kept: &Kept, send: Seq, receive: Seq, segment: i32) -> Step {
     for (queue, first) in [(QUEUE_SEND, send), (QUEUE_RECEIVE, receive)] {
         set(fd, libc::TCP_REPAIR_QUEUE, queue).map_err(at("choose a queue"))?;
         set(fd, libc::TCP_QUEUE_SEQ, first.0 as i32).map_err(at("number a queue"))?;
@@ -314,7 +336,10 @@ fn connect(fd: RawFd, kept: &Kept, send: Seq, receive: Seq) -> Step {
         Ok(()) | Err(Errno(libc::EINVAL)) => {}
         Err(errno) => return Err(("bind", errno.0)),
     }
-    calls::connect(fd, theirs.bytes.as_ptr().cast(), theirs.length).map_err(call("connect"))
+    let _ = set(fd, libc::TCP_MAXSEG, segment);
+    let connected = calls::connect(fd, theirs.bytes.as_ptr().cast(), theirs.length).map_err(call("connect"));
+    let _ = set(fd, libc::TCP_MAXSEG, 0); // for connections that the program makes of the socket later
+    connected
 }
 
 /// The options that were agreed upon when the connection was made, and the clock.

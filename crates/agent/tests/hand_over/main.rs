@@ -7,3 +7,4 @@ mod hostile;
 mod peer;
 mod random;
 mod refusals;
+mod stranger;

@@ -1,8 +1,9 @@
 //! Hand-overs at random moments, under load, with every byte compared.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::time::{Duration, Instant};
 
+use shunt_testkit::hosts::Host;
 use shunt_testkit::Random;
 
 use crate::agent::{pair, Agent};
@@ -38,10 +39,14 @@ fn check(line: &mut Line, bytes: &mut [u8], at: u64) -> Option<u64> {
 fn run(version_6: bool, lines: usize, hand_overs: u32) {
     let Some(hosts) = pair() else { return };
     let _agent = Agent::start(&hosts[0]);
-    let server = serve(&hosts[1], version_6);
-    hosts[0].enter(|| {
+    exchange(&hosts[0], serve(&hosts[1], version_6), lines, hand_overs);
+}
+
+/// With a peer that sends back what it gets, from a host whose agent serves.
+pub fn exchange(host: &Host, server: SocketAddr, lines: usize, hand_overs: u32) {
+    host.enter(|| {
         let mut random = Random::for_test();
-        let mut queue = Queue::new(&hosts[0]);
+        let mut queue = Queue::new(host);
         let mut lines: Vec<Line> = (0..lines).map(|_| Line::connect(server)).collect();
         let mut all: Vec<Progress> = lines.iter().map(|_| Progress::default()).collect();
         let (mut taken, mut declined, mut carried) = (0, 0, 0);

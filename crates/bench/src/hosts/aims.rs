@@ -1,7 +1,7 @@
 //! What this layer promises, as ratios of one run's medians.
 
 use super::record::{Record, Sheet};
-use super::{hand_over, inet, parts, shm, tables};
+use super::{hand_over, inet, parts, shm, tables, taken};
 
 /// A promise: one figure over another, or by itself, and its bound.
 struct Aim {
@@ -38,6 +38,7 @@ fn aims() -> Vec<Aim> {
     let kernel_peer = |row, end| (inet::REQUESTS, row, end);
     let round_trip = (hand_over::ROUND_TRIPS, hand_over::ONE, hand_over::ENGINE);
     let handed = |row, head| (hand_over::HAND_OVERS, row, head);
+    let served = |row, head| (taken::SERVERS, row, head);
     let share = |row| (tables::SHARE, row, "100M/64K");
     vec![
         aim("round trip, shm: active messages / bare endpoint", near(shm::MESSAGES), Some(near(shm::BARE)), AtMost(1.1)),
@@ -63,6 +64,10 @@ fn aims() -> Vec<Aim> {
         aim("a connection is taken, us", handed(hand_over::TAKE, "p50"), None, AtMost(60.0)),
         aim("a connection is given back, us", handed(hand_over::GIVE, "p50"), None, AtMost(60.0)),
         aim("the peer's next byte, p99, us", handed(hand_over::NEXT, "p99"), None, AtMost(1000.0)),
+        aim("redis, clients plain, -c 1: --inet / kernel", served("-c 1", taken::TO_KERNEL), None, AtLeast(1.25)),
+        aim("redis, clients plain, -c 50: --inet / kernel", served("-c 50", taken::TO_KERNEL), None, AtLeast(1.2)),
+        aim("redis, clients plain, -c 50 -P 16: --inet / kernel", served("-c 50 -P 16", taken::TO_KERNEL), None, AtLeast(1.0)),
+        aim("short connections, clients plain: --inet / kernel", served(taken::SHORT, taken::TO_KERNEL), None, AtLeast(0.97)),
         aim("% of a 100 Mbit/s link beside TCP, udp", share("active messages, udp"), None, Said),
         aim("% of a 100 Mbit/s link beside TCP, xdp", share("active messages, xdp"), None, Said),
     ]

@@ -20,6 +20,7 @@ mod sharing;
 mod shm;
 mod switch;
 mod tables;
+mod taken;
 mod ucx;
 
 use std::path::Path;

@@ -32,6 +32,8 @@ pub enum Way {
     Default,
     /// Under shunt, beside a peer that is not.
     Alone,
+    /// The same, and its connections are taken from the kernel, where there is an agent for that.
+    Taken,
     /// Under shunt, with a directory in common: network namespaces of one host.
     Near,
     /// As `Near`, through addresses that are translated on the way: hostd introduces them.
@@ -78,6 +80,10 @@ impl Way {
             }
             Way::Alone => {
                 launch.args(["env", "SHUNT_HOSTS=none"]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
+            }
+            Way::Taken => {
+                let launch = launch.args(["env", "SHUNT_NEAR=off"]).args([plan.shunt.as_os_str()]);
+                launch.args(["run", "--inet", "all", "--"]).args([program])
             }
             Way::ToPlain(false) => Way::Together.launch(host, plan, program),
             Way::Near | Way::Introduced | Way::ToPlain(true) => {

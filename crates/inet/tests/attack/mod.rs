@@ -1,6 +1,10 @@
 //! Segments as anybody on the path might make them, and what must hold whatever they are: the engine does not panic, delivers no byte that no
-//! segment had at that place, keeps within its ring, and never moves a promise back. For the property test and for the fuzzer.
+//! segment had at that place, keeps within its ring, and never moves a promise back ([`attack`]); and an engine that is given back at any of them leaves the kernel where it
+//! would have been without ([`compare`]). For the property test, for the fuzzer, and for Miri.
 
+mod kernel;
+
+use kernel::Kernel;
 use shunt_inet::header::{Blocks, Timestamps, ACK};
 use shunt_inet::{Clock, Connection, Header, Leave, Recovery, Seq, Settings, State, Verdict};
 
@@ -43,6 +47,76 @@ fn state() -> State {
         timestamps: Some((Clock { value: 9, at: 0 }, Some(1000))),
         round_trip: (1_000_000, 100_000),
     }
+}
+
+/// Plays the operations against the kernel alone, and against an engine that is given back before operation `at`, or when it leaves, whose kernel goes on.
+pub fn compare(operations: Vec<Operation>, at: usize) {
+    /// Bytes under way when the connection is taken.
+    const UNDER_WAY: u32 = 8000;
+    let begin = State { sent: SENT.plus(UNDER_WAY), ..state() };
+    let settings = Settings { ring: RING, ..Settings::default() };
+    let mut alone = Kernel::new(&begin, ORIGIN, Vec::new(), 0);
+    let mut engine = Some(Connection::<16>::new(&begin, (1, 2), settings, 0));
+    let mut carried = Vec::new();
+    let mut after = None;
+    let (mut now, mut clock) = (0u64, 1000i64);
+    for (number, operation) in operations.into_iter().enumerate() {
+        if number == at {
+            if let Some(engine) = engine.take() {
+                after = Some(Kernel::new(&engine.give_back(now), ORIGIN, std::mem::take(&mut carried), now));
+            }
+        }
+        let (header, length) = match operation {
+            // What is sent, and told of room, is each one's own affair.
+            Operation::Offer(_) | Operation::Read(_) => continue,
+            Operation::Wait(time) => {
+                now += u64::from(time);
+                continue;
+            }
+            // The kernel's, in either case.
+            Operation::Segment { flags, clock, .. } if flags != 0 || clock.is_none() => continue,
+            Operation::Segment { from, length, acknowledged, window, clock: age, .. } => {
+                let (expected, oldest) = alone.places();
+                clock += i64::from(age.unwrap_or(0).clamp(0, 1000));
+                let header = Header {
+                    source: 2,
+                    destination: 1,
+                    sequence: expected.plus(from as u32),
+                    acknowledgement: oldest.plus(acknowledged as u32),
+                    flags: ACK,
+                    window,
+                    timestamps: Some(Timestamps { value: (clock + i64::from(age.unwrap_or(0).min(0))) as u32, echo: 9 }),
+                    blocks: Blocks::default(),
+                };
+                (header, u32::from(length))
+            }
+        };
+        alone.segment(&header, length, number as u32, now);
+        if let Some(carrying) = &mut engine {
+            match carrying.segment(&header, length, now) {
+                Verdict::Leave(_) => {
+                    // The kernel has the segment, too.
+                    after = Some(Kernel::new(&carrying.give_back(now), ORIGIN, std::mem::take(&mut carried), now));
+                    engine = None;
+                }
+                Verdict::Ignored => continue,
+                Verdict::Taken(arrival) => {
+                    carried.extend((0..arrival.wanted.ready).map(|_| number as u32));
+                    continue;
+                }
+            }
+        }
+        if let Some(after) = &mut after {
+            after.segment(&header, length, number as u32, now);
+        }
+    }
+    let (numbers, delivered) = match (&engine, &after) {
+        (Some(engine), _) => (kernel::numbers(&engine.give_back(now)), &carried),
+        (None, Some(after)) => (after.numbers(), &after.delivered),
+        (None, None) => return,
+    };
+    assert_eq!(numbers, alone.numbers());
+    assert_eq!(delivered, &alone.delivered);
 }
 
 /// Plays the operations against an engine, until the connection is the kernel's.

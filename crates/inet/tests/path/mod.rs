@@ -5,7 +5,8 @@ use shunt_inet::{Clock, Connection, Header, Leave, Seq, Settings, State, Verdict
 use std::collections::BTreeMap;
 
 pub const SEGMENT: u32 = 1000;
-pub const RING: usize = 64 << 10;
+/// Whole segments, so that its end cuts none.
+pub const RING: usize = 64 * SEGMENT as usize;
 pub type Nanoseconds = u64;
 pub const MICROSECOND: Nanoseconds = 1000;
 pub const MILLISECOND: Nanoseconds = 1_000_000;

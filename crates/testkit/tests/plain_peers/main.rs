@@ -1,132 +1,13 @@
 //! Peers that have only a kernel: their connections are taken (`--inet`), driven by the program, and given back, without a byte lost or doubled.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod paths;
+mod site;
+mod wire;
 
-use shunt_testkit::agent::Agent;
-use shunt_testkit::hosts::{self, Host, Joint};
-use shunt_testkit::{copy_shunt, program, python_program, script, spawn, Scratch};
+use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Two hosts, of which the first has an agent and shunt, the second neither.
-struct Site {
-    hosts: [Host; 2],
-    agent: Option<Agent>,
-    scratch: Scratch,
-    shunt: PathBuf,
-}
-
-/// A program in the background; killed when dropped.
-struct Running {
-    child: Child,
-    output: PathBuf,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    fn text(&self) -> String {
-        std::fs::read_to_string(&self.output).unwrap_or_default()
-    }
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: in vain");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-impl Site {
-    /// Or a sentence on the real standard error and nothing.
-    fn new(label: &str) -> Option<Site> {
-        // SAFETY: takes nothing.
-        let root = unsafe { libc::geteuid() } == 0;
-        let made = if root { hosts::pair(Joint::default()) } else { Err("needs root".to_string()) };
-        let hosts = match made {
-            Ok(hosts) => hosts,
-            Err(sentence) => {
-                // The test harness captures `eprintln`.
-                let _ = writeln!(std::io::stderr(), "skipped: {label}: {sentence}");
-                return None;
-            }
-        };
-        let scratch = Scratch::new(label);
-        let shunt = copy_shunt(&scratch);
-        let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
-        Some(Site { hosts, agent: Some(agent), scratch, shunt })
-    }
-
-    fn address(&self, host: usize) -> String {
-        self.hosts[host].addresses[0].to_string()
-    }
-
-    /// On the first host under shunt, its connections at `port` taken; on the second one plain.
-    fn command(&self, host: usize, port: u16, program: &Path) -> Command {
-        let mut command = match host {
-            0 => {
-                let mut command = self.hosts[0].command(&self.shunt);
-                command.args(["run", "--inet", &port.to_string(), "--"]).arg(program).env("SHUNT_NEAR", "off");
-                command
-            }
-            _ => self.hosts[host].command(program),
-        };
-        command.current_dir(self.scratch.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn start(&self, host: usize, port: u16, name: &str, program: &Path, arguments: &[&str]) -> Running {
-        let output = self.scratch.join(format!("{name}.out"));
-        let file = File::create(&output).expect("a file");
-        let mut command = self.command(host, port, program);
-        command.args(arguments).stderr(file.try_clone().expect("a number")).stdout(file);
-        let child = spawn(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-        Running { child, output }
-    }
-
-    /// A program until it ends well; what it wrote.
-    fn run(&self, host: usize, port: u16, program: &Path, arguments: &[&str]) -> String {
-        let mut command = self.command(host, port, program);
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{} {arguments:?}: {}\n{said}", program.display(), output.status);
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn wait_for_listener(&self, host: usize, port: u16) {
-        let wanted = format!(":{port:04X}");
-        until("a listener", || {
-            self.hosts[host].enter(|| {
-                let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
-                table.lines().any(|line| {
-                    let mut fields = line.split_ascii_whitespace().skip(1);
-                    fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
-                })
-            })
-        });
-    }
-
-    /// How often the process has had this reason.
-    fn count(&self, running: &Running, reason: &str) -> u64 {
-        let mut command = self.hosts[0].command(&self.shunt);
-        command.args(["why", &running.child.id().to_string()]);
-        let output = command.output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
-        line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
-    }
-}
+use shunt_testkit::{program, python_program, script};
+use site::{until, Site};
 
 /// redis-benchmark says "ERROR" or nothing where the server misbehaves.
 #[test]

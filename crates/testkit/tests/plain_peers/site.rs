@@ -1,0 +1,156 @@
+//! Two hosts, of which the first has an agent and shunt, the second neither.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use shunt_testkit::agent::Agent;
+use shunt_testkit::hosts::{self, Host, Joint, Segment};
+use shunt_testkit::{copy_shunt, spawn, Scratch};
+
+use crate::wire::{self, Wire};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Both of them.
+pub struct Site {
+    /// See above.
+    pub hosts: [Host; 2],
+    /// What lies between them; `None`: nothing.
+    pub wire: Option<Wire>,
+    /// The first host's.
+    pub agent: Option<Agent>,
+    /// Where programs run.
+    pub scratch: Scratch,
+    shunt: PathBuf,
+}
+
+/// A program in the background; killed when dropped.
+pub struct Running {
+    /// Its process.
+    pub child: Child,
+    output: PathBuf,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    /// What it has written.
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap_or_default()
+    }
+}
+
+/// Waits until the condition holds.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Two hosts, and the path between them.
+fn join(path: Option<wire::Path>) -> Result<([Host; 2], Option<Wire>), String> {
+    let Some(path) = path else { return Ok((hosts::pair(Joint::default())?, None)) };
+    let Segment { hosts, switch } = hosts::segment(2, Joint::default())?;
+    let hosts = hosts.try_into().map_err(|_| "two hosts were asked for".to_string())?;
+    let wire = Wire::new(switch, &hosts, path).map_err(|error| format!("a wire: {error}"))?;
+    Ok((hosts, Some(wire)))
+}
+
+impl Site {
+    /// Or a sentence on the real standard error and nothing.
+    pub fn new(label: &str) -> Option<Site> {
+        Site::over(label, None)
+    }
+
+    /// The same, with such a path between the hosts.
+    pub fn over(label: &str, path: Option<wire::Path>) -> Option<Site> {
+        // SAFETY: takes nothing.
+        let root = unsafe { libc::geteuid() } == 0;
+        let made = if root { join(path) } else { Err("needs root".to_string()) };
+        let (hosts, wire) = match made {
+            Ok(made) => made,
+            Err(sentence) => {
+                // The test harness captures `eprintln`.
+                let _ = writeln!(std::io::stderr(), "skipped: {label}: {sentence}");
+                return None;
+            }
+        };
+        let scratch = Scratch::new(label);
+        let shunt = copy_shunt(&scratch);
+        let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
+        Some(Site { hosts, wire, agent: Some(agent), scratch, shunt })
+    }
+
+    /// Of a host.
+    pub fn address(&self, host: usize) -> String {
+        self.hosts[host].addresses[0].to_string()
+    }
+
+    /// On the first host under shunt, its connections at `port` taken; on the second one plain.
+    fn command(&self, host: usize, port: u16, program: &Path) -> Command {
+        let mut command = match host {
+            0 => {
+                let mut command = self.hosts[0].command(&self.shunt);
+                command.args(["run", "--inet", &port.to_string(), "--"]).arg(program).env("SHUNT_NEAR", "off");
+                command
+            }
+            _ => self.hosts[host].command(program),
+        };
+        command.current_dir(self.scratch.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// A program in the background.
+    pub fn start(&self, host: usize, port: u16, name: &str, program: &Path, arguments: &[&str]) -> Running {
+        let output = self.scratch.join(format!("{name}.out"));
+        let file = File::create(&output).expect("a file");
+        let mut command = self.command(host, port, program);
+        command.args(arguments).stderr(file.try_clone().expect("a number")).stdout(file);
+        let child = spawn(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        Running { child, output }
+    }
+
+    /// A program until it ends well; what it wrote.
+    pub fn run(&self, host: usize, port: u16, program: &Path, arguments: &[&str]) -> String {
+        let mut command = self.command(host, port, program);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {arguments:?}: {}\n{said}", program.display(), output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Until something listens there.
+    pub fn wait_for_listener(&self, host: usize, port: u16) {
+        let wanted = format!(":{port:04X}");
+        until("a listener", || {
+            self.hosts[host].enter(|| {
+                let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
+                table.lines().any(|line| {
+                    let mut fields = line.split_ascii_whitespace().skip(1);
+                    fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
+                })
+            })
+        });
+    }
+
+    /// How often the process has had this reason.
+    pub fn count(&self, running: &Running, reason: &str) -> u64 {
+        let mut command = self.hosts[0].command(&self.shunt);
+        command.args(["why", &running.child.id().to_string()]);
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
+        line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
+    }
+}

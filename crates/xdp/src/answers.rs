@@ -1,0 +1,100 @@
+//! Answers that leave together: streams that were told of bytes in one look are answered one after the other, and one call sends the frames of all.
+
+/// Sends follow each other closely within this time (ns); after some that do not, so many do not wait.
+const CLOSE: u64 = 50_000;
+const APART: u32 = 1000;
+
+/// Of a queue with `64 * ROWS` streams; zeros are none.
+pub struct Answers<const ROWS: usize> {
+    /// Streams that were told of bytes by the last look that found any, and that have not sent since.
+    asked: [u64; ROWS],
+    /// The thread that has looked: others have no look of theirs that would end a wait.
+    thread: u32,
+    /// When one sent last whose frames wait for others' (ns; 0: none), and how many are not to wait.
+    since: u64,
+    apart: u32,
+}
+
+impl<const ROWS: usize> Answers<ROWS> {
+    /// A look of this thread has found something.
+    pub fn look(&mut self, thread: u32) {
+        (self.asked, self.thread) = ([0; ROWS], thread);
+    }
+
+    /// A stream was told of bytes.
+    pub fn ask(&mut self, stream: usize) {
+        self.asked[stream / 64] |= 1 << (stream % 64);
+    }
+
+    /// Behind a call of a thread on a stream, which has `sent`, or not: whether frames that were put may wait for the answers of others. Where these do not follow each other
+    /// closely, as the program computes in between, the next ones leave at once.
+    pub fn may_wait(&mut self, stream: usize, thread: u32, sent: bool, now: u64) -> bool {
+        self.judge(now);
+        if thread != self.thread {
+            return false;
+        }
+        if !sent {
+            return self.since != 0 && self.apart == 0;
+        }
+        self.asked[stream / 64] &= !(1 << (stream % 64));
+        let may_wait = self.apart == 0 && self.asked != [0; ROWS];
+        self.apart = self.apart.saturating_sub(1);
+        self.since = now;
+        may_wait
+    }
+
+    /// Frames that have waited for long were not to.
+    pub fn judge(&mut self, now: u64) {
+        if self.since != 0 && now > self.since + CLOSE {
+            self.apart = APART;
+        }
+    }
+
+    /// All have left.
+    pub fn left(&mut self) {
+        self.since = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(streams: &[usize]) -> Answers<1> {
+        let mut answers = Answers { asked: [0], thread: 0, since: 0, apart: 0 };
+        answers.look(7);
+        streams.iter().for_each(|stream| answers.ask(*stream));
+        answers
+    }
+
+    #[test]
+    fn a_lone_answer_does_not_wait_and_the_last_of_several_takes_all_along() {
+        let mut answers = asked(&[3]);
+        assert!(!answers.may_wait(3, 7, false, 1) && !answers.may_wait(3, 7, true, 2));
+        let mut answers = asked(&[3, 4, 5]);
+        assert!(!answers.may_wait(3, 8, true, 1), "another thread's");
+        assert!(answers.may_wait(4, 7, true, 1) && answers.may_wait(3, 7, false, 2) && answers.may_wait(3, 7, true, 3));
+        assert!(!answers.may_wait(5, 7, true, 4));
+        answers.left();
+        assert!(!answers.may_wait(5, 7, false, 5));
+    }
+
+    #[test]
+    fn after_answers_far_apart_none_waits_for_a_while() {
+        let mut answers = asked(&[3, 4, 5]);
+        assert!(answers.may_wait(3, 7, true, 1));
+        assert!(!answers.may_wait(4, 7, true, 2 + CLOSE));
+        answers.left();
+        for now in 0..u64::from(APART) - 1 {
+            answers.look(7);
+            answers.ask(3);
+            answers.ask(4);
+            assert!(!answers.may_wait(3, 7, true, now), "{now}");
+            answers.left();
+        }
+        answers.look(7);
+        answers.ask(3);
+        answers.ask(4);
+        assert!(answers.may_wait(3, 7, true, 1));
+    }
+}

@@ -1,0 +1,86 @@
+//! The course of a connection that is taken: how often something moved, how much, and whether the kernel does it better.
+
+/// A connection at which nothing has moved for so long is given back (ns): the kernel asks for its peer, and keeps its place for longer.
+const IDLE: u64 = 10_000_000_000;
+/// Bytes of a turn that are much, and of which the kernel carries the rest.
+const MUCH: u32 = 16 << 10;
+const BULK: u64 = 1 << 20;
+/// A round trip is long (ns) where what is saved at its ends is little, and the ten packets of the engine's window are few.
+const LONG: u64 = 1_000_000;
+
+/// Of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// When something moved last (ns).
+    moved: u64,
+    /// Turns in which something did.
+    pub turns: u32,
+    /// Bytes moved in turns that found much, less what others found.
+    bulk: u64,
+    /// When the round trip began that is looked at, and bytes that have moved in it.
+    round: (u64, u32),
+    is_held_up: bool,
+}
+
+impl Course {
+    /// One that begins now.
+    pub fn new(now: u64) -> Course {
+        Course { moved: now, turns: 0, bulk: 0, round: (now, 0), is_held_up: false }
+    }
+
+    /// A turn. `moved`: bytes that the program sent or took; `held`: those that stand ahead of the peer, or of the program; `any`: something else moved.
+    pub fn turn(&mut self, moved: u32, held: u32, any: bool, round_trip: u64, now: u64) {
+        if any || moved > 0 {
+            self.moved = now;
+            self.turns += 1;
+        }
+        // Where much stands the kernel has fewer calls for it.
+        self.bulk = match held {
+            much if much >= MUCH => self.bulk + u64::from(moved),
+            _ => self.bulk.saturating_sub(u64::from(MUCH)),
+        };
+        // Windows that grow are the kernel's affair: on a long way those here hold bulk up.
+        if now >= self.round.0 + round_trip {
+            self.round = (now, 0);
+        }
+        self.round.1 = self.round.1.saturating_add(moved);
+        self.is_held_up |= round_trip >= LONG && self.round.1 >= MUCH;
+    }
+
+    /// Whether the kernel does better from now on.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.bulk > BULK || self.is_held_up || now >= self.idle()
+    }
+
+    /// When it is over if nothing moves (ns).
+    pub fn idle(&self) -> u64 {
+        self.moved + IDLE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_is_much_near_by_and_little_far_away() {
+        let (mut near, mut far) = (Course::new(0), Course::new(0));
+        for turn in 0..4 {
+            near.turn(10_000, 20_000, false, 20_000, turn * 1000);
+            far.turn(5_000, 100, false, LONG, turn * 1000);
+            assert_eq!((near.is_over(turn * 1000), far.is_over(turn * 1000)), (false, turn == 3));
+        }
+        (4..120).for_each(|turn| near.turn(10_000, 20_000, false, 20_000, turn * 1000));
+        assert!(near.is_over(120_000));
+    }
+
+    #[test]
+    fn requests_and_answers_are_no_bulk_and_an_idle_one_is_over() {
+        let mut course = Course::new(0);
+        for turn in 0..10_000 {
+            course.turn(4_000, 4_000, true, LONG, turn * LONG);
+            assert!(!course.is_over(turn * LONG));
+        }
+        assert_eq!((course.turns, course.is_over(course.idle() - 1), course.is_over(course.idle())), (10_000, false, true));
+    }
+}

@@ -1,0 +1,69 @@
+//! What a process has learned of servers, its own and others: connections that end after a few messages do not pay for being taken and given back.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Turns in which something moved, after which a connection has paid.
+pub const PAID: u32 = 128;
+/// So many in a row that did not pay leave the next ones to the kernel.
+const IN_A_ROW: u32 = 16;
+/// One in so long is taken all the same, to see (ns).
+const PAUSE: u64 = 2_000_000_000;
+
+/// Servers that are remembered; one that falls upon another's place takes it.
+pub const SERVERS: usize = 64;
+
+/// What is known of one; zeros know nothing.
+#[derive(Default)]
+pub struct Server {
+    name: AtomicU32,
+    in_a_row: AtomicU32,
+    /// When one is taken to see.
+    again: AtomicU64,
+}
+
+/// The place of the server at this address, and its name there.
+pub fn place(ip: &[u8; 16], port: u16) -> (usize, u32) {
+    let sum = ip.iter().fold(u32::from(port), |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
+    (sum as usize % SERVERS, sum)
+}
+
+impl Server {
+    /// Whether the next connection with the server of that name is to be taken.
+    pub fn pays(&self, name: u32, now: u64) -> bool {
+        if self.name.swap(name, Relaxed) != name {
+            self.in_a_row.store(0, Relaxed);
+        }
+        let again = self.again.load(Relaxed);
+        self.in_a_row.load(Relaxed) < IN_A_ROW
+            || (now >= again && self.again.compare_exchange(again, now + PAUSE, Relaxed, Relaxed).is_ok())
+    }
+
+    /// A connection has paid, or has not.
+    pub fn learn(&self, has_paid: bool) {
+        let count = if has_paid { 0 } else { (self.in_a_row.load(Relaxed) + 1).min(IN_A_ROW) };
+        self.in_a_row.store(count, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_ones_in_a_row_leave_the_next_to_the_kernel_but_for_one_in_a_while() {
+        let server = Server::default();
+        for _ in 0..IN_A_ROW {
+            assert!(server.pays(1, 5));
+            server.learn(false);
+        }
+        assert!(server.pays(1, PAUSE) && !server.pays(1, PAUSE) && !server.pays(1, 2 * PAUSE - 1) && server.pays(1, 2 * PAUSE));
+        server.learn(false);
+        assert!(!server.pays(1, 2 * PAUSE));
+        server.learn(true);
+        assert!(server.pays(1, 2 * PAUSE) && server.pays(1, 2 * PAUSE));
+        for _ in 0..IN_A_ROW {
+            server.learn(false);
+        }
+        assert!(server.pays(2, 2 * PAUSE), "another server's");
+    }
+}
