@@ -8,7 +8,7 @@
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
 # make test-onc-peers  ONC clients and servers of Python's packages and of crates beside programs of libtirpc, plain, under shunt and collapsed: two minutes
 # make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
-# make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC, and a store moved from gRPC: installs capnproto, protobuf-compiler, libgrpc++-dev; minutes to build
+# make bench-rpc-peers  calls of shunt-rpc beside those of iceoryx2, tarpc, Cap'n Proto and gRPC, and a store and a rate limiter moved from gRPC: installs capnproto, protobuf-compiler, libgrpc++-dev; minutes to build
 # make soak-hostd  hostd killed under load as often as KILLS=1000 says: some minutes
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
@@ -137,6 +137,7 @@ bench-rpc-peers:
 	target/peers-rpc/release/rpc-peers
 	scripts/kv-programs
 	target/peers-rpc/release/kv target/kv/kv-rust target/kv/kv-c target/kv/kv-grpc
+	target/peers-rpc/release/throttle target/kv/throttle-c target/kv/throttle-grpc
 
 bench-buffer-peers:
 	scripts/prepare buffer-peers

@@ -110,10 +110,10 @@ impl Service for Functions {
         &mut self,
         context: &Context<'_>,
         procedure: u16,
-        arguments: Decoder<'_>,
+        mut arguments: Decoder<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<(), Refusal> {
-        let bytes = arguments.clone().rest();
+        let bytes = arguments.rest();
         let mut request =
             Request { context: std::ptr::from_ref(context).cast(), answer: std::ptr::from_mut(answer).cast(), fault: None };
         // SAFETY: the program's function; the request is valid while it runs.
@@ -122,7 +122,7 @@ impl Service for Functions {
             (Some(fault), _) => Err(fault.into()),
             (None, 0) => Ok(()),
             (None, -11) => Err(Refusal::NoProcedure),
-            (None, _) => Err(arguments.error(shunt_rpc::xdr::Reason::Refused).into()),
+            (None, _) => Err(shunt_rpc::xdr::Error { at: 0, reason: shunt_rpc::xdr::Reason::Refused }.into()),
         }
     }
 }

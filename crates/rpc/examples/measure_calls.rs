@@ -1,5 +1,5 @@
-//! What a call's instructions cost, for a profiler: null calls to a server of another thread, `cargo run --release -p shunt-rpc --example
-//! measure_calls [seconds]`. What calls cost beside other ways is measured by `shunt bench cell rpc`.
+//! What a call's instructions cost, for a profiler: calls to a server of another thread, `cargo run --release -p shunt-rpc --example
+//! measure_calls [seconds [word]]`, null or with one word each way. What calls cost beside other ways is measured by `shunt bench cell rpc`.
 
 use shunt_rpc::xdr::Decoder;
 use shunt_rpc::{serve, Answer, Client, Context, Interface, Options, Refusal, Server, ServerOptions, Service};
@@ -16,6 +16,7 @@ impl Service for Null {
     fn call(&mut self, _: &Context<'_>, procedure: u16, arguments: Decoder<'_>, answer: &mut Answer<'_>) -> Result<(), Refusal> {
         match procedure {
             0 => serve(arguments, answer, |()| Ok(())),
+            1 => serve(arguments, answer, |word: u64| Ok(word)),
             _ => Err(Refusal::NoProcedure),
         }
     }
@@ -26,10 +27,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = format!("measure-{}", std::process::id()).parse()?;
     let server = Server::bind(&address, ServerOptions::default())?.spawn(|| Null)?;
     let client = Client::connect(server.address(), 1, 1..=1, Options::default())?;
+    let word = std::env::args().nth(2).is_some();
     let (begun, mut calls) = (Instant::now(), 0u64);
     while begun.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..1000 {
-            client.call::<(), ()>(0, &())?;
+            if word {
+                client.call::<u64, u64>(1, &7)?;
+            } else {
+                client.call::<(), ()>(0, &())?;
+            }
         }
         calls += 1000;
     }

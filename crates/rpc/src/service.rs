@@ -235,14 +235,11 @@ impl Answer<'_> {
 
     #[inline(never)]
     fn put_long(&mut self, encode: &dyn Fn(&mut Encoder<'_>)) {
-        let room = self.room.and_then(|room| Some((room, self.window.pointer(room)?)));
+        let room = self.room.and_then(|room| Some((room, self.window.sink(room)?)));
+        let (room, larger) = room.unzip();
         let near = if room.is_some() { self.near } else { self.scratch.len() };
-        let mut encoder = match room {
-            Some((room, at)) => {
-                // SAFETY: in the mapping. The caller may write there, too, and then reads what it wrote.
-                let larger = unsafe { std::slice::from_raw_parts_mut(at, room.length as usize) };
-                Encoder::spilling(&mut self.scratch[..near], larger)
-            }
+        let mut encoder = match larger {
+            Some(larger) => Encoder::spilling(&mut self.scratch[..near], larger),
             None => Encoder::new(self.scratch),
         };
         encode(&mut encoder);
@@ -255,7 +252,7 @@ impl Answer<'_> {
                 Place::Line
             }
             _ if needed <= near => Place::Scratch,
-            Some((Piece { offset, .. }, _)) if fits => Place::Window(Piece { offset, length: needed as u32 }),
+            Some(Piece { offset, .. }) if fits => Place::Window(Piece { offset, length: needed as u32 }),
             _ if needed <= self.scratch.len().max(self.grows) => {
                 self.scratch.resize(self.scratch.len().max(needed), 0);
                 encode(&mut Encoder::new(self.scratch));

@@ -5,7 +5,7 @@
 //! call. Either way it is a shared whiteboard: whatever is read from it is loaded once, and what was loaded is judged.
 
 use crate::wire::Piece;
-use crate::xdr::{loaded_once, Copies, Decoder};
+use crate::xdr::{loaded_once, Copies, Decoder, Sink};
 use shunt_sys::memory_file;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -132,6 +132,12 @@ impl Window {
         fence(Ordering::Acquire);
         // SAFETY: within the mapping, which begins a page and lives as long as the borrow.
         Some(unsafe { Decoder::shared(at, piece.length as usize, copies) })
+    }
+
+    /// Where values are written to a piece. Its peer may write there, too, and then reads what it wrote.
+    pub fn sink(&self, piece: Piece) -> Option<Sink<'_>> {
+        // SAFETY: within the mapping, which lives as long as the borrow.
+        self.pointer(piece).map(|at| unsafe { Sink::shared(at, piece.length as usize) })
     }
 
     /// A private copy of a piece.

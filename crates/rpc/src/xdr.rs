@@ -9,6 +9,7 @@ mod decoder;
 mod encoder;
 mod error;
 mod numbers;
+mod sink;
 mod source;
 mod stack;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use arrays::{Bytes, List, Opaque};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::{Error, Reason};
+pub(crate) use sink::Sink;
 pub(crate) use source::{loaded_once, Copies};
 pub use stack::DEEPEST;
 

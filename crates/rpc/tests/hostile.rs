@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 const WINDOW: usize = 1 << 16;
@@ -106,11 +107,15 @@ fn welcome(mut socket: &UnixStream) -> Option<Welcome> {
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 fn bound(address: &Address) -> (Raw, UnixStream) {
+    bound_with(address, &sealed(WINDOW, SEALS))
+}
+
+fn bound_with(address: &Address, window: &OwnedFd) -> (Raw, UnixStream) {
     let socket = UnixStream::connect_addr(&name_of(address)).unwrap();
     let mut raw = Raw::new();
     let card = raw.card();
     let hello = Hello { purpose: Purpose::Call, program: PROGRAM, lowest: 1, highest: 2, window: WINDOW as u64, card };
-    send(&socket, &hello.emit(), Some(&sealed(WINDOW, SEALS)));
+    send(&socket, &hello.emit(), Some(window));
     let Some(Welcome::Bound { card, .. }) = welcome(&socket) else { panic!("not bound") };
     raw.adopt(&card);
     (raw, socket)
@@ -182,6 +187,109 @@ fn references_outside_the_window_are_refused() {
         }
         assert_eq!(seen.0[0][0] >> 32 & 0xffff, 2, "{offset} {length}: {:x?}", seen.0);
     }
+}
+
+/// A window's pages, mapped once more.
+struct Mapped(*mut u32);
+
+// SAFETY: memory that all sides may write; by this test with atomics.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    fn new(window: &OwnedFd) -> Self {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, which stays.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), WINDOW, protection, libc::MAP_SHARED, window.as_raw_fd(), 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        Self(at.cast())
+    }
+
+    fn unit(&self, at: usize) -> &AtomicU32 {
+        assert!(at < WINDOW / 4);
+        // SAFETY: within the mapping, and aligned; others change it by stores of whole units, or are the test's server.
+        unsafe { AtomicU32::from_ptr(self.0.add(at)) }
+    }
+}
+
+/// Ends a thread also where an assertion fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Arguments, results and memory by reference change all the time while they are decoded, encoded and sorted.
+#[test]
+fn a_window_that_changes_all_the_time_is_read_once() {
+    const ARGUMENTS: (u64, u64) = (4096, 2048);
+    const ROOM: (u64, u64) = (16384, 4096);
+    const LARGE: u16 = 8;
+    const ROOMS: u16 = 16;
+    let server = server("hostile-writer", ServerOptions::default());
+    let honest = client(server.address());
+    let window = sealed(WINDOW, SEALS);
+    let mapped = Mapped::new(&window);
+    let (mut raw, _socket) = bound_with(server.address(), &window);
+    // Twenty entries whose bytes have 3, and zeros, which are more of them, or nothing.
+    let first = |at: usize| [20, 7, 3, 0x6162_6300, 0][if at == 0 { 0 } else { 1 + (at - 1) % 4 }] * u32::from(at <= 80);
+    (0..512).for_each(|at| mapped.unit(ARGUMENTS.0 as usize / 4 + at).store(first(at).to_be(), Relaxed));
+    let over = AtomicBool::new(false);
+    let mut statuses = [0; 16];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = 88_172_645_463_325_252;
+            let units = [0, 1, 2, 19, 20, 21, 100, 101, 2040, 2044, 2045, u32::MAX, 0x0101_0101];
+            while !over.load(Relaxed) {
+                let random = chance(&mut state);
+                // A unit is another for a moment: the first one, on which all else depends, as often as all others; results, too.
+                let at = (random >> 32) as usize % 80 * usize::from(random & 2 == 0);
+                let begin = if random & 12 == 12 { ROOM.0 } else { ARGUMENTS.0 };
+                let unit = mapped.unit(begin as usize / 4 + at);
+                unit.store(u32::to_be(units[(random >> 8) as usize % units.len()]), Relaxed);
+                (0..random >> 40 & 7).for_each(|_| std::hint::spin_loop());
+                unit.store(first(at).to_be(), Relaxed);
+                (0..random >> 43 & 15).for_each(|_| std::hint::spin_loop());
+            }
+        });
+        let _over = Ends(&over);
+        let piece = |(offset, length): (u64, u64)| offset | length << 32;
+        let mut reference = [0u8; 8];
+        reference[..4].copy_from_slice(&(ARGUMENTS.0 as u32).to_be_bytes());
+        reference[4..].copy_from_slice(&(ARGUMENTS.1 as u32).to_be_bytes());
+        let mut seen = Seen::default();
+        for turn in 0..9000u16 {
+            // Sorting leaves other arguments.
+            if turn % 3 == 0 {
+                (0..=80).for_each(|at| mapped.unit(ARGUMENTS.0 as usize / 4 + at).store(first(at).to_be(), Relaxed));
+            }
+            let words = match turn % 3 {
+                0 => vec![head(1, JUDGE, LARGE), piece(ARGUMENTS)],
+                1 => vec![head(1, ECHO, LARGE | ROOMS), piece(ARGUMENTS), piece(ROOM)],
+                _ => vec![head(1, SORT, 0), u64::from_ne_bytes(reference)],
+            };
+            while raw.port.try_request(0, 1, &words, &[]).is_err() {
+                raw.port.wait(&mut seen, Duration::from_millis(1));
+            }
+            while seen.0.is_empty() {
+                raw.port.wait(&mut seen, Duration::from_millis(10));
+            }
+            for answer in seen.0.drain(..) {
+                statuses[(answer[0] >> 32) as usize & 15] += 1;
+                if answer[0] >> 48 & u64::from(LARGE) != 0 {
+                    assert!(answer[1] >> 32 <= ROOM.1 && answer[1] as u32 == ROOM.0 as u32, "{answer:x?}");
+                }
+            }
+            if turn % 1000 == 0 {
+                assert_eq!(honest.call::<_, i32>(ADD, &(i32::from(turn), 1)).unwrap(), i32::from(turn) + 1);
+            }
+        }
+    });
+    println!("{statuses:?}");
+    // Results, or arguments that were none; and no panic.
+    assert_eq!(statuses[0] + statuses[2], 9000, "{statuses:?}");
+    assert!(statuses[0] > 3000 && statuses[2] > 0, "{statuses:?}");
 }
 
 #[test]

@@ -37,7 +37,12 @@ pub struct Socket {
     /// Signals that wait for the end of the call that has the socket.
     pub signals: Option<Signals>,
     library: Option<&'static Accelerated>,
+    /// Waits to pass before the processor is offered again.
+    pass: u8,
 }
+
+/// Waits to pass once it was offered in vain: the peer, or its answer, is not near.
+const VAIN: u8 = 8;
 
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
@@ -46,13 +51,27 @@ fn errno() -> i32 {
 impl Socket {
     /// Of a descriptor.
     pub fn new(fd: c_int, patience: c_int, eager: bool) -> Socket {
-        Socket { fd, patience, eager, failure: None, signals: None, library: accelerated() }
+        Socket { fd, patience, eager, failure: None, signals: None, library: accelerated(), pass: 0 }
     }
 
     /// Whether bytes are there, or come very soon; `None`: looking is no use.
     #[inline]
     pub fn bytes_come(&self) -> Option<bool> {
         self.library?.bytes_come(self.fd)
+    }
+
+    /// Where looking is no use, for the peer waits on this processor: offers it once, as libshunt's poll(2) would, but before signals are blocked
+    /// for a sleep. Whether bytes are there then.
+    fn offer(&mut self) -> bool {
+        if self.pass > 0 {
+            self.pass -= 1;
+            return false;
+        }
+        // SAFETY: no arguments.
+        unsafe { libc::sched_yield() };
+        let come = self.bytes_come() == Some(true);
+        self.pass = if come { 0 } else { VAIN };
+        come
     }
 
     fn fail(&mut self, failure: Failure) -> Result<usize, Ended> {
@@ -64,7 +83,11 @@ impl Socket {
 impl Source for Socket {
     #[inline]
     fn read(&mut self, into: &mut [u8]) -> Result<usize, Ended> {
-        let mut look = self.eager || self.bytes_come() == Some(true);
+        let mut look = self.eager
+            || match self.bytes_come() {
+                Some(come) => come,
+                None => self.signals.is_some() && self.is_memory() && self.offer(),
+            };
         loop {
             if !look {
                 if let Some(signals) = &mut self.signals {

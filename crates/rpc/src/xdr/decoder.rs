@@ -9,8 +9,8 @@ use crate::value::Inlet;
 const SWELL: usize = 64;
 const FREE: usize = 1 << 20;
 
-/// Reads values.
-#[derive(Clone, Debug)]
+/// Reads values, each byte once: where another process may write, a second look could find another value, so there are no clones.
+#[derive(Debug)]
 pub struct Decoder<'a> {
     source: Source<'a>,
     at: usize,
@@ -131,8 +131,7 @@ impl<'a> Decoder<'a> {
     pub fn count(&mut self, most: u32, least: usize) -> Result<usize, Error> {
         let count = self.unsigned()?;
         if count > most {
-            self.at -= 4;
-            return Err(self.error(Reason::Bound { count, most }));
+            return Err(Error { at: self.at - 4, reason: Reason::Bound { count, most } });
         }
         if count as usize > self.left() / least.max(1) {
             return Err(self.error(Reason::Short));

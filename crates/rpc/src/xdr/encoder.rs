@@ -1,13 +1,14 @@
 //! Values to bytes.
 
+use super::sink::Sink;
 use super::stack::{stack, DEEPEST, STACK};
 use crate::value::ByValue;
 
 /// Writes values into memory of a fixed size. What does not fit is counted and not written.
 pub struct Encoder<'a> {
-    into: &'a mut [u8],
+    into: Sink<'a>,
     /// Where all of it goes that `into` has no room for.
-    larger: Option<&'a mut [u8]>,
+    larger: Option<Sink<'a>>,
     at: usize,
     over: bool,
     depth: u32,
@@ -21,6 +22,12 @@ impl<'a> Encoder<'a> {
     /// Over `into`.
     #[inline(always)]
     pub fn new(into: &'a mut [u8]) -> Self {
+        Self::to(Sink::own(into))
+    }
+
+    /// Over memory that another process may write meanwhile, as well.
+    #[inline(always)]
+    pub(crate) fn to(into: Sink<'a>) -> Self {
         Self { into, larger: None, at: 0, over: false, depth: 0, base: 0, by_value: None }
     }
 
@@ -30,7 +37,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Into memory that is near at hand; what finds no room there goes into `larger` memory, with all that was written before.
-    pub(crate) fn spilling(into: &'a mut [u8], larger: &'a mut [u8]) -> Self {
+    pub(crate) fn spilling(into: &'a mut [u8], larger: Sink<'a>) -> Self {
         Self { larger: Some(larger), ..Self::new(into) }
     }
 
@@ -45,14 +52,12 @@ impl<'a> Encoder<'a> {
     #[inline(always)]
     #[must_use]
     pub fn fits(&self) -> bool {
-        self.at <= self.into.len()
+        self.at <= self.into.room()
     }
 
     #[inline(always)]
     fn put(&mut self, bytes: &[u8]) {
-        if let Some(place) = self.into.get_mut(self.at..).and_then(|rest| rest.get_mut(..bytes.len())) {
-            place.copy_from_slice(bytes);
-        } else if self.larger.is_some() {
+        if !self.into.put(self.at, bytes) && self.larger.is_some() {
             self.spill(bytes);
         }
         self.at = self.at.saturating_add(bytes.len());
@@ -60,12 +65,9 @@ impl<'a> Encoder<'a> {
 
     #[cold]
     fn spill(&mut self, bytes: &[u8]) {
-        let Some(larger) = self.larger.take() else { return };
-        if let Some((before, rest)) = larger.split_at_mut_checked(self.at) {
-            before.copy_from_slice(&self.into[..self.at]);
-            if let Some(place) = rest.get_mut(..bytes.len()) {
-                place.copy_from_slice(bytes);
-            }
+        let Some(mut larger) = self.larger.take() else { return };
+        if larger.begin_as(&self.into, self.at) {
+            larger.put(self.at, bytes);
         }
         self.into = larger;
     }

@@ -1,10 +1,14 @@
 //! Where bytes to be decoded lie: in memory of this process alone, or in memory that its peer may write meanwhile.
 //!
 //! A peer's memory is input: each of its bytes is loaded once, by code that no compiler makes load twice, into a value that is judged then.
-//! So what is long is copied once, to where it belongs. A slice of such memory is never made; what asks for one is given a copy's.
+//! So what is long is copied once, to where it belongs. A slice of such memory is never made; what asks for one is given a copy's. Neither a source
+//! nor a decoder can be cloned: there is no second look at a byte, and copies have no more bytes than the memory.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+
+/// Bytes of a copy's memory that are kept.
+const KEPT: usize = 1 << 20;
 
 /// Copies of shared memory, which slices are given of. They live as long as the decoder that asked for them, and their memory longer.
 #[derive(Debug, Default)]
@@ -15,12 +19,17 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// The memory of the largest is kept for the next time.
+    /// The memory of the largest is kept for the next time, if it is of no great length: a server has copies of each caller.
     pub fn reuse(&mut self) {
-        let largest = self.made.get_mut().drain(..).max_by_key(Vec::capacity);
-        if let Some(largest) = largest.filter(|one| one.capacity() > self.spare.get_mut().capacity()) {
-            self.spare = RefCell::new(largest);
+        let kept = self.made.get_mut().drain(..).filter(|one| one.capacity() <= KEPT).max_by_key(Vec::capacity);
+        if let Some(kept) = kept.filter(|one| one.capacity() > self.spare.get_mut().capacity()) {
+            self.spare = RefCell::new(kept);
         }
+    }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.made.borrow().iter().map(Vec::len).sum()
     }
 }
 
@@ -37,14 +46,14 @@ pub(crate) fn loaded_once(copy: *const u8) {
 }
 
 /// Memory that another process may write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Raw<'a> {
     at: *const u8,
     life: PhantomData<&'a u8>,
 }
 
 /// Where bytes lie.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Source<'a> {
     /// Empty where `raw` is.
     own: &'a [u8],
@@ -82,7 +91,7 @@ impl<'a> Source<'a> {
     /// A unit: `at` is a multiple of 4 where memory is shared, as all that is decoded before has whole units.
     #[inline(always)]
     pub fn unit(&self, at: usize) -> Option<u32> {
-        match self.raw {
+        match &self.raw {
             None => Some(u32::from_be_bytes(*self.own.get(at..)?.first_chunk()?)),
             Some((raw, _)) if self.has(at, 4) && at.is_multiple_of(4) => {
                 // SAFETY: inside the memory, and aligned, as it is.
@@ -95,7 +104,7 @@ impl<'a> Source<'a> {
     /// Two of them.
     #[inline(always)]
     pub fn two_units(&self, at: usize) -> Option<u64> {
-        match self.raw {
+        match &self.raw {
             None => Some(u64::from_be_bytes(*self.own.get(at..)?.first_chunk()?)),
             Some(_) => Some(u64::from(self.unit(at)?) << 32 | u64::from(self.unit(at.checked_add(4)?)?)),
         }
@@ -104,7 +113,7 @@ impl<'a> Source<'a> {
     /// Whether so many bytes, three at most, are all zero.
     #[inline(always)]
     pub fn are_zeros(&self, at: usize, count: usize) -> Option<bool> {
-        match self.raw {
+        match &self.raw {
             None => Some(self.own.get(at..)?.get(..count)?.iter().all(|&byte| byte == 0)),
             Some((raw, _)) if self.has(at, count) => {
                 // SAFETY: inside the memory.
@@ -117,7 +126,7 @@ impl<'a> Source<'a> {
     /// So many bytes as a slice: of a copy where memory is shared.
     #[inline(always)]
     pub fn slice(&self, at: usize, count: usize) -> Option<&'a [u8]> {
-        match self.raw {
+        match &self.raw {
             None => self.own.get(at..)?.get(..count),
             Some(_) => self.copied(at, count),
         }
@@ -125,12 +134,13 @@ impl<'a> Source<'a> {
 
     #[inline(never)]
     fn copied(&self, at: usize, count: usize) -> Option<&'a [u8]> {
-        let (_, copies) = self.raw?;
+        let (_, copies) = self.raw.as_ref()?;
         if !self.has(at, count) {
             return None;
         }
         let mut copy = copies.spare.take();
         copy.clear();
+        copy.reserve_exact(count);
         self.append(at, count, &mut copy)?;
         // SAFETY: the vector's bytes, which stay where they are and as they are as long as the copies are borrowed.
         let bytes = unsafe { std::slice::from_raw_parts(copy.as_ptr(), count) };
@@ -141,7 +151,7 @@ impl<'a> Source<'a> {
     /// Puts so many bytes behind those of a vector: what is shared is copied once.
     #[inline(always)]
     pub fn append(&self, at: usize, count: usize, to: &mut Vec<u8>) -> Option<()> {
-        match self.raw {
+        match &self.raw {
             None => to.extend_from_slice(self.own.get(at..)?.get(..count)?),
             Some((raw, _)) if self.has(at, count) => {
                 to.reserve(count);
@@ -160,7 +170,7 @@ impl<'a> Source<'a> {
     /// Fills an array with bytes.
     #[inline(always)]
     pub fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        match self.raw {
+        match &self.raw {
             None => self.own.get(at..)?.first_chunk().copied(),
             Some((raw, _)) if self.has(at, N) => {
                 let mut array = [0; N];

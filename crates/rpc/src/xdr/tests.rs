@@ -147,10 +147,10 @@ impl Xdr for Slices {
     fn encode(&self, _: &mut Encoder<'_>) {}
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         let (first, text) = (from.unsigned()?, from.variable(12)?);
-        let rest = from.clone().rest();
         // Neither copy moves the other's bytes.
-        assert_eq!(from.rest(), rest);
-        Ok(Self(first, text.to_vec(), rest.to_vec()))
+        let (before, rest) = (text.to_vec(), from.rest());
+        assert_eq!(text, before);
+        Ok(Self(first, before, rest.to_vec()))
     }
 }
 
@@ -166,8 +166,109 @@ fn from_shared<T: Xdr>(bytes: &[u8], copies: &mut Copies) -> Result<T, Error> {
         std::ptr::write_bytes(at, 0xff, bytes.len());
         value
     };
+    assert!(copies.bytes() <= bytes.len(), "no byte is copied twice");
     copies.reuse();
     value
+}
+
+/// A type of a program's own: counts that it compares itself, and slices that it looks at twice.
+#[derive(Debug)]
+struct Suspicious(Vec<Vec<u8>>);
+
+impl Xdr for Suspicious {
+    const LEAST: usize = 4;
+    const MOST: usize = usize::MAX;
+    fn encode(&self, to: &mut Encoder<'_>) {
+        to.unsigned(self.0.len() as u32);
+        self.0.iter().for_each(|text| to.variable(text));
+    }
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
+        let count = from.count(4, 4)?;
+        let mut texts = vec![];
+        for _ in 0..count {
+            let text = from.variable(6)?;
+            let seen = text.to_vec();
+            assert!(seen.len() <= 6);
+            assert_eq!(std::hint::black_box(text), seen, "a slice stays as it is");
+            texts.push(seen);
+        }
+        assert!(texts.len() <= 4);
+        Ok(Self(texts))
+    }
+}
+
+/// Ends a thread also where an assertion fails.
+struct Ends<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A peer that writes all the time. What is decoded meanwhile is a value of its type, and has as many bytes as were taken for it: the length that
+/// was compared is the length that is used. It need not be a value that was ever there.
+#[cfg(not(miri))] // the peer's writes are a race by intention, as another process's would be
+fn read_while_it_changes<T: Xdr>(value: &T, judge: impl Fn(&T)) {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+    const DECODED: u32 = 200_000;
+    let honest: Vec<u32> = to_bytes(value).chunks(4).map(|unit| u32::from_ne_bytes(unit.try_into().unwrap())).collect();
+    // Room behind it for lengths that are larger.
+    let memory: Vec<AtomicU32> = honest.iter().chain(&[0; 16]).map(|&unit| AtomicU32::new(unit)).collect();
+    let bytes = memory.len() * 4;
+    let (over, changes) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (mut found, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = 88_172_645_463_325_252u64;
+            while !over.load(Relaxed) {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                // A unit is another for a moment: a count within its bound or beyond it, bytes where zeros belong.
+                let at = (state >> 32) as usize % honest.len();
+                let units = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, u32::MAX, 0x0101_0101];
+                memory[at].store(u32::to_be(units[(state >> 8) as usize % units.len()]), Relaxed);
+                (0..state >> 40 & 3).for_each(|_| std::hint::spin_loop());
+                memory[at].store(honest[at], Relaxed);
+                (0..state >> 42 & 7).for_each(|_| std::hint::spin_loop());
+                changes.fetch_add(1, Relaxed);
+            }
+        });
+        let _over = Ends(&over);
+        let copies = &mut Copies::default();
+        while found + refused < DECODED || changes.load(Relaxed) < DECODED {
+            // SAFETY: the memory outlives the decoder, which is made for memory that others write.
+            let mut decoder = unsafe { Decoder::shared(memory.as_ptr().cast(), bytes, copies) };
+            let value = T::decode(&mut decoder);
+            let taken = bytes - decoder.left();
+            assert!(copies.bytes() <= taken, "no byte is copied twice");
+            copies.reuse();
+            match value {
+                Ok(value) => {
+                    assert_eq!(to_bytes(&value).len(), taken);
+                    judge(&value);
+                    found += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    });
+    println!("{found} values, {refused} that were none, {} changes", changes.load(Relaxed));
+    assert!(found > 0 && refused > 0, "{found} {refused}");
+}
+
+#[test]
+#[cfg(not(miri))]
+fn what_changes_while_it_is_read_is_one_value_or_none() {
+    let bytes = |length: usize| Bytes(b"abcdefgh"[..length].to_vec());
+    let lists = List::<Bytes<5>, 7>(vec![bytes(3), bytes(0), bytes(5)]);
+    read_while_it_changes(&lists, |lists| assert!(lists.len() <= 7 && lists.iter().all(|one| one.len() <= 5)));
+    let everything: Everything =
+        (1, 2, (true, Bytes(bytes(6).0)), List(vec![(3, Opaque(*b"opaqu")); 2]), Some(Box::new((4, None))), [5; 3]);
+    read_while_it_changes(&everything, |(_, _, (_, bytes), list, ..)| assert!(bytes.len() <= 8 && list.len() <= 9));
+    let texts = Suspicious(vec![b"text".to_vec(), b"longer".to_vec(), vec![]]);
+    read_while_it_changes(&texts, |texts| assert!(texts.0.len() <= 4 && texts.0.iter().all(|text| text.len() <= 6)));
 }
 
 #[test]
@@ -177,7 +278,7 @@ fn what_finds_no_room_goes_to_larger_memory() {
         let value: Value = (7, Bytes(vec![5; length]), 9);
         let bytes = to_bytes(&value);
         let (mut near, mut larger) = ([0xaa; 40], [0xaa; 64]);
-        let mut encoder = Encoder::spilling(&mut near, &mut larger);
+        let mut encoder = Encoder::spilling(&mut near, Sink::own(&mut larger));
         value.encode(&mut encoder);
         let (needed, fits) = (encoder.needed(), encoder.fits());
         assert_eq!((needed, fits), (bytes.len(), bytes.len() <= 64));

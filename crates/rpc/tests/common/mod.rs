@@ -1,7 +1,7 @@
 //! A service by hand: what generated code would be.
 #![allow(dead_code)]
 
-use shunt_rpc::xdr::{Bytes, Decoder};
+use shunt_rpc::xdr::{to_bytes, Bytes, Decoder, List, Xdr};
 use shunt_rpc::*;
 
 pub const PROGRAM: u32 = 0x2000_0042;
@@ -17,11 +17,15 @@ pub const COUNT: u16 = 7;
 pub const FILL: u16 = 8;
 pub const BREAK: u16 = 9;
 pub const BREAK_ON: u16 = 10;
+pub const JUDGE: u16 = 11;
 
 /// What its tools are told.
 pub const TEXT: &str = "program TEST { version V { int ADD(int, int) = 1; } = 1; } = 0x20000042;";
 
 pub type Data = Bytes<{ 2 << 20 }>;
+
+/// Counts in counts.
+pub type Judged = List<(u32, Bytes<20>, Option<Box<u64>>), 100>;
 
 /// One for each thread.
 #[derive(Default)]
@@ -93,6 +97,16 @@ impl Service for Test {
                 keys.copy_from(&changed);
                 std::panic::resume_unwind(Box::new("as it was asked to"))
             }),
+            JUDGE => {
+                let mut arguments = arguments;
+                let length = arguments.left();
+                let value = Judged::decode(&mut arguments)?;
+                // Whatever another process writes meanwhile: the counts that were compared are those that are used.
+                assert!(value.len() <= 100 && value.iter().all(|(_, bytes, _)| bytes.len() <= 20));
+                assert_eq!(to_bytes(&value).len(), length - arguments.left());
+                answer.put(&(value.len() as u32));
+                Ok(())
+            }
             _ => Err(Refusal::NoProcedure),
         }
     }

@@ -44,16 +44,6 @@ impl Binding {
         Err(self.fail(Kind::TooLong, Side::Caller, Ran::No, "too many parameters by reference"))
     }
 
-    /// Memory of the window, to be written.
-    ///
-    /// # Safety
-    /// No call but this one has the piece, and it is used before the next one is taken. The server may write there, and then reads what it wrote.
-    unsafe fn memory<'m>(&self, piece: Piece) -> &'m mut [u8] {
-        let at = self.calls.window.pointer(piece).expect("a piece of the window");
-        // SAFETY: in the mapping; the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(at, piece.length as usize) }
-    }
-
     /// Encodes arguments of `most` bytes at most: `near` bytes into the scratch, or all of them into the window.
     pub(super) fn place(
         &mut self,
@@ -64,13 +54,9 @@ impl Binding {
     ) -> Result<Placed, Error> {
         // The window's lines are those that the server read last: none is asked for if none is needed.
         let run = if most > near { self.calls.pieces.run(most.min(GUESS)) } else { Piece::default() };
-        let mut encoder = match run.length {
-            0 => Encoder::new(&mut self.scratch[..near]),
-            _ => {
-                // SAFETY: the run is free.
-                let larger = unsafe { self.memory(run) };
-                Encoder::spilling(&mut self.scratch[..near], larger)
-            }
+        let mut encoder = match self.calls.window.sink(run).filter(|_| run.length > 0) {
+            None => Encoder::new(&mut self.scratch[..near]),
+            Some(larger) => Encoder::spilling(&mut self.scratch[..near], larger),
         };
         encode(&mut encoder);
         let (length, fits, over) = (encoder.needed(), encoder.fits(), encoder.is_over());
@@ -91,8 +77,7 @@ impl Binding {
             return Ok(Placed::Scratch(length));
         }
         let piece = self.piece(name, length, "arguments")?;
-        // SAFETY: just taken.
-        encode(&mut Encoder::new(unsafe { self.memory(piece) }));
+        encode(&mut Encoder::to(self.calls.window.sink(piece).expect("a piece of the window")));
         Ok(Placed::Window(piece))
     }
 
