@@ -106,6 +106,61 @@ class Network(unittest.TestCase):
         with self.assertRaises(ValueError):
             there.progress()
 
+    def test_a_region_that_was_given_away_is_not_sent_by_any_semantics(self):
+        here, there, ours, theirs = pair()
+        for sender in MOVES:
+            region = ours.allocate(BIG)
+            here.send(region, semantics=sender)
+            for semantics in sb.Semantics:
+                with self.assertRaises(ValueError):
+                    here.send(region, semantics=semantics)
+            self.assertEqual(len(meet(there.receive, here)), BIG)
+
+    def test_threads_that_send_one_region_give_it_away_once(self):
+        here, there, ours, theirs = pair()
+        region = ours.allocate(BIG)
+        # Nothing comes before it has gone: the call that waits has the port's lock, and all others wait for that.
+        waits = threading.Thread(target=there.receive)
+        waits.start()
+        while not there._lock.locked():
+            pass
+        started, results = [], []
+
+        def send():
+            started.append(None)
+            try:
+                results.append(there.send(region, semantics=sb.Semantics.EMULATED_MOVE))
+            except ValueError as error:
+                results.append(error)
+
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(started) < 3:
+            pass
+        here.send(b"x")
+        for thread in threads + [waits]:
+            meet(thread.join, here)
+        self.assertEqual(sum(isinstance(result, ValueError) for result in results), 2)
+
+    def test_what_a_call_has_is_not_released(self):
+        here, there, ours, theirs = pair()
+        region = ours.allocate(BIG)
+        waits = threading.Thread(target=here.receive)
+        waits.start()
+        while not here._lock.locked():
+            pass
+        shares = threading.Thread(target=here.send, args=(region,), kwargs={"semantics": sb.Semantics.SHARE})
+        shares.start()
+        while not region._handle._uses:
+            pass
+        with self.assertRaises(ValueError):
+            region.release()
+        there.send(b"x")
+        meet(waits.join, there)
+        meet(shares.join, there)
+        region.release()
+
     def test_a_call_waits_no_longer_than_it_may(self):
         here, there, ours, theirs = pair()
         there.set_outboard()

@@ -465,9 +465,8 @@ impl<'m> Engine<'m> {
     pub fn watch(&mut self, now: Nanoseconds, peer: u32, watched: bool) -> Result<(), Refused> {
         let mut side = self.side(peer)?;
         side.peer.watched = u32::from(watched);
-        if watched {
-            side.schedule(now);
-        }
+        // At its end, too: a timer of a wait that is over would end the connection when this side next looks, however late that is.
+        side.schedule(now);
         Ok(())
     }
 

@@ -27,6 +27,8 @@ struct Orders {
     panics: AtomicU32,
     /// Frames of nobody's that are here.
     frames: AtomicU32,
+    /// Frames that are lost.
+    loses: AtomicU32,
 }
 
 /// An endpoint that does so.
@@ -51,7 +53,13 @@ impl Endpoint for Odd {
             *arrival = Arrival::empty();
             return true;
         }
-        self.inner.receive(arrival)
+        let came = self.inner.receive(arrival);
+        if came && less(&self.orders.loses) > 0 {
+            self.inner.release(arrival);
+            *arrival = Arrival::empty();
+            return false;
+        }
+        came
     }
     fn release(&mut self, arrival: &mut Arrival) {
         if !arrival.buffers().is_empty() {
@@ -175,6 +183,25 @@ fn more_than_one_call_takes_is_told() {
             assert!(frames < 8 * 64 || calls > 1, "{frames}");
             while here.receive(&mut [0], Semantics::COPY) != Ok(1) {}
         }
+        settle(&mut here, &mut there);
+    });
+}
+
+/// A program that calls [`Port::progress`] some times in a second sends what was lost again: timers do not wait for many calls.
+#[test]
+fn what_was_lost_is_sent_again_in_a_few_calls() {
+    with_pair(|mut here, mut there, [_, orders], _, _| {
+        settle(&mut here, &mut there);
+        orders.loses.store(1, Ordering::SeqCst);
+        here.send(b"x", Semantics::COPY).unwrap();
+        let mut calls = 0;
+        while !there.has_whole_message().unwrap() {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            here.progress().unwrap();
+            calls += 1;
+            assert!(calls < 20, "{calls}");
+        }
+        assert_eq!(orders.loses.load(Ordering::SeqCst), 0);
         settle(&mut here, &mut there);
     });
 }

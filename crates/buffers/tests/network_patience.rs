@@ -198,3 +198,17 @@ fn who_has_gone_is_not_waited_for() {
         assert_eq!((here.next_length(), here.has_room(1)), (Err(Error::Gone), Err(Error::Gone)));
     });
 }
+
+/// Who has waited in vain, and does something else for longer than a silent peer is waited for, has its connection still.
+#[test]
+fn who_comes_back_late_finds_its_peer() {
+    with_pair(|mut here, mut there, _, _| {
+        settle(&mut here, &mut there);
+        there.set_patience(Some(Duration::from_millis(1)));
+        assert_eq!(there.next_length(), Err(NO_MESSAGE));
+        std::thread::sleep(Duration::from_millis(5500));
+        assert_eq!(there.next_length(), Err(NO_MESSAGE));
+        here.send(b"x", Semantics::COPY).unwrap();
+        assert_eq!(again(&mut here, || there.receive(&mut [0], Semantics::COPY)), 1);
+    });
+}

@@ -135,16 +135,34 @@ def _descriptor(sock):
 
 
 class _Handle:
-    """A region's handle in the library: given up once, by a move or when nothing refers to the region."""
+    """A region's handle in the library: given up once, by a move or when nothing refers to the region; and not while a call of another thread
+    has it."""
 
     def __init__(self, pool, handle):
-        self.pool, self.handle = pool, handle
+        self.pool, self.handle, self._lock, self._uses = pool, handle, threading.Lock(), 0
 
     def take(self):
-        handle, self.handle = self.handle, None
-        if handle is None:
-            raise ValueError("the region was moved, or released")
+        with self._lock:
+            if self.handle is None:
+                raise ValueError("the region was moved, or released")
+            if self._uses:
+                raise ValueError("a call of another thread has the region")
+            handle, self.handle = self.handle, None
         return handle
+
+    def put_back(self, handle):
+        self.handle = handle
+
+    def __enter__(self):
+        with self._lock:
+            if self.handle is None:
+                raise ValueError("the region was moved, or released")
+            self._uses += 1
+            return self.handle
+
+    def __exit__(self, *_):
+        with self._lock:
+            self._uses -= 1
 
     def release(self):
         if self.handle is not None:
@@ -330,11 +348,9 @@ class Port:
     def share(self, region, length=None, semantics=Semantics.EMULATED_SHARE):
         """Sends the front of a region, which is not to be changed before the ticket is completed."""
         ticket = c_uint64()
-        if region._handle.handle is None:
-            raise ValueError("the region was moved, or released")
-        with self._core as port:
-            length = len(region) if length is None else length
-            _c.check(_c.send_shared(port, region._handle.handle, length, semantics, byref(ticket)))
+        length = len(region) if length is None else length
+        with region._handle as handle, self._core as port:
+            _c.check(_c.send_shared(port, handle, length, semantics, byref(ticket)))
         return ticket.value
 
     def move(self, region, length=None, semantics=Semantics.EMULATED_WEAK_MOVE):

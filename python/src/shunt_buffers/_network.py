@@ -1,9 +1,10 @@
 """Large messages between processes of any two hosts, over UDP: include/shunt_network.h."""
+import contextlib
 import socket as sockets
 import threading
 import time
 import weakref
-from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import ArgumentError, byref, c_int, c_size_t, c_uint64, c_void_p
 
 from . import _library as _c
 from . import Region, Semantics, _borrowed, _room
@@ -132,21 +133,29 @@ class NetworkPort:
         the ticket is completed. By move a region, which is given away; if the call raises Waited it is not."""
         semantics, ticket = Semantics(semantics), c_uint64()
         if semantics in (Semantics.COPY, Semantics.EMULATED_COPY):
-            view = memoryview(data.view if isinstance(data, Region) else data)
-            address, size, _keep = _borrowed(view if length is None else view[:length])
-            self._must(_c.network_send, address, size, semantics, byref(ticket))
+            # A region that was moved is another's memory, or nobody's.
+            with data._handle if isinstance(data, Region) else contextlib.nullcontext():
+                view = memoryview(data.view if isinstance(data, Region) else data)
+                address, size, _keep = _borrowed(view if length is None else view[:length])
+                self._must(_c.network_send, address, size, semantics, byref(ticket))
             return ticket.value
         if not isinstance(data, Region):
             raise TypeError(f"a region is to be sent by {semantics.name}, not a {type(data).__name__}")
-        if data._handle.handle is None:
-            raise ValueError("the region was moved, or released")
         size = len(data) if length is None else length
         if semantics in _APPLICATION:
-            self._must(_c.network_send_shared, data._handle.handle, size, semantics, byref(ticket))
+            with data._handle as handle:
+                self._must(_c.network_send_shared, handle, size, semantics, byref(ticket))
             return ticket.value
-        result = self._call(_c.network_send_region, data._handle.handle, size, semantics, byref(ticket))
-        if result != _c.NO_ROOM:
-            data._handle.take()
+        # Before the call, which may wait: no other thread has it meanwhile.
+        handle = data._handle.take()
+        try:
+            result = self._call(_c.network_send_region, handle, size, semantics, byref(ticket))
+        except (ValueError, ArgumentError):
+            # It was not called.
+            data._handle.put_back(handle)
+            raise
+        if result == _c.NO_ROOM:
+            data._handle.put_back(handle)
         _c.check(result)
         return ticket.value
 

@@ -95,6 +95,30 @@ fn a_watched_peer_that_lives_is_kept() {
     }
 }
 
+/// Who has waited for a moment in vain, and comes back much later, has not asked meanwhile: the peer's silence says nothing.
+#[test]
+fn a_wait_that_ended_ends_no_connection() {
+    for config in configs() {
+        let mut world = World::new(2, config, Faults::NONE, 11);
+        world.connect(0, 1);
+        world.run_until(world.now + SECOND);
+        for _ in 0..3 {
+            world.at(0, |engine, now, _, _| {
+                engine.watch(now, 1, true).unwrap();
+                engine.watch(now + MILLISECOND, 1, false).unwrap();
+            });
+            world.hosts[0].stalled = true;
+            world.run_until(world.now + 10 * SECOND);
+            world.resume(0);
+            world.run_until(world.now + SECOND);
+            assert!(world.losses(0).is_empty(), "{:?}", world.losses(0));
+        }
+        world.at(0, |engine, now, wires, _| engine.request(now, 1, 0, ECHO, &[9], &[], wires).unwrap());
+        world.run_until(world.now + SECOND);
+        assert_eq!(world.hosts[0].program.answered.get(&9), Some(&1));
+    }
+}
+
 #[test]
 fn a_stall_shorter_than_the_declared_time_loses_nothing() {
     for config in configs() {

@@ -315,10 +315,15 @@ impl<'m, E: Endpoint> NetworkPort<'m, E> {
         }
     }
 
-    /// Whether the peer's process is still there, now and then.
+    /// What the time asks for: what was lost is sent again, however seldom the program calls, as an empty poll looks at the clock once in a
+    /// number of times. And whether the peer's process is still there, now and then.
     fn look(&mut self) {
-        let Some(beside) = self.beside.as_ref().filter(|_| !self.ends.over) else { return };
         let now = self.messages.now();
+        let (messages, ends) = (&mut self.messages, &mut self.ends);
+        if messages.engine().is_due(now) {
+            messages.with(|engine, now, link| engine.transmit(now, link, ends));
+        }
+        let Some(beside) = self.beside.as_ref().filter(|_| !self.ends.over) else { return };
         if now < self.look_at {
             return;
         }

@@ -57,8 +57,9 @@ impl<E: Endpoint> NetworkPort<'_, E> {
         }
     }
 
-    /// Whether a message of so many bytes can be sent now without a wait, by any semantics. To be asked again after [`NetworkPort::progress`]:
-    /// what makes room is a word of the peer's, for which the descriptor becomes readable.
+    /// Whether a message of so many bytes can be sent now without a wait, by any semantics; for one that is copied the pool needs units that the
+    /// program's own regions leave. To be asked again after [`NetworkPort::progress`]: what makes room is a word of the peer's, for which the
+    /// descriptor becomes readable.
     ///
     /// # Errors
     /// As [`NetworkPort::progress`]; [`Error::Gone`].
