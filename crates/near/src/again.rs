@@ -51,10 +51,7 @@ impl Attempt<'_> {
         if introduction.is_none() {
             return Outcome::Done(Ok(0), Reason::NearRefused);
         }
-        let came = match pair.announce(self.client.port, self.socket) {
-            true => self.await_server(&pair),
-            false => Came::Refused,
-        };
+        let came = self.announce(&pair);
         // A process that refuses one accepts there, and had no time.
         if matches!(came, Came::Nothing | Came::Unclear) {
             servers(|servers| servers.missed(self.server));
@@ -70,6 +67,12 @@ impl Attempt<'_> {
             Came::Unclear => drop(pair),
         }
         self.start_over(Ok(()), Reason::NearRefused)
+    }
+
+    /// Announces the connection, and waits for its server. One that has refused it already may have written a proof, as another process has announced it, too.
+    pub fn announce(&self, pair: &Pair) -> Came {
+        pair.announce(self.client.port, self.socket);
+        self.await_server(pair)
     }
 
     /// Waits for the server's proof.

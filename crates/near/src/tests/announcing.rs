@@ -6,7 +6,7 @@ use crate::connect::Attempt;
 use crate::known::servers;
 use crate::messages::{Proof, Token};
 use crate::pair::{put, Pair};
-use crate::waiting::look_for_proof;
+use crate::waiting::{await_any, look_for_proof};
 use core::sync::atomic::Ordering;
 use shunt_link::peers::{self, Guest};
 use shunt_link::{self as link, companion_cache};
@@ -358,6 +358,22 @@ fn an_announcement_that_was_followed_by_another() {
     assert!(room.find().is_none(), "addresses of one, generation of the other");
     room.page().head.generation.fetch_sub(1, Ordering::Relaxed);
     assert!(second.is(state::ANNOUNCED) && room.find().is_some(), "it is whole, and so is what the server has kept for it");
+}
+
+/// A server that has no time refuses what is coming, and then accepts the connection, which another one has announced as its own: its proof is taken off.
+#[test]
+fn a_proof_in_a_connection_that_was_refused() {
+    for is_proved in [false, true] {
+        let room = Room::new();
+        let pair = room.pair();
+        room.say(state::REFUSED);
+        if is_proved {
+            room.writes([8; 16]);
+            await_any([room.client.as_raw_fd()], u64::MAX);
+        }
+        let came = room.attempt(&room.addresses.1).announce(&pair);
+        assert!(room.is_empty() && if is_proved { matches!(came, Came::Unclear) } else { matches!(came, Came::Refused) });
+    }
 }
 
 /// Behind the claim: what the next connection on the channel does is no answer to this one.
