@@ -69,8 +69,7 @@ impl Attempt<'_> {
         self.start_over(Ok(()), Reason::NearRefused)
     }
 
-    /// Announces the connection, and waits for its server. What was refused while it was coming is looked at once more: another process may have announced the
-    /// connection as its own, and the proof be there.
+    /// Announces the connection, and waits for its server. One that has refused it already may have written a proof, as another process has announced it, too.
     pub fn announce(&self, pair: &Pair) -> Came {
         pair.announce(self.client.port, self.socket);
         self.await_server(pair)
