@@ -183,7 +183,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         let target = control.bytes.as_mut_ptr();
         let Some(found) = read(message, target) else { return false };
         let given = &found.passed[..found.count];
-        if given.iter().any(|fd| shunt_stream::socket::stream(*fd).is_some_and(|socket| socket.has(flag::REMOTE))) {
+        if given.iter().any(|fd| shunt_stream::socket::stream(*fd).is_some_and(|socket| socket.has(flag::MAY_LEAVE))) {
             shunt_rendezvous::carriers::sharing();
         }
         // Until the streams among them are marked as shared ones, which are left to no kernel.

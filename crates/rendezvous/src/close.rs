@@ -101,7 +101,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
         shunt_stream::flush_relays::tell(socket);
     }
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
-    shunt_stream::lifeline::end(socket);
+    shunt_stream::beside::end(socket);
     private::close_at(&socket.private_fd);
     if let Some(_setup) = SETUP.lock() {
         held_ports::ended(socket);

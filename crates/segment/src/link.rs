@@ -70,6 +70,8 @@ pub struct LinkHeader {
     pub announced: AtomicU32,
     /// 1 once the client means to announce connections: ends of pairs are kept for them.
     pub announces: AtomicU32,
+    /// How often a tool has asked that one of its streams go back to TCP ([`crate::channel::cut`]).
+    pub cuts: AtomicU32,
 }
 
 #[cfg(not(loom))]

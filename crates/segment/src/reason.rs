@@ -122,6 +122,7 @@ reasons! {
     InetGuard = 89, "inet-guard", "Not carried at user level (option inet): the process that gives back what a killed agent leaves is not there.";
     InetKernel = 90, "inet-kernel", "Not carried at user level (option inet): the kernel refused a step.";
     InetPolicy = 91, "inet-policy", "Not carried at user level (option inet): there are policies of IPsec, or routes depend on more than the destination.";
+    Cut = 92, "cut", "Was carried by shared memory to another network namespace of this host, and is on its TCP connection again, as an administrator asked (shunt cut).";
 }
 
 impl Reason {

@@ -299,6 +299,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
                     let _alone = socket.has(flag::REMOTE).then(shunt_rendezvous::exchange::exclusively);
+                    let _stays = shunt_rendezvous::exchange::stays(fd).filter(|_| socket.has(flag::LIFELINE));
                     if !shunt_stream::socket::is_of(fd, socket) {
                         return real::connect(fd, address, length); // it has just become the kernel's
                     }
