@@ -16,8 +16,9 @@ use shunt_table::table;
 
 /// How often sleeping threads look after a stream that is to go back (ns).
 const EVERY: u64 = 1_000_000;
-/// How long such streams send nothing behind bytes that were not received, once for each request (ns).
+/// How long such streams send nothing behind bytes that were not received, and how long not behind that, whoever asks (ns).
 const WITHHELD: u64 = 100_000_000;
+const BETWEEN: u64 = 1_000_000_000;
 /// Within that time: how long one send waits for both rings to be empty (ns).
 const WAITS: u64 = 2_000_000;
 /// How often leaving a stream that has moved is tried in one call: another thread changes what it has, or has all numbers.
@@ -56,7 +57,9 @@ fn hear(socket: &Socket, now: u64) {
     }
     let (Ok(_receiving), Ok(_sending)) = socket.lock_both_settled() else { return };
     word::heard(&socket.page().head, socket.side());
-    beside::withheld().store(now + WITHHELD, Ordering::Relaxed);
+    if now >= beside::withheld().load(Ordering::Relaxed) + BETWEEN {
+        beside::withheld().store(now + WITHHELD, Ordering::Relaxed);
+    }
     if socket.has(flag::CUT) {
         return; // a further request
     }

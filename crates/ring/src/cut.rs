@@ -84,3 +84,43 @@ pub fn left(head: &Head, side: usize) {
 pub fn clear(head: &Head) {
     head.cut.store(0, Ordering::Relaxed);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Two sides and a tool in all kinds of orders: what has moved stays so, with both rings empty, and nothing is sent behind it.
+    #[test]
+    fn what_has_moved_stays_and_both_rings_are_empty() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) % below
+        };
+        let mut moved = 0;
+        for _ in 0..20_000 {
+            // SAFETY: atomics alone, for which all-zero is valid.
+            let head: Box<Head> = unsafe { Box::new_zeroed().assume_init() };
+            let mut under_way = [0_u32; 2];
+            for _ in 0..40 {
+                let side = draw(2) as usize;
+                match draw(8) {
+                    0 | 1 => under_way[side] += u32::from(thaw(&head, side)),
+                    2 | 3 => under_way[1 - side] = 0,
+                    4 | 5 if under_way[side] == 0 => drop(freeze(&head, side)),
+                    6 => drop(ask(&head)),
+                    7 if draw(4) == 0 => drop(take_back(&head)),
+                    7 => drop(refuse(&head, side, Why::Shared)),
+                    _ => {}
+                }
+                if has_moved(&head) {
+                    assert_eq!(under_way, [0; 2]);
+                    assert!(!thaw(&head, 0) && !thaw(&head, 1) && !take_back(&head) && ask(&head).is_err() && freeze(&head, side));
+                    moved += 1;
+                    break;
+                }
+            }
+        }
+        assert!(moved > 1000, "{moved}");
+    }
+}
