@@ -45,7 +45,7 @@ pub fn command() -> Command {
             "For those who are about to detach a network, to apply a firewall or to look with tcpdump. Both programs go on, and no byte is lost, doubled or out\n\
              of order; afterwards the kernel carries the connection (cut, in shunt why), and filters and captures see its bytes. There is no way back for it; new\n\
              connections are accelerated as before.\n\n\
-             A connection goes back at a moment at which neither end has a byte under way. For a tenth of a second at most its ends send nothing behind bytes\n\
+             A connection goes back at a moment at which neither end has a byte under way. For a tenth of each 0.6 seconds its ends send nothing behind bytes\n\
              that were not received. RESULT is cut; moving, where the kernel has it and an end has made no call yet, which finds it there; or kept, and WHY:\n\
              busy (bytes are always under way: try again), unheard (an end made no call on any socket, or is of another version), not-near (there is no TCP connection\n\
              beside a connection of one network namespace), and what an end says: shared, half-closed, signals, timestamps, lent, urgent, watched, seccomp,\n\
@@ -74,6 +74,8 @@ struct Report<'a> {
 
 /// How often the ends are looked at.
 const LOOK: Duration = Duration::from_millis(2);
+/// How often they are reminded, so that they hold back what they send once more.
+const AGAIN: Duration = Duration::from_millis(300);
 /// How long both ends may take to have their descriptors changed, behind the move.
 const FOLLOWS: Duration = Duration::from_millis(200);
 
@@ -103,8 +105,13 @@ pub fn cut(matches: &ArgMatches) -> Result<u8, Failure> {
     }
     let end = Instant::now() + wait;
     let is_pending = |asked: &Asked<'_>| !asked.has_moved() && asked.refusal().is_none();
+    let mut again = Instant::now() + AGAIN;
     while Instant::now() < end && asked.iter().filter_map(|(_, asked)| asked.as_ref()).any(is_pending) {
         std::thread::sleep(LOOK);
+        if Instant::now() >= again {
+            again += AGAIN;
+            asked.iter().filter_map(|(_, asked)| asked.as_ref()).filter(|asked| is_pending(asked)).for_each(Asked::remind);
+        }
     }
     let why: Vec<Option<&'static str>> =
         asked.iter().map(|(_, asked)| asked.as_ref().map_or(Some("not-near"), Asked::conclude)).collect();
@@ -200,6 +207,10 @@ impl<'a> Asked<'a> {
             word::take_back(&self.page.head); // another connection has the channel by now, and is not meant
             return;
         }
+        self.remind();
+    }
+
+    fn remind(&self) {
         // A thread that sleeps looks at the one, one that sends at the other.
         for side in &self.page.sides {
             side.wait.armed.fetch_or(arm::CUT, Ordering::SeqCst);

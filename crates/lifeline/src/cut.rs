@@ -18,7 +18,7 @@ use shunt_table::table;
 const EVERY: u64 = 1_000_000;
 /// How long such streams send nothing behind bytes that were not received, and how long not behind that, whoever asks (ns).
 const WITHHELD: u64 = 100_000_000;
-const BETWEEN: u64 = 1_000_000_000;
+const BETWEEN: u64 = 500_000_000;
 /// Within that time: how long one send waits for both rings to be empty (ns).
 const WAITS: u64 = 2_000_000;
 /// How often leaving a stream that has moved is tried in one call: another thread changes what it has, or has all numbers.
@@ -145,7 +145,8 @@ pub(crate) fn leave(socket: &Socket, fd: i32, sends: bool) -> bool {
     loop {
         match freeze(socket, fd) {
             Attempt::Moved => return go(socket, fd),
-            Attempt::Waits if sends && word::have_heard(&socket.page().head) => {}
+            // A program that has something to read goes on to that, which the other side waits for.
+            Attempt::Waits if sends && word::have_heard(&socket.page().head) && socket.incoming().look().1 == 0 => {}
             _ => return false,
         }
         let now = clock::monotonic_ns();

@@ -109,7 +109,9 @@ pub fn has_moved_before_sending(socket: &Socket) -> bool {
 #[cold]
 pub(crate) fn withholds(socket: &Socket) -> bool {
     let until = BESIDE.withheld.load(Ordering::Relaxed);
-    let rests = || cut::have_heard(&socket.page().head) && socket.outgoing().unacknowledged() > 0;
+    // A call that does not wait finds no room where there is something to read, either: its program goes on to that.
+    let is_to_read = || socket.has(flag::NONBLOCK) && socket.incoming().look().1 > 0;
+    let rests = || cut::have_heard(&socket.page().head) && (socket.outgoing().unacknowledged() > 0 || is_to_read());
     (until != 0 && clock::monotonic_ns() < until && rests()) || has_moved_before_sending(socket)
 }
 
