@@ -15,7 +15,9 @@ pub(crate) fn of(socket: &Socket) -> Option<Why> {
     let states = [socket.own(), socket.peer()].map(|side| side.receive.state.load(Ordering::Acquire));
     let words = socket.incoming().look().0 | socket.outgoing().announced();
     let sides = [socket.own(), socket.peer()];
-    let is_lent = || socket.has(flag::ZERO_COPY | flag::ERROR_QUEUE) || sides.iter().any(|side| side.receive.held.load(Ordering::Acquire) != 0);
+    let is_lent = || {
+        socket.has(flag::ZERO_COPY | flag::ERROR_QUEUE) || sides.iter().any(|side| side.receive.held.load(Ordering::Acquire) != 0)
+    };
     if socket.has(flag::SHARED | flag::DISOWNED) || (states[0] | states[1]) & state::SHARED != 0 {
         Some(Why::Shared)
     } else if socket.has(flag::UNACCEPTED) || socket.page().head.state.load(Ordering::Acquire) != life::ACCEPTED {

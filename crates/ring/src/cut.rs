@@ -115,7 +115,9 @@ mod tests {
                 }
                 if has_moved(&head) {
                     assert_eq!(under_way, [0; 2]);
-                    assert!(!thaw(&head, 0) && !thaw(&head, 1) && !take_back(&head) && ask(&head).is_err() && freeze(&head, side));
+                    assert!(
+                        !thaw(&head, 0) && !thaw(&head, 1) && !take_back(&head) && ask(&head).is_err() && freeze(&head, side)
+                    );
                     moved += 1;
                     break;
                 }

@@ -45,7 +45,11 @@ impl Channel {
 
     fn look_when_moved(&self) {
         for side in 0..2 {
-            assert_eq!(self.sent[side].load(Ordering::Acquire), self.taken[side].load(Ordering::Acquire), "a byte stays in a ring");
+            assert_eq!(
+                self.sent[side].load(Ordering::Acquire),
+                self.taken[side].load(Ordering::Acquire),
+                "a byte stays in a ring"
+            );
         }
     }
 

@@ -112,7 +112,8 @@ pub unsafe fn send<const ALONE: bool, const LEAN: bool>(
 ) -> Result<isize, Declined> {
     const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
     /// What a peer may have asked to be told.
-    const ASKED: u32 = arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS | arm::TAP | arm::CUT;
+    const ASKED: u32 =
+        arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS | arm::TAP | arm::CUT;
     let pipe = socket.outgoing();
     if !usual(socket, flags)
         || length.wrapping_sub(1) >= SHORT

@@ -317,7 +317,8 @@ fn a_word_that_anybody_writes() {
                     let place = CHANNEL_PAGES + random.below(CHANNELS as u64) as usize % 2 * PAGE;
                     let word = (random.below(1 << 32) as u32 & random.below(1 << 32) as u32 | 1).to_le_bytes();
                     let cuts = random.below(1 << 32) as u32;
-                    link.write_all_at(&word, (place + offset_of!(ChannelPage, head) + offset_of!(Head, cut)) as u64).expect("memory");
+                    link.write_all_at(&word, (place + offset_of!(ChannelPage, head) + offset_of!(Head, cut)) as u64)
+                        .expect("memory");
                     let at = offset_of!(shunt_segment::link::LinkHeader, cuts) as u64;
                     link.write_all_at(&cuts.to_le_bytes(), at).expect("memory");
                 }
@@ -360,7 +361,9 @@ impl Pair {
 /// The memory that a process shares with others, for writing.
 fn links_of(pid: u32) -> Vec<std::fs::File> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let is_link = |path: &std::path::PathBuf| std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:shunt-link"));
+    let is_link = |path: &std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:shunt-link"))
+    };
     let paths = entries.map(|entry| entry.path()).filter(is_link);
     paths.filter_map(|path| std::fs::OpenOptions::new().read(true).write(true).open(path).ok()).collect()
 }
@@ -402,7 +405,10 @@ fn what_is_kept_is_named() {
         client.wait_for("prepared");
         let (result, why) = cut(&site, &["--wait", "20"]);
         // What has ended at one end may have at the other by now: then there is nothing to be kept.
-        assert!((result.as_str(), why.as_str()) == ("kept", name) || (name == "half-closed" && result.is_empty()), "{name}: {result} {why}");
+        assert!(
+            (result.as_str(), why.as_str()) == ("kept", name) || (name == "half-closed" && result.is_empty()),
+            "{name}: {result} {why}"
+        );
         client.child.stdin.as_mut().expect("an input").write_all(b"end\n").expect("it reads");
         client.wait_for("fine");
         stop(client, libc::SIGKILL);
