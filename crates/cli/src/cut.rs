@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
-use shunt_ring::cut as word;
-use shunt_segment::channel::cut::{is_moved, why, ASKED, HEARD, LEFT};
-use shunt_segment::channel::{arm, life, ChannelPage};
+use shunt_ring::cut as steps;
+use shunt_segment::channel::cut::{is_moved, why, Why, ASKED, HEARD, LEFT};
+use shunt_segment::channel::{arm, life, state, word, ChannelPage};
 use shunt_segment::link;
 use shunt_segment::sync::Ordering;
 
@@ -47,7 +47,7 @@ pub fn command() -> Command {
              connections are accelerated as before.\n\n\
              A connection goes back at a moment at which neither end has a byte under way. For a tenth of each 0.6 seconds its ends send nothing behind bytes\n\
              that were not received. RESULT is cut; moving, where the kernel has it and an end has made no call yet, which finds it there; or kept, and WHY:\n\
-             busy (bytes are always under way: try again), unheard (an end made no call on any socket, or is of another version), not-near (there is no TCP connection\n\
+             busy (bytes are always under way: try again), unheard (an end waits for something else than sockets, as in sleep(3), and hears of it when it sends next), not-near (there is no TCP connection\n\
              beside a connection of one network namespace), and what an end says: shared, half-closed, signals, timestamps, lent, urgent, watched, seccomp,\n\
              no-descriptors, unaccepted, peek-offset, no-tcp.\n\
              Exit status: 0 if all of them went back, 1 if any is kept, or there is none.",
@@ -200,11 +200,11 @@ impl<'a> Asked<'a> {
     }
 
     fn ask(&self) {
-        if word::ask(&self.page.head).is_err() {
+        if steps::ask(&self.page.head).is_err() {
             return;
         }
         if !self.is_it() {
-            word::take_back(&self.page.head); // another connection has the channel by now, and is not meant
+            steps::take_back(&self.page.head); // another connection has the channel by now, and is not meant
             return;
         }
         self.remind();
@@ -234,8 +234,21 @@ impl<'a> Asked<'a> {
     /// What an end says against it; a connection that has ended has nothing to say.
     fn refusal(&self) -> Option<&'static str> {
         let word = self.word();
-        let said = (0..2).find_map(|side| why(word, side)).map(|why| why.word());
+        let said = (0..2).find_map(|side| why(word, side)).or_else(|| self.shown()).map(Why::word);
         said.or_else(|| (!self.is_it() || word & ASKED == 0).then_some("half-closed"))
+    }
+
+    /// What is seen of it from here, also of an end that makes no call.
+    fn shown(&self) -> Option<Why> {
+        let sides = &self.page.sides;
+        let ends = word::FIN | word::CLOSED | word::RST;
+        if sides.iter().any(|side| side.post.word.load(Ordering::Acquire) & ends != 0) {
+            Some(Why::Ended)
+        } else if sides.iter().any(|side| side.receive.state.load(Ordering::Acquire) & state::SHARED != 0) {
+            Some(Why::Shared)
+        } else {
+            sides.iter().any(|side| side.urgent.load(Ordering::Acquire) != 0).then_some(Why::Urgent)
+        }
     }
 
     /// Asks no longer; why the connection is kept.
@@ -247,7 +260,7 @@ impl<'a> Asked<'a> {
         for side in &self.page.sides {
             side.wait.armed.fetch_and(!arm::CUT, Ordering::SeqCst);
         }
-        if self.is_it() && !word::take_back(&self.page.head) {
+        if self.is_it() && !steps::take_back(&self.page.head) {
             return None; // at the last moment
         }
         let both = HEARD[0] | HEARD[1];
