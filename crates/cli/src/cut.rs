@@ -45,7 +45,7 @@ pub fn command() -> Command {
             "For those who are about to detach a network, to apply a firewall or to look with tcpdump. Both programs go on, and no byte is lost, doubled or out\n\
              of order; afterwards the kernel carries the connection (cut, in shunt why), and filters and captures see its bytes. There is no way back for it; new\n\
              connections are accelerated as before.\n\n\
-             A connection goes back at a moment at which neither end has a byte under way. For a tenth of each 0.6 seconds its ends send nothing behind bytes\n\
+             A connection goes back at a moment at which neither end has a byte under way. For 0.1 of each 0.6 seconds its ends send nothing behind bytes\n\
              that were not received. RESULT is cut; moving, where the kernel has it and an end has made no call yet, which finds it there; or kept, and WHY:\n\
              busy (bytes are always under way: try again), unheard (an end waits for something else than sockets, as in sleep(3), and hears of it when it sends next), not-near (there is no TCP connection\n\
              beside a connection of one network namespace), and what an end says: shared, half-closed, signals, timestamps, lent, urgent, watched, seccomp,\n\
