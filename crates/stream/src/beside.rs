@@ -72,6 +72,14 @@ pub fn leave(socket: &Socket, fd: i32, sends: bool) -> bool {
     socket.has(flag::CUT) && table().is_some_and(|beside| (beside.leave)(socket, fd, sends))
 }
 
+/// Before a call that asks the stream at `fd` for something else than bytes, and never waits: it asks the TCP connection, where the stream has moved.
+#[inline]
+pub fn before_asking(fd: i32) {
+    if let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::CUT)) {
+        leave(socket, fd, false);
+    }
+}
+
 /// By a thread that is about to sleep, as [`leave`] for all such streams.
 #[inline]
 pub fn drive() {

@@ -222,6 +222,7 @@ hook! {
         if level == about::LEVEL && global::ready() && global::options().accelerate {
             return answer(about::get(fd, name, data.cast(), length)) as c_int;
         }
+        shunt_stream::beside::before_asking(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {
