@@ -1,11 +1,11 @@
 //! A stream goes back to the TCP connection beside it, as an administrator asks (`shunt cut`): at both ends, with no byte in the rings.
 
 use crate::{ends, obstacle};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_link as link;
 use shunt_rendezvous::exchange::{self, Unchanging};
 use shunt_ring::cut as word;
-use shunt_segment::channel::arm;
+use shunt_segment::channel::{arm, Head};
 use shunt_segment::reason::Reason;
 use shunt_stream::beside;
 use shunt_stream::deadlines;
@@ -24,8 +24,17 @@ const WAITS: u64 = 2_000_000;
 /// How often leaving a stream that has moved is tried in one call: another thread changes what it has, or has all numbers.
 const TRIES: u32 = 64;
 
-/// [`shunt_segment::link::LinkHeader::cuts`] of all links, when they were looked at last.
-static REQUESTS: AtomicU32 = AtomicU32::new(0);
+/// The tool reminds more often than that (ns): a request that is older is of one that was killed.
+const FORGOTTEN: u64 = 2_000_000_000;
+
+struct Requests {
+    /// [`shunt_segment::link::LinkHeader::cuts`] of all links, when they were looked at last.
+    counted: AtomicU32,
+    /// When one was heard last, anew or again (ns).
+    heard: AtomicU64,
+}
+
+static REQUESTS: Requests = Requests { counted: AtomicU32::new(0), heard: AtomicU64::new(0) };
 
 /// How often threads that sleep are to look, while any stream is to go back.
 pub(crate) fn every() -> Option<u64> {
@@ -39,7 +48,7 @@ pub(crate) fn look_for_requests(now: u64) {
         let near = (0..link::count()).map(link::at).filter(|link| !link.base.is_null() && link.is_near());
         near.fold(0_u32, |all, link| all.wrapping_add(link::header(link.base).cuts.load(Ordering::Acquire)))
     };
-    if REQUESTS.swap(requests, Ordering::AcqRel) != requests {
+    if REQUESTS.counted.swap(requests, Ordering::AcqRel) != requests {
         table::numbers().filter_map(shunt_stream::socket::stream).for_each(|socket| hear(socket, now));
     }
 }
@@ -56,7 +65,11 @@ fn hear(socket: &Socket, now: u64) {
         return;
     }
     let (Ok(_receiving), Ok(_sending)) = socket.lock_both_settled() else { return };
+    if !socket.has(flag::LIFELINE) {
+        return; // another thread has ended it
+    }
     word::heard(&socket.page().head, socket.side());
+    REQUESTS.heard.store(now, Ordering::Relaxed);
     if now >= beside::withheld().load(Ordering::Relaxed) + BETWEEN {
         beside::withheld().store(now + WITHHELD, Ordering::Relaxed);
     }
@@ -88,10 +101,19 @@ pub(crate) fn forget(socket: &Socket) {
     }
 }
 
-/// The tool asks no longer. By the thread that has both locks.
-fn stay(socket: &Socket) {
+/// The stream is to go back no longer: nobody asks, or an end has said why it stays. By the thread that has both locks. Otherwise it has moved.
+fn stay(socket: &Socket) -> Attempt {
+    if !word::thaw(&socket.page().head, socket.side()) {
+        return Attempt::Moved;
+    }
     forget(socket);
     socket.clear(flag::CUT);
+    Attempt::Stays
+}
+
+/// Whether nobody waits for it any more. A tool that was killed takes nothing back.
+fn is_forgotten(head: &Head) -> bool {
+    !word::is_asked(head) || clock::monotonic_ns() >= REQUESTS.heard.load(Ordering::Relaxed).saturating_add(FORGOTTEN)
 }
 
 /// In the child after fork: its streams are shared, and stay.
@@ -123,12 +145,12 @@ fn freeze(socket: &Socket, fd: i32) -> Attempt {
     if !socket.has(flag::CUT) || !shunt_stream::socket::is_of(fd, socket) || !socket.hold.is_own() {
         return Attempt::Stays; // another thread was first
     }
-    if !word::is_asked(head) {
-        stay(socket);
-        return Attempt::Stays;
+    if is_forgotten(head) || word::is_refused(head) {
+        return stay(socket);
     }
     if let Some(why) = obstacle::of(socket) {
-        return if word::refuse(head, side, why) { Attempt::Stays } else { Attempt::Moved };
+        word::refuse(head, side, why);
+        return stay(socket);
     }
     if socket.outgoing().unacknowledged() != 0 || socket.outgoing().held() != 0 {
         return Attempt::Waits;

@@ -11,7 +11,7 @@
 //! rings are empty, and stay so. Each looks at its own ring alone, under its own lock; none waits for the other, and one that is killed leaves a word that
 //! nobody waits for. A peer that writes the word loses its own connection's bytes.
 
-use shunt_segment::channel::cut::{is_moved, with_why, Why, ASKED, FROZEN, HEARD, LEFT, MOVED};
+use shunt_segment::channel::cut::{is_moved, why, with_why, Why, ASKED, FROZEN, HEARD, LEFT, MOVED};
 use shunt_segment::channel::Head;
 use shunt_segment::sync::Ordering;
 
@@ -73,6 +73,12 @@ pub fn thaw(head: &Head, side: usize) -> bool {
 /// Side `side`, which is not frozen, will not be. False: it has moved.
 pub fn refuse(head: &Head, side: usize, why: Why) -> bool {
     change(head, |word| if word & ASKED != 0 { with_why(word & !FROZEN[side & 1], side, Some(why)) } else { word }).is_ok()
+}
+
+/// Whether a side has said that it will not be.
+pub fn is_refused(head: &Head) -> bool {
+    let word = head.cut.load(Ordering::SeqCst);
+    (0..2).any(|side| why(word, side).is_some())
 }
 
 /// Side `side`'s descriptors are the TCP connection.
