@@ -4,12 +4,14 @@
 mod two_hosts;
 
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
+use shunt_segment::channel::cut::FROZEN;
 use shunt_segment::channel::{ChannelPage, Head};
 use shunt_segment::CHANNELS;
-use shunt_testkit::{python_program, Random};
+use shunt_testkit::{python_program, spawn, Random};
 use std::io::Write;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::Duration;
 use two_hosts::{stop, until, Running, Site, Way};
 
@@ -20,7 +22,7 @@ fn site(label: &str) -> Option<Site> {
 }
 
 /// What both programs have: bytes that tell their place in the stream.
-const COMMON: &str = "import hashlib,os,random,select,socket,sys,threading,time\n\
+const COMMON: &str = "import fcntl,hashlib,os,random,select,socket,struct,sys,termios,threading,time\n\
     N = 1000003\n\
     PATTERN = random.Random(7).randbytes(N) * 2\n\
     def at(place, count): place %= N; return PATTERN[place:place + count]\n\
@@ -70,8 +72,11 @@ const SERVER: &str = "l = socket.create_server((sys.argv[1], 9200), backlog=50);
     \x20       if held: b = b''.join(held); held.clear(); return b\n\
     \x20       return None if ended else b''\n\
     \x20   turns(c, edge, give, take)\n\
+    def push(c):\n\
+    \x20   p = select.poll(); p.register(c, select.POLLIN); place = 0\n\
+    \x20   while not p.poll(random.randrange(20)): m = at(place, random.randrange(1, 3000)); c.sendall(m); place += len(m)\n\
     def serve(c):\n\
-    \x20   try: {'echo': echo, 'sink': sink, 'level': lambda c: events(c, False), 'edge': lambda c: events(c, True)}[sys.argv[2]](c)\n\
+    \x20   try: {'echo': echo, 'sink': sink, 'push': push, 'level': lambda c: events(c, False), 'edge': lambda c: events(c, True)}[sys.argv[2]](c)\n\
     \x20   except (ConnectionResetError, BrokenPipeError, TimeoutError): print('reset', flush=True)\n\
     \x20   c.close()\n\
     while True: threading.Thread(target=serve, args=(l.accept()[0],)).start()\n";
@@ -112,11 +117,21 @@ const CLIENT: &str = "stop = threading.Event(); lines = iter(sys.stdin)\n\
     \x20   h = hashlib.sha256(); place = 0\n\
     \x20   while not stop.is_set(): m = at(place, 65536); c.sendall(m); h.update(m); place += len(m)\n\
     \x20   c.shutdown(socket.SHUT_WR); assert c.makefile('rb').read().decode() == h.hexdigest(); return place\n\
+    def count(c):\n\
+    \x20   place = 0\n\
+    \x20   while True:\n\
+    \x20       n = struct.unpack('i', fcntl.ioctl(c, termios.FIONREAD, bytes(4)))[0]\n\
+    \x20       if n == 0: time.sleep(0.001); continue\n\
+    \x20       b = c.recv(n); assert b == at(place, n), place; place += n\n\
+    \x20       if stop.is_set(): break\n\
+    \x20   c.shutdown(socket.SHUT_WR)\n\
+    \x20   while (b := c.recv(65536)): assert b == at(place, len(b)), place; place += len(b)\n\
+    \x20   return place\n\
     def quiet(c):\n\
     \x20   c.sendall(b'x'); assert c.recv(1) == b'x'; p = select.poll(); p.register(c, select.POLLIN)\n\
     \x20   while not stop.is_set(): p.poll(300)\n\
     \x20   return ask(c)\n\
-    ways = {'ask': ask, 'both': both, 'bulk': bulk, 'quiet': quiet, 'level': lambda c: events(c, False), 'edge': lambda c: events(c, True)}\n\
+    ways = {'ask': ask, 'both': both, 'bulk': bulk, 'count': count, 'quiet': quiet, 'level': lambda c: events(c, False), 'edge': lambda c: events(c, True)}\n\
     while True:\n\
     \x20   c = socket.create_connection((sys.argv[1], 9200)); stop.clear(); print('connected', flush=True)\n\
     \x20   said = []\n\
@@ -261,6 +276,12 @@ fn a_quiet_connection() {
     at_random_moments("level", "quiet", 5);
 }
 
+/// A program that asks how many bytes there are, and sleeps past the library, makes no other call until there are some.
+#[test]
+fn a_program_that_asks_for_a_count() {
+    at_random_moments("push", "count", 10);
+}
+
 /// One end is killed at any moment around the move: the other hears of its end, and what it had got was right.
 #[test]
 fn an_end_is_killed() {
@@ -365,6 +386,38 @@ fn links_of(pid: u32) -> Vec<std::fs::File> {
     };
     let paths = entries.map(|entry| entry.path()).filter(is_link);
     paths.filter_map(|path| std::fs::OpenOptions::new().read(true).write(true).open(path).ok()).collect()
+}
+
+/// The words of a process's channels.
+fn words_of(pid: u32) -> Vec<u32> {
+    let place = |channel: usize| (CHANNEL_PAGES + channel * PAGE + offset_of!(ChannelPage, head) + offset_of!(Head, cut)) as u64;
+    let read = |link: &std::fs::File, channel| {
+        let mut word = [0; 4];
+        link.read_exact_at(&mut word, place(channel)).map_or(0, |()| u32::from_le_bytes(word))
+    };
+    links_of(pid).iter().flat_map(|link| (0..CHANNELS).map(move |channel| read(link, channel))).collect()
+}
+
+/// A command that is killed while one end is stopped takes nothing back: the other end does.
+#[test]
+fn a_request_is_forgotten() {
+    let Some(site) = site("forgotten") else { return };
+    let mut pair = Pair::new(&site, "push", "count");
+    pair.connected();
+    let is_frozen = || words_of(pair.client.id()).iter().any(|word| word & (FROZEN[0] | FROZEN[1]) != 0);
+    pair.server.signal(libc::SIGSTOP);
+    let mut asking = Command::new(site.shunt_path());
+    asking.args(["cut", "--wait", "3600", "port", "=", &format!(":{PORT}")]).stdout(std::process::Stdio::null());
+    let mut asking = spawn(&mut asking).expect("the command");
+    until("the client to be at rest", is_frozen);
+    asking.kill().expect("it is killed");
+    asking.wait().expect("it ends");
+    until("the client to forget", || !is_frozen());
+    pair.server.signal(libc::SIGCONT);
+    let said = pair.next();
+    assert!(said.starts_with("moved "), "{said}");
+    pair.stop();
+    site.finish();
 }
 
 /// What cannot go back says so, and is what it was.
