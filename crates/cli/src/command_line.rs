@@ -21,6 +21,7 @@ pub fn command() -> Command {
         .subcommand(metrics())
         .subcommand(doctor())
         .subcommand(crate::capture::command())
+        .subcommand(crate::cut::command())
         .subcommand(crate::report::command())
         .subcommands(crate::unit::commands())
         .subcommand(agent())

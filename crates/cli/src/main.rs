@@ -12,6 +12,7 @@ mod agent;
 mod capture;
 mod command_line;
 mod config;
+mod cut;
 mod doctor;
 mod failure;
 mod filter;
@@ -24,6 +25,7 @@ mod report;
 mod rpc;
 mod run;
 mod settings;
+mod shared_link;
 mod spmd;
 mod spmd_view;
 mod ss;
@@ -84,6 +86,7 @@ fn dispatch() -> Result<u8, Failure> {
             },
         },
         Some(("capture", matches)) => capture::capture(matches),
+        Some(("cut", matches)) => cut::cut(matches),
         Some(("report", matches)) => report::report(matches),
         Some(("enable", matches)) => unit::enable(matches),
         Some(("disable", matches)) => unit::disable(matches),

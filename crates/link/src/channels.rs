@@ -14,6 +14,7 @@ pub fn clear_for_next(page: &ChannelPage) {
     for settings in &page.settings {
         settings.clear();
     }
+    shunt_ring::cut::clear(&page.head);
     page.head.generation.fetch_add(1, Ordering::Relaxed);
 }
 

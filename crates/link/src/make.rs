@@ -146,6 +146,7 @@ pub(super) fn make_for_peer(peer: u64) -> Result<usize> {
     drop_oldest_idle();
     let (fd, base, nonce) = make_segment()?;
     let links = links();
+    header(base).near.store(1, Ordering::Relaxed);
     let link = Link {
         ours: true,
         listener: peer as u32, // its list

@@ -27,7 +27,6 @@ use shunt_segment::meeting::Request;
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_stream::lifeline;
 use shunt_stream::socket::introduced::Introduction;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
@@ -597,7 +596,7 @@ impl Attempt<'_> {
         status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
         // Another thread wrote between the look and the change: a reset that both see, and no bytes that neither does.
         if !is_whole {
-            let _ = lifeline::reset(self.socket, self.fd);
+            let _ = shunt_stream::reset_from_outside(self.socket, self.fd);
         }
     }
 

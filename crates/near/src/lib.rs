@@ -46,7 +46,6 @@ mod way;
 
 pub use directory::stop;
 use shunt_rendezvous::carriers::Carrier;
-use shunt_stream::lifeline;
 
 /// What connect and accept ask of this crate, and what it hears of the process's life.
 pub const OTHER_NAMESPACES: Carrier = Carrier {
@@ -54,9 +53,9 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     listens: served::listens,
     listens_no_longer: served::listens_no_longer,
     accepted: accept::accepted,
-    sharing: || {},
+    sharing: shunt_lifeline::settle,
     moved: |from, to| {
-        lifeline::moved(from, to);
+        shunt_lifeline::ends::moved(from, to);
         held::moved(from, to);
         served::moved(from, to);
     },
@@ -74,7 +73,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
 /// In the child after fork: another process has another name; the names in the directory are the parent's to remove, and its handshakes its own.
 fn forget() {
     own::forget();
-    lifeline::forked();
+    shunt_lifeline::ends::forked();
     held::forget();
     directory::forget();
     served::forget();

@@ -4,7 +4,6 @@ use crate::held::Held;
 use crate::kernel::has_come;
 use crate::messages::{First, Proof, PROOF, WORD};
 use core::sync::atomic::Ordering;
-use shunt_stream::lifeline;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -67,7 +66,7 @@ pub fn keep_beside(kept: Held, socket: &Socket) {
     let _ = calls::setsockopt(kept.fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
     let _ = calls::setsockopt_int(kept.fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0);
     socket.private_fd.store(kept.take(), Ordering::Relaxed);
-    lifeline::begin(socket);
+    shunt_lifeline::ends::begin(socket);
 }
 
 /// What came by the TCP connection.

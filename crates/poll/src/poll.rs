@@ -524,6 +524,7 @@ impl<'a> Query<'a> {
 
     fn check_those(&self, due: impl Fn(&Socket) -> bool) -> bool {
         let mut gone = due::keep();
+        shunt_stream::beside::drive();
         for entry in self.entries.iter() {
             if let Some(s) = shunt_stream::socket::stream(entry.fd).filter(|s| due(s)) {
                 wake::check_peer(s, entry.fd);
@@ -535,6 +536,7 @@ impl<'a> Query<'a> {
 
     /// Arms everything and sleeps; true when the deadline passed.
     fn sleep(&mut self, began: u64) -> Result<bool> {
+        shunt_stream::beside::drive();
         let mut sleepers = Scratch::new(self.entries.len(), None, self.frame)?;
         let account = Asleep { entries: self.entries, sleepers: sleepers.items(), beside: None };
         let (mut result, unheard) = counted(account, |open| {

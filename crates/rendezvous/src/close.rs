@@ -92,6 +92,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     } else if !shunt_table::global::single_threaded() {
         wake::ring_for_others(socket, fd);
     }
+    shunt_stream::beside::end(socket); // under the locks, as a thread that hears of a request looks at it
     drop((receiving, sending));
     if last && socket.has(flag::REMOTE) && socket.outgoing().announced() & word::RST != 0 {
         // No bell is rung for a reset, as a reader hears the hang-up; what moves the bytes here may not.
@@ -101,7 +102,6 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
         shunt_stream::flush_relays::tell(socket);
     }
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
-    shunt_stream::lifeline::end(socket);
     private::close_at(&socket.private_fd);
     if let Some(_setup) = SETUP.lock() {
         held_ports::ended(socket);

@@ -7,10 +7,10 @@ use crate::{close, options};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_stream::progress;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::watchers::Change;
 use shunt_stream::waiting::{holding, watchers};
+use shunt_stream::{beside, progress};
 use shunt_sys::section::{self, Section};
 use shunt_sys::{calls, clock, libc};
 use shunt_table::global::{Guard, Mutex, SETUP};
@@ -129,9 +129,8 @@ pub fn alone() -> Option<Guard<'static>> {
     EXCHANGE.carrying.lock()
 }
 
-/// No stream is left from now on: a filter refuses what that needs.
+/// No stream is left from now on: a filter refuses what that needs. By the thread that is [`alone`].
 pub fn stay() {
-    let _alone = alone();
     EXCHANGE.stays.store(true, Ordering::Release);
 }
 
@@ -163,12 +162,16 @@ impl Drop for Counted {
 /// of it is noted before that, or it finds the kernel's. To be asked before the call looks at the table. Such calls do not wait for one another.
 #[inline]
 pub fn stays(fd: i32) -> Option<Stays> {
-    let may_be_left = shunt_stream::socket::stream(fd).is_some_and(|socket| socket.has(flag::REMOTE));
-    if may_be_left {
-        begin_change()
-    } else {
-        None
+    let socket = shunt_stream::socket::stream(fd).filter(|socket| socket.has(flag::REMOTE | flag::LIFELINE))?;
+    let stays = begin_change();
+    // One that has moved to the TCP connection beside it is that first.
+    let has_moved = stays.is_some() && beside::has_moved_before_sending(socket);
+    if has_moved {
+        drop(stays);
+        beside::leave(socket, fd, false);
+        return None;
     }
+    stays
 }
 
 #[cold]

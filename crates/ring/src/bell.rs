@@ -80,7 +80,7 @@ const ATTEMPTS: u32 = 4;
 
 const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
 /// What a waker leaves when it takes the conditions.
-const LASTING: u32 = FENCES | arm::STAMP | arm::ALWAYS | arm::TAP | !(arm::ONE_ARMING - 1);
+const LASTING: u32 = FENCES | arm::STAMP | arm::ALWAYS | arm::TAP | arm::CUT | !(arm::ONE_ARMING - 1);
 
 /// The waker's question after publishing: does a thread sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
@@ -93,7 +93,7 @@ pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
 pub fn may_ask(wait: &Wait, conditions: u32) -> bool {
     // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
     compiler_fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & (for_sets_too(conditions) | FENCES | arm::ALWAYS | arm::TAP) != 0
+    wait.armed.load(Ordering::Relaxed) & (for_sets_too(conditions) | FENCES | arm::ALWAYS | arm::TAP | arm::CUT) != 0
 }
 
 fn for_sets_too(conditions: u32) -> u32 {

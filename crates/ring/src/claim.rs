@@ -16,6 +16,7 @@ use shunt_segment::sync::Ordering;
 /// The client lends the channel, which is not offered, to a connection with a companion of its own.
 pub fn renew(head: &Head) -> u32 {
     let generation = head.generation.load(Ordering::Relaxed).wrapping_add(1);
+    crate::cut::clear(head);
     head.pair.store(generation, Ordering::Relaxed);
     head.generation.store(generation, Ordering::Release);
     generation

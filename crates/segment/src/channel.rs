@@ -6,6 +6,7 @@
 //! peer's last one is a single line transfer.
 
 mod carriage;
+pub mod cut;
 pub mod references;
 mod side;
 mod stream;
@@ -59,7 +60,9 @@ pub struct Head {
     pub announced: AtomicU32,
     /// The mark that its SYN shows.
     pub mark: AtomicU32,
-    _reserved: [u32; 4],
+    /// What becomes of a request to put the stream back on the TCP connection beside it: [`cut`].
+    pub cut: AtomicU32,
+    _reserved: [u32; 3],
     /// What the server's proof is to hold.
     pub token: [AtomicU64; 2],
     /// What the client has read in it.
@@ -123,7 +126,8 @@ impl Head {
             owes: core::array::from_fn(|_| narrow()),
             announced: narrow(),
             mark: narrow(),
-            _reserved: [0; 4],
+            cut: narrow(),
+            _reserved: [0; 3],
             token: core::array::from_fn(|_| wide()),
             secret: core::array::from_fn(|_| wide()),
             references: [References::new(), References::new()],

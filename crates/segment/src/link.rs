@@ -70,6 +70,10 @@ pub struct LinkHeader {
     pub announced: AtomicU32,
     /// 1 once the client means to announce connections: ends of pairs are kept for them.
     pub announces: AtomicU32,
+    /// 1: it leads to another network namespace, and a TCP connection stays beside each of its streams.
+    pub near: AtomicU32,
+    /// How often a tool has asked that one of its streams go back to TCP ([`crate::channel::cut`]).
+    pub cuts: AtomicU32,
 }
 
 #[cfg(not(loom))]

@@ -124,6 +124,7 @@ reasons! {
     InetPolicy = 91, "inet-policy", "Not carried at user level (option inet): there are policies of IPsec, or routes depend on more than the destination.";
     InetShort = 92, "inet-short", "Not carried at user level (option inet): connections with this server have ended, or have become the kernel's, after a few messages.";
     InetCrowd = 93, "inet-crowd", "Not carried at user level (option inet): many threads of this process sleep at a time, and each frame would wake them all.";
+    Cut = 94, "cut", "Was carried by shared memory to another network namespace of this host, and is on its TCP connection again, as an administrator asked (shunt cut).";
 }
 
 impl Reason {

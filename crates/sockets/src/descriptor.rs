@@ -226,6 +226,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
     let mut fd = first;
     while fd < end() {
         if table::get(fd as i32).kind() != Kind::Private {
+            let _stays = shunt_rendezvous::exchange::stays(fd as i32);
             shunt_table::upcalls::operations::closing(fd as i32);
         }
         fd += 1;

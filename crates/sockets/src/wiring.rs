@@ -67,6 +67,7 @@ pub fn fill() {
     users::fill(&UPCALLS.users);
     holding::fill(&UPCALLS.ends);
     forks::fill(&UPCALLS.forks);
+    shunt_stream::beside::fill(&shunt_lifeline::BESIDE);
     watchers::fill(&epoll::SOCKETS);
     datagram::watchers::fill(&epoll::DATAGRAMS);
     carriers::fill(&CARRIERS);

@@ -1,5 +1,5 @@
 //! When this process looks after its streams although nothing happens to them: time limits that no other process keeps
-//! ([`crate::stalled`], [`crate::corked`], and beside them [`crate::lifeline`]).
+//! ([`crate::stalled`], [`crate::corked`], and beside them [`crate::beside`]).
 //!
 //! There is no thread of ours to sleep until then. So a thread that sleeps in this process for anything sleeps no longer than to
 //! the next look, and one that finds it due looks after all streams that ask for it; so does a thread that finds nothing in a call
@@ -16,7 +16,7 @@ struct Looks {
     /// Before when there is no other look: a peer decides when the bytes that it holds back are due, and could have a look at all streams
     /// follow upon the last for ever.
     not_before: AtomicU64,
-    /// When [`crate::lifeline`] asks the kernel next.
+    /// When the kernel is asked next for the ends of TCP connections beside streams.
     lifelines: AtomicU64,
 }
 
@@ -26,7 +26,8 @@ static LOOKS: Looks =
 /// Between two looks at least, in ns, and as a multiple of what the first of them took: so much of a processor they cost at most.
 const PAUSE: u64 = 1_000_000;
 const SHARE: u64 = 16;
-pub(crate) const NEVER: u64 = u64::MAX;
+/// No time.
+pub const NEVER: u64 = u64::MAX;
 
 /// How long a look may take before another thread begins one, in ns. So long others sleep while it goes on, because its news need
 /// not reach them.
@@ -41,7 +42,7 @@ pub fn next() -> u64 {
 
 /// When the kernel is asked next for the ends of TCP connections beside streams (ns); `u64::MAX`: at no time.
 #[inline(always)]
-pub(crate) fn lifelines() -> &'static AtomicU64 {
+pub fn lifelines() -> &'static AtomicU64 {
     &LOOKS.lifelines
 }
 

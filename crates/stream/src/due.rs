@@ -1,14 +1,19 @@
 //! Looking after streams to which nothing happens, when it is time ([`crate::deadlines`]).
 
-use crate::deadlines::{begin, end, next, NEVER};
-use crate::{corked, lifeline, stalled};
+use crate::deadlines::{begin, end, lifelines, next, NEVER};
+use crate::{beside, corked, stalled};
+use core::sync::atomic::Ordering;
 use shunt_sys::clock;
 use shunt_table::table;
 
 /// Looks after the streams that ask for it, if it is time. True if there are bytes that were not there before, or an end.
 #[inline]
 pub fn keep() -> bool {
-    next() != NEVER && (lifeline::keep() | keep_due())
+    next() != NEVER && (keep_lifelines() | keep_due())
+}
+
+fn keep_lifelines() -> bool {
+    lifelines().load(Ordering::Relaxed) != NEVER && beside::keep()
 }
 
 #[cold]

@@ -1,5 +1,6 @@
 //! The ends of a stream that are not a close: shutdown, bytes that no receiver can take any more, a peer that writes nonsense.
 
+use crate::beside;
 use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
 use crate::tap;
@@ -42,6 +43,9 @@ pub fn reset_from_outside(socket: &Socket, fd: i32) -> Result<()> {
 /// This side resets the connection; its own next call gets what `event` leaves.
 fn reset(socket: &Socket, fd: i32, event: Event) -> Result<()> {
     let held = socket.lock_send()?;
+    if beside::has_moved_before_sending(socket) {
+        return Ok(()); // its end is TCP's
+    }
     socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
     drop(held);
     life::happens(socket.own(), event);
@@ -69,7 +73,7 @@ fn wake_own_sleepers(socket: &Socket, fd: i32) {
 /// The same of a stream that another thread has just left to the kernel, which has the other directions' state as well.
 #[cold]
 fn shutdown_left(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
-    while !socket.hold.is_carried() {
+    while !socket.hold.is_carried() && !beside::leave(socket, fd, false) {
         calls::sched_yield();
     }
     calls::shutdown(holding::end(socket, fd), how).map(|()| 0)
@@ -77,6 +81,9 @@ fn shutdown_left(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
 
 /// Tells the peer that the last owner has closed. `ended`: both directions had ended before. The caller holds both locks.
 pub fn announce_end(socket: &Socket, ended: bool) {
+    if beside::has_moved_before_sending(socket) {
+        return; // TCP tells
+    }
     let (_, unread) = socket.incoming().look();
     // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
     // Another owner may have asked for it.
@@ -102,6 +109,9 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     // inet_shutdown wakes every thread that polls, whatever changes.
     socket.connected.changes.fetch_add(1, Ordering::Relaxed);
     socket.connected.changed_at.store(clock::ticks(), Ordering::Relaxed);
+    if beside::leave(socket, fd, false) {
+        return shutdown_left(socket, fd, how);
+    }
     readiness::ask_if_refused(socket, fd);
     if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
@@ -115,7 +125,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
             socket.connected.end_told.store(1, Ordering::Relaxed); // tcp_fin has told of the half
         }
         let held = socket.lock_send()?;
-        if socket.has(flag::SHARED) && socket.hold.is_left() {
+        if beside::has_moved_before_sending(socket) || socket.has(flag::SHARED) && socket.hold.is_left() {
             drop(held);
             return shutdown_left(socket, fd, how);
         }

@@ -29,6 +29,7 @@ const UNUSUAL: u32 = flag::SHARED
     | flag::SHUT_RD
     | flag::UNACCEPTED
     | flag::REMOTE
+    | flag::CUT
     | flag::TAPPED;
 
 /// Flags of a call that change nothing while it need not wait.
@@ -82,7 +83,7 @@ fn take<const ALONE: bool>(socket: &Socket, lock: &AtomicU32) -> Result<(), Decl
 /// look behind the lock is enough.
 #[inline(always)]
 fn unshared(socket: &Socket) -> Result<(), Declined> {
-    if socket.has(flag::SHARED) {
+    if socket.has(flag::SHARED | flag::CUT) {
         Err(Declined::InSection)
     } else {
         Ok(())
@@ -111,7 +112,8 @@ pub unsafe fn send<const ALONE: bool, const LEAN: bool>(
 ) -> Result<isize, Declined> {
     const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
     /// What a peer may have asked to be told.
-    const ASKED: u32 = arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS | arm::TAP;
+    const ASKED: u32 =
+        arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS | arm::TAP | arm::CUT;
     let pipe = socket.outgoing();
     if !usual(socket, flags)
         || length.wrapping_sub(1) >= SHORT

@@ -6,6 +6,7 @@
 //! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
 //! that no owner has read.
 
+use crate::beside;
 use crate::life::{self, Event};
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +59,9 @@ pub fn lent(socket: &Socket) -> bool {
 /// kernel's by now, where the call is to go on. Under the lock for sending.
 #[inline(always)]
 pub fn owed(socket: &Socket) -> bool {
-    socket.has(flag::SHARED) && (owed_by_carriers(socket) || socket.hold.is_left())
+    socket.has(flag::SHARED | flag::CUT)
+        && (socket.has(flag::CUT) && beside::withholds(socket)
+            || socket.has(flag::SHARED) && (owed_by_carriers(socket) || socket.hold.is_left()))
 }
 
 fn owed_by_carriers(socket: &Socket) -> bool {

@@ -31,6 +31,7 @@
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
+pub mod beside;
 mod carried;
 pub mod control;
 pub mod corked;
@@ -42,7 +43,6 @@ pub mod fast_path;
 pub mod flush_relays;
 pub mod kept_pipes;
 pub mod life;
-pub mod lifeline;
 pub mod loans;
 pub mod locks;
 pub mod mapped_files;
@@ -78,7 +78,7 @@ pub mod seen;
 mod send;
 mod take;
 
-pub use end::{announce_end, distrust, shutdown};
+pub use end::{announce_end, distrust, reset_from_outside, shutdown};
 use put::put_filled;
 pub use put::put_from;
 pub use receive::{receive, receive_pieces};

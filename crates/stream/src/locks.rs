@@ -138,6 +138,7 @@ impl Socket {
         if !self.has(flag::SHARED) {
             let held = self.lock_both_settled();
             self.set(flag::SHARED);
+            crate::beside::shared(self);
             self.own().receive.state.fetch_or(state::SHARED, Ordering::SeqCst);
             drop(held);
         }

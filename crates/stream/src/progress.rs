@@ -3,7 +3,8 @@
 //! A thread that waits drives while it is awake, and polls the endpoint beside what it waits for while it sleeps. The table is empty until
 //! the process has streams to other hosts, so that all of this costs a look at one word where there are none.
 
-use crate::socket::Socket;
+use crate::beside;
+use crate::socket::{flag, Socket};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_segment::channel::Wait;
@@ -86,11 +87,22 @@ pub fn ring(far: &Socket, urgent: bool) {
     }
 }
 
-/// Before a call looks at a stream to another host: leaves it to TCP, if that is due and can be done now. True: it has become the kernel's, where
-/// the call goes on.
+/// Before a call looks at a stream to another host, or one that is to go back to the TCP connection beside it: leaves it to TCP, if that is due and
+/// can be done now. True: it has become the kernel's, where the call goes on.
 #[inline(always)]
 pub fn leave(socket: &Socket, fd: i32) -> bool {
+    if socket.has(flag::CUT) {
+        return beside::leave(socket, fd, false);
+    }
     progress().is_some_and(|progress| (progress.leave)(socket, fd))
+}
+
+/// The same, before a call sends.
+pub fn leave_to_send(socket: &Socket, fd: i32) -> bool {
+    match socket.has(flag::CUT) {
+        true => beside::leave(socket, fd, true),
+        false => leave(socket, fd),
+    }
 }
 
 /// What a thread of the program that sleeps polls beside what it waits for: frames wake it without a detour through the

@@ -52,7 +52,7 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
         // SAFETY: passed on.
         let taken = unsafe { take(socket, fd, data, length)? };
         if taken > 0 {
-            if socket.has(flag::REMOTE) {
+            if socket.has(flag::MAY_LEAVE) {
                 crate::progress::leave(socket, fd); // as below
             }
             return Ok(taken as isize);
@@ -82,7 +82,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
     let length = pieces.length();
     crate::options::owners::catch_up(socket);
     if flags & libc::MSG_OOB != 0 {
-        if socket.has(flag::REMOTE) && crate::progress::leave(socket, fd) {
+        if socket.has(flag::MAY_LEAVE) && crate::progress::leave(socket, fd) {
             // The byte that it asks for is there, perhaps.
             return Rest { socket, fd, pieces, done: 0, enough: length, flags, deadline: u64::MAX, began }.receive();
         }
@@ -126,7 +126,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         if waiting > seen {
             continue;
         }
-        if socket.has(flag::REMOTE) && crate::progress::leave(socket, fd) {
+        if socket.has(flag::MAY_LEAVE) && crate::progress::leave(socket, fd) {
             return Rest { socket, fd, pieces, done, enough, flags, deadline, began }.receive();
         }
         observe(socket, peer);
@@ -202,7 +202,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             return Err(Errno(libc::EBADF));
         }
     };
-    if socket.has(flag::REMOTE) && !peeking && done > 0 {
+    if socket.has(flag::MAY_LEAVE) && !peeking && done > 0 {
         crate::progress::leave(socket, fd); // a program that stops there may find its ring empty in no other call
     }
     if offset >= 0 {

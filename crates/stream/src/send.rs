@@ -36,7 +36,7 @@ const LONG: usize = 1024;
 /// As for [`crate::receive()`].
 #[inline(never)]
 pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
-    if socket.has(flag::FENCE | flag::UNACCEPTED | flag::REMOTE) {
+    if socket.has(flag::FENCE | flag::UNACCEPTED | flag::MAY_LEAVE) {
         before_send(socket, fd);
     }
     if !global::single_threaded() {
@@ -89,8 +89,8 @@ fn before_send(socket: &Socket, fd: i32) {
     if socket.has(flag::UNACCEPTED) {
         readiness::while_unaccepted(socket, fd);
     }
-    if socket.has(flag::REMOTE) {
-        crate::progress::leave(socket, fd);
+    if socket.has(flag::MAY_LEAVE) {
+        crate::progress::leave_to_send(socket, fd);
     }
 }
 
@@ -175,8 +175,8 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         Rest { socket, fd, pieces, done, enough: length, flags, deadline, began }
     };
     loop {
-        if socket.has(flag::REMOTE) {
-            crate::progress::leave(socket, fd);
+        if socket.has(flag::MAY_LEAVE) {
+            crate::progress::leave_to_send(socket, fd);
         }
         if socket.hold.is_carried() {
             return rest(done, deadline, began).send();

@@ -119,8 +119,8 @@ unsafe fn send_file_from(socket: &Socket, fd: i32, from: i32, given: Option<i64>
     let mut way = Way::Cached;
     let mut mapped = mapped_files::get(from);
     while done < count {
-        if socket.has(flag::REMOTE) {
-            crate::progress::leave(socket, fd);
+        if socket.has(flag::MAY_LEAVE) {
+            crate::progress::leave_to_send(socket, fd);
         }
         if socket.hold.is_carried() {
             let mut at = start + done as i64;

@@ -71,7 +71,7 @@ pub fn begin(socket: &Socket, fd: i32, length: usize, flags: i32) {
         OVER => true,
         end => clock::ticks() >= end,
     };
-    let may = !socket.has(flag::SHARED | flag::ASYNC | flag::REMOTE) && pipe.reader_is_elsewhere();
+    let may = !socket.has(flag::SHARED | flag::ASYNC | flag::MAY_LEAVE) && pipe.reader_is_elsewhere();
     let of_many = may
         && thread::is_one_of_many(core::ptr::from_ref(socket).addr())
         && wake::nonblocking(socket, fd, flags)

@@ -8,7 +8,7 @@ use crate::waiting::spin::Spin;
 use crate::waiting::until::{until, Look, Source};
 use crate::waiting::wake::{announce, barrier, check_peer, notify, reconsider_fence, stayed_awake};
 use crate::waiting::{bells, holding, readiness, spin};
-use crate::{corked, deadlines, due};
+use crate::{beside, corked, deadlines, due};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, style, word};
 use shunt_sys::libc::{self, timespec, MSG_PEEK};
@@ -45,6 +45,9 @@ pub fn wait_into(
     posting: Option<&mut Posting>,
 ) -> Result<()> {
     let generation = socket.generation.load(Ordering::Acquire);
+    if socket.has(flag::CUT) && beside::leave(socket, fd, false) {
+        return Ok(());
+    }
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
     }
@@ -95,6 +98,7 @@ impl Source for Conditions<'_> {
 
     fn sleep(&mut self, _: &Spin) -> (Result<()>, bool) {
         let socket = self.socket;
+        beside::drive();
         set_style(socket, style::SLEEP);
         // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
         let looked = thread::handled();

@@ -163,7 +163,7 @@ fn keep(socket: &Socket, fd: i32, pipe: i32, find: impl FnOnce(i32) -> Option<Ke
         readiness::while_unaccepted(socket, fd);
     }
     let is_relayed = socket.has(flag::SHARED) && socket.carriage().any();
-    let kept = if is_relayed || socket.has(flag::REMOTE) || socket.hold.is_carried() { None } else { find(pipe) };
+    let kept = if is_relayed || socket.has(flag::MAY_LEAVE) || socket.hold.is_carried() { None } else { find(pipe) };
     if kept.is_none() {
         table::get(pipe).settle_pipe();
     }
@@ -309,7 +309,8 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         if nonblocking(socket, fd, if timeout == limits::AT_ONCE { libc::MSG_DONTWAIT } else { 0 }) {
             wake::check_peer(socket, fd);
-            if socket.has(flag::REMOTE) {
+            if socket.has(flag::MAY_LEAVE) {
+                crate::beside::leave(socket, fd, false); // the next call is the kernel's
                 crate::progress::drive();
             }
             if urgent::before_any(socket) > 0 || (waiting == 0 && readiness::any(socket, arm::IN)) {

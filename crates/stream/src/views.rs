@@ -47,7 +47,7 @@ pub enum Next {
 /// Errors: EOPNOTSUPP: none ever does, of a stream from another host or one that goes on elsewhere; EINTR: a handler interrupted this thread
 /// in the stream; ECONNRESET: the peer wrote nonsense.
 pub fn next(socket: &Socket, fd: i32, most: usize) -> Result<Next> {
-    if socket.has(flag::REMOTE | flag::FAR) || socket.hold.is_carried() {
+    if socket.has(flag::MAY_LEAVE | flag::FAR) || socket.hold.is_carried() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let held = socket.lock_receive()?;

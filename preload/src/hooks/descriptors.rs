@@ -28,6 +28,7 @@ hook! {
     }
     fn close(fd: c_int) -> c_int {
         cancel::point();
+        let _stays = shunt_rendezvous::exchange::stays(fd); // a set may watch the stream by this number alone
         match table::get(fd).kind() {
             Kind::Private => {
                 set_errno(libc::EBADF);
@@ -111,6 +112,8 @@ hook! {
         let _stays = descriptor::changes(request).then(|| shunt_rendezvous::exchange::stays(fd));
         if descriptor::changes(request) {
             kernel_sockets::changed(fd);
+        } else {
+            shunt_stream::beside::before_asking(fd);
         }
         if request == libc::FIONBIO {
             if let Some(result) = shunt_stream::kept_pipes::set_nonblocking(fd, argument) {
@@ -186,10 +189,12 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
         set_errno(error.0);
         return -1;
     }
+    let closes = shunt_rendezvous::exchange::stays(to);
     let was = table::take(to);
     // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
     // another file's, into which a doorbell would be a byte of the stream.
     descriptor::release(was, to);
+    drop(closes);
     let stays = shunt_rendezvous::exchange::stays(from);
     let result = duplicate();
     if result >= 0 {

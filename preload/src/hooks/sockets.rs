@@ -222,6 +222,7 @@ hook! {
         if level == about::LEVEL && global::ready() && global::options().accelerate {
             return answer(about::get(fd, name, data.cast(), length)) as c_int;
         }
+        shunt_stream::beside::before_asking(fd);
         match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {
@@ -299,6 +300,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
                     let _alone = socket.has(flag::REMOTE).then(shunt_rendezvous::exchange::exclusively);
+                    let _stays = shunt_rendezvous::exchange::stays(fd).filter(|_| socket.has(flag::LIFELINE));
                     if !shunt_stream::socket::is_of(fd, socket) {
                         return real::connect(fd, address, length); // it has just become the kernel's
                     }

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, CLASSES, PAGE, RING_SIZE};
-use shunt_segment::channel::{life, state, style, word, ChannelPage, Head, Post, Receive, Side, Transmit, Wait};
+use shunt_segment::channel::{cut, life, state, style, word, ChannelPage, Head, Post, Receive, Side, Transmit, Wait};
 use shunt_segment::link::{LinkHeader, Party, MAGIC, PLAIN_PEERS};
 use shunt_segment::reason::Reason;
 use shunt_segment::{CHANNELS, VERSION};
@@ -113,6 +113,10 @@ fn channel(words: &Words, number: u16) -> Option<Channel> {
         life::ACCEPTED => true,
         _ => return None,
     };
+    // Its ends have it as the kernel's.
+    if cut::is_moved(words.word32(head + offset_of!(Head, cut))) {
+        return None;
+    }
     let ports = words.word32(head + offset_of!(Head, ports));
     let scope = words.word32(head + offset_of!(Head, scope));
     let address = |offset: usize, port: u32| {

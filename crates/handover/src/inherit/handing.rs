@@ -152,7 +152,7 @@ pub fn prepare(way: &Way) {
 /// descriptors through.
 pub fn hand(way: &Way, ends: bool, handed: &mut Handed) {
     let exec = matches!(way, Way::Exec);
-    let _stay = shunt_stream::progress::is_driven().then(shunt_rendezvous::exchange::alone); // until the streams among them are shared
+    let _stay = shunt_lifeline::to_share().or_else(shunt_rendezvous::exchange::before_fork); // until the streams among them are shared
     for fd in table::numbers() {
         let word = table::get(fd);
         if let Some(socket) = word.object::<Datagram>() {

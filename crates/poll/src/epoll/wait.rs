@@ -215,6 +215,7 @@ impl Source for Waiting<'_> {
     }
 
     fn sleep(&mut self, _: &Spin) -> Result<()> {
+        shunt_stream::beside::drive();
         let epfd = self.set.hold().number(self.epfd);
         sleep(self.set, epfd, self.answer, self.deadline, self.mask, self.began)
     }
@@ -267,6 +268,9 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
     }
     if turn != turn::STREAMS || answer.count == 0 {
         look(set, answer)?;
+    }
+    if due || deadline == 0 {
+        shunt_stream::beside::drive();
     }
     if (due || deadline == 0) && due::keep() && answer.count == 0 {
         look(set, answer)?;

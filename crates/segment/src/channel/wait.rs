@@ -42,6 +42,8 @@ pub mod arm {
     pub const LOOKS: u32 = 1 << 10;
     /// A tool captures what is sent to this side: the peer notes it ([`crate::tap`]).
     pub const TAP: u32 = 1 << 11;
+    /// A tool asks for the TCP connection beside the stream: the peer, which looks here when it sends, is to look at [`super::cut`].
+    pub const CUT: u32 = 1 << 12;
     /// The word's upper half counts armings: one that looks the same is not the same.
     pub const ONE_ARMING: u32 = 1 << 16;
     /// Shift of IN and OUT as armed by a sleeper in a set, which may take them back without harm to those in blocking calls.

@@ -154,6 +154,7 @@ pub fn before_filter(wanted: &Filter) {
     let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
     let streams = !sleeps || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
     if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
+        let _alone = shunt_lifeline::to_share().or_else(shunt_rendezvous::exchange::alone);
         shunt_rendezvous::exchange::stay();
     }
     if NEAR.iter().chain(&LEAVING).any(|call| answer(call) != Answer::Allowed) {

@@ -25,7 +25,7 @@ pub(crate) fn register_barriers() {
 /// Streams and sets are shared, no stream is half given away, and the set-up lock is held across the fork, so that the child sees links, ports
 /// and slabs whole; handlers wait as long.
 pub(super) fn take_locks() {
-    let carrying = shunt_rendezvous::exchange::before_fork();
+    let carrying = shunt_lifeline::to_share().or_else(shunt_rendezvous::exchange::before_fork);
     loop {
         share_streams();
         epoll::share();

@@ -123,7 +123,7 @@ fn not_by_reference(socket: &Socket, reason: Reason) {
 
 /// Whether something about the stream is unusual: other processes have it, it goes on elsewhere, is gathered, or is captured.
 fn is_for_copies(socket: &Socket, flags: i32) -> bool {
-    const UNUSUAL: u32 = flag::SHARED | flag::REMOTE | flag::FAR | flag::UNACCEPTED;
+    const UNUSUAL: u32 = flag::SHARED | flag::MAY_LEAVE | flag::FAR | flag::UNACCEPTED;
     socket.has(UNUSUAL)
         || corked::concerns(socket, flags)
         // One that has become another user has no file of the link, and could keep nothing there.

@@ -100,12 +100,16 @@ pub const UNACCEPTED: u32 = 1 << 18;
 pub const ERROR_QUEUE: u32 = 1 << 19;
 /// What is received is noted for a tool ([`crate::tap`]).
 pub const TAPPED: u32 = 1 << 20;
-/// Its private descriptor is a TCP connection whose end is the stream's ([`crate::lifeline`]).
+/// Its private descriptor is a TCP connection whose end is the stream's ([`crate::beside`]).
 pub const LIFELINE: u32 = 1 << 21;
 /// That has ended, when it was looked at last.
 pub const LIFELINE_ENDED: u32 = 1 << 22;
 /// The kernel has told of its end, and the stream was not looked at since.
 pub const LIFELINE_TOLD: u32 = 1 << 23;
+/// It is to go back to that connection ([`crate::beside`]), or has.
+pub const CUT: u32 = 1 << 24;
+/// Streams that may become the kernel's before any call.
+pub const MAY_LEAVE: u32 = REMOTE | CUT;
 
 /// The program bound an address.
 pub const BOUND: Descriptor = Descriptor(1 << 0);

@@ -6,7 +6,7 @@ use crate::flush_relays;
 use crate::life::{Event, Phase};
 use crate::socket::{flag, Socket};
 use crate::waiting::watchers::Change;
-use crate::{corked, mark};
+use crate::{beside, corked, mark};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
@@ -125,6 +125,9 @@ fn conclude(socket: &Socket) {
 
 #[cold]
 fn conclude_after(socket: &Socket, put: usize) {
+    if beside::has_moved(socket) {
+        return; // its end is TCP's
+    }
     let own = socket.own();
     let peer = socket.peer().post.word.load(Ordering::Acquire);
     // Where both ends have shut down their receiving halves, the kernel thinks both are gone. Whether we have is known
@@ -319,7 +322,7 @@ pub fn is_plain(socket: &Socket) -> bool {
         | flag::SHUT_RD
         | flag::SLOW_RECEIVE
         | flag::ERROR_QUEUE
-        | flag::REMOTE
+        | flag::MAY_LEAVE
         | flag::FAR
         | flag::UNACCEPTED;
     const USUAL: u32 = state::LINGER_RESET | state::OWNED | state::CONNECTING | state::AT_ADDRESS;

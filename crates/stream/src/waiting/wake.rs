@@ -2,7 +2,7 @@
 
 use crate::socket::{flag, Socket};
 use crate::waiting::{bells, bypass, readiness};
-use crate::{corked, stamp, tap};
+use crate::{beside, corked, stamp, tap};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
 use shunt_ring::bell;
@@ -43,6 +43,9 @@ pub fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     let noted = (put > 0 && socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0).then(clock::ticks);
     if bell::due(&socket.peer().wait, conditions).is_some() {
         socket.hold.while_open(socket, fd, |fd| ring_asked(socket, fd, conditions, put));
+    }
+    if socket.peer().wait.armed.load(Ordering::Relaxed) & arm::CUT != 0 {
+        beside::asked(socket);
     }
     if let Some(at) = noted {
         tap::sent(socket, put, at); // what was sent stays in the ring until more is: the peer need not wait for the copy

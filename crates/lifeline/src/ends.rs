@@ -6,12 +6,13 @@
 //! the kernel does: so an end is believed at the second look. Where processes share a side, or did, the last one that has the stream need not have the
 //! TCP connection any more, and its end says nothing.
 
-use crate::deadlines::{self, NEVER};
-pub use crate::end::reset_from_outside as reset;
-use crate::socket::{flag, Socket};
-use crate::waiting::{readiness, wake};
+use crate::cut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use shunt_segment::channel::{state, word};
+use shunt_stream::deadlines::{self, NEVER};
+use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::{readiness, wake};
+use shunt_stream::{beside, reset_from_outside as reset};
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
 use shunt_table::{private, table};
@@ -67,9 +68,20 @@ fn set() -> Option<i32> {
     }
 }
 
-/// The stream ends, and its private descriptor is about to be closed.
+/// Whether any stream has one.
+pub fn any() -> bool {
+    LIFELINES.live.load(Ordering::Relaxed) != 0
+}
+
+/// The stream ends, or goes on by the connection, and its private descriptor is about to be closed, or the program's.
 pub fn end(socket: &Socket) {
     if socket.has(flag::LIFELINE) {
+        cut::forget(socket);
+        let (set, connection) = (LIFELINES.set.load(Ordering::Acquire), socket.private_fd.load(Ordering::Relaxed));
+        if beside::has_moved(socket) {
+            // The program's descriptors keep it open.
+            let _ = calls::epoll_ctl(set, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
+        }
         socket.clear(flag::LIFELINE | flag::LIFELINE_TOLD);
         let one_less = |live: u32| live.checked_sub(1);
         let _ = LIFELINES.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
@@ -77,21 +89,17 @@ pub fn end(socket: &Socket) {
 }
 
 /// Looks, if that is due. True: a stream has ended.
-#[inline(always)]
-pub fn keep() -> bool {
-    deadlines::lifelines().load(Ordering::Relaxed) != NEVER && keep_due()
-}
-
 #[cold]
-fn keep_due() -> bool {
+pub(crate) fn keep() -> bool {
     let (due, now) = (deadlines::lifelines().load(Ordering::Relaxed), clock::monotonic_ns());
     if now < due {
         return false;
     }
-    let again = if LIFELINES.live.load(Ordering::Relaxed) == 0 { NEVER } else { now + EVERY };
+    let again = if any() { now + cut::every().unwrap_or(EVERY) } else { NEVER };
     if deadlines::lifelines().compare_exchange(due, again, Ordering::Relaxed, Ordering::Relaxed).is_err() || again == NEVER {
         return false;
     }
+    cut::look_for_requests(now);
     let mut events = [epoll_event { events: 0, u64: 0 }; 64];
     let set = LIFELINES.set.load(Ordering::Acquire);
     let told = calls::epoll_pwait(set, events.as_mut_ptr(), events.len() as i32, 0, core::ptr::null(), calls::KERNEL_SIGSET);
@@ -112,11 +120,11 @@ fn look_through() -> bool {
     LIFELINES.suspected.store(false, Ordering::Relaxed);
     let mut any = false;
     for fd in table::numbers() {
-        let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::LIFELINE_TOLD)) else { continue };
+        let Some(socket) = shunt_stream::socket::stream(fd).filter(|socket| socket.has(flag::LIFELINE_TOLD)) else { continue };
         const ENDED: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
         let connection = socket.private_fd.load(Ordering::Relaxed);
         let has_ended = calls::poll_one(connection, libc::POLLRDHUP, 0).is_ok_and(|told| told & ENDED != 0);
-        if !has_ended || is_shared(socket) || is_over(socket, fd) {
+        if !has_ended || beside::has_moved(socket) || is_shared(socket) || is_over(socket, fd) {
             socket.clear(flag::LIFELINE_TOLD);
             continue;
         }
@@ -157,9 +165,10 @@ fn is_over(socket: &Socket, fd: i32) -> bool {
 pub fn forked() {
     private::close(LIFELINES.set.swap(-1, Ordering::Relaxed));
     // Their ends take nothing from what the child counts of its own.
-    for socket in table::numbers().filter_map(crate::socket::stream) {
-        socket.clear(flag::LIFELINE | flag::LIFELINE_ENDED | flag::LIFELINE_TOLD);
+    for socket in table::numbers().filter_map(shunt_stream::socket::stream) {
+        socket.clear(flag::LIFELINE | flag::LIFELINE_ENDED | flag::LIFELINE_TOLD | flag::CUT);
     }
+    cut::forked();
     LIFELINES.live.store(0, Ordering::Relaxed);
     deadlines::lifelines().store(NEVER, Ordering::Relaxed);
     LIFELINES.suspected.store(false, Ordering::Relaxed);
