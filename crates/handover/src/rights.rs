@@ -186,20 +186,9 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         if given.iter().any(|fd| shunt_stream::socket::stream(*fd).is_some_and(|socket| socket.has(flag::MAY_LEAVE))) {
             shunt_rendezvous::carriers::sharing();
         }
-        // Until the streams among them are marked as shared ones, which are left to no kernel. What the first one keeps holds for all; each takes back what it
-        // has said of its rest.
-        let stay = || {
-            let first = given.iter().find_map(|fd| shunt_rendezvous::exchange::stays(*fd));
-            given.iter().for_each(|fd| drop(shunt_rendezvous::exchange::stays(*fd)));
-            first
-        };
-        let mut kept = stay();
-        if given.iter().any(|fd| shunt_stream::socket::stream(*fd).is_some_and(shunt_stream::beside::has_moved)) {
-            drop(kept.take());
-            shunt_rendezvous::carriers::sharing();
-            kept = stay();
-        }
-        let _stay = kept;
+        // Until the streams among them are marked as shared ones, which are left to no kernel; what the first keeps holds for all.
+        let _stay = given.iter().find_map(|fd| shunt_rendezvous::exchange::stays(*fd));
+        given.iter().for_each(|fd| drop(shunt_rendezvous::exchange::stays(*fd)));
         given.iter().for_each(|fd| {
             if let Some(socket) = shunt_table::table::find::<Datagram>(*fd) {
                 adopt::before_handing(*fd, socket);
