@@ -16,7 +16,7 @@ use shunt_table::table;
 
 /// How often sleeping threads look after a stream that is to go back (ns).
 const EVERY: u64 = 1_000_000;
-/// How long such streams send nothing behind bytes that were not received, and how long not behind that, whoever asks (ns).
+/// How long such streams send nothing behind bytes that were not received, and how long not behind that, however often it is asked (ns).
 const WITHHELD: u64 = 100_000_000;
 const BETWEEN: u64 = 500_000_000;
 /// Within that time: how long one send waits for both rings to be empty (ns).

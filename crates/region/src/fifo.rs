@@ -1,8 +1,8 @@
 //! Which units are free, and which come next: the ones that have not been used for the longest time.
 //!
 //! A cursor goes round. Each unit says whether it is taken; a run is taken unit by unit, and let go again if one of them is not
-//! free. No thread waits: one that finds a unit taken goes on behind it. A search in vain is remembered until something is given back: who
-//! waits for room asks often, and there may be 65,536 units to look at.
+//! free. No thread waits: one that finds a unit taken goes on behind it. A search in vain is remembered until something is given back: a
+//! sender that waits for room asks often, and there may be 65,536 units to look at.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
