@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn what_a_command_has_started_ends_with_its_value() {
-        let script = "trap 'kill $child; exit' TERM; sleep 1000 & child=$!; echo $child; wait";
+        // Not `wait`: a signal right before it is not heard until that ends.
+        let script = "trap 'kill $child; exit' TERM; sleep 1000 & child=$!; echo $child; while :; do sleep 0.02; done";
         let mut running = Running::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped())).unwrap();
         let mut line = String::new();
         BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -42,7 +42,7 @@ pub mod arm {
     pub const LOOKS: u32 = 1 << 10;
     /// A tool captures what is sent to this side: the peer notes it ([`crate::tap`]).
     pub const TAP: u32 = 1 << 11;
-    /// A tool asks for the TCP connection beside the stream: the peer, which looks here when it sends, is to look at [`super::cut`].
+    /// A tool asks for the TCP connection beside the stream: the peer, which looks here when it sends, is to look at [`crate::channel::cut`].
     pub const CUT: u32 = 1 << 12;
     /// The word's upper half counts armings: one that looks the same is not the same.
     pub const ONE_ARMING: u32 = 1 << 16;

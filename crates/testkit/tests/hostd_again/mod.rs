@@ -82,8 +82,8 @@ fn two_networks_behind_one_address() {
     let _hostd = scene.hostd(&[]);
     let start =
         |host: usize, name: &str| scene.site.start(host, name, &python_program(), &["-c", NAMED, SERVICE, PUBLISHED, name]);
+    let before = scene.site.counted(server.id(), "near");
     until("connections through shared memory", || {
-        let before = scene.site.counted(server.id(), "near");
         let mut clients = [start(0, "left"), start(2, "right"), start(0, "third"), start(2, "fourth")];
         for client in &mut clients {
             until("a client's end", || client.has_ended());
