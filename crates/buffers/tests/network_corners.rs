@@ -4,7 +4,7 @@ mod common;
 mod pairs;
 
 use common::UNIT;
-use pairs::{ready, whole};
+use pairs::between;
 use shunt_am::{Dispatch, Message, Replier};
 use shunt_buffers::port::network::{memory, NetworkPort as Port, UdpPort};
 use shunt_buffers::port::Error;
@@ -23,13 +23,7 @@ fn pool_of(units: usize, audience: Audience) -> Pool {
 }
 
 fn with_pair(units: usize, test: impl FnOnce(Port<'_, Udp>, Port<'_, Udp>, &Pool, &Pool)) {
-    let (a, b, ours, theirs) = (udp(), udp(), pool_of(units, Audience::Anyone), pool_of(units, Audience::Anyone));
-    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
-    let (mut here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
-    ready(&mut here);
-    test(here, there, &ours, &theirs);
-    whole(&ours);
-    whole(&theirs);
+    between([udp(), udp()], units, test);
 }
 
 /// Drives both until nothing is under way any more.

@@ -4,9 +4,9 @@
 mod common;
 mod pairs;
 
-use common::{pool, UNIT};
-use pairs::{fill, is_filled, ready, whole};
-use shunt_buffers::port::network::{memory, NetworkPort as Port};
+use common::UNIT;
+use pairs::{between, fill, is_filled};
+use shunt_buffers::port::network::NetworkPort as Port;
 use shunt_buffers::port::Error;
 use shunt_buffers::Semantics;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
@@ -114,13 +114,8 @@ impl Endpoint for Odd {
 }
 
 fn with_pair(test: impl FnOnce(Port<'_, Odd>, Port<'_, Odd>, [Arc<Orders>; 2], &Pool, &Pool)) {
-    let ((a, for_here), (b, for_there), ours, theirs) = (odd(), odd(), pool(), pool());
-    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
-    let (mut here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
-    ready(&mut here);
-    test(here, there, [for_here, for_there], &ours, &theirs);
-    whole(&ours);
-    whole(&theirs);
+    let ((a, for_here), (b, for_there)) = (odd(), odd());
+    between([a, b], 64, |here, there, ours, theirs| test(here, there, [for_here, for_there], ours, theirs));
 }
 
 fn settle(here: &mut Port<'_, Odd>, there: &mut Port<'_, Odd>) {

@@ -3,9 +3,9 @@
 mod common;
 mod pairs;
 
-use common::{pool, UNIT};
-use pairs::{fill, is_filled, ready, whole};
-use shunt_buffers::port::network::{memory, NetworkPort as Port, NotSent};
+use common::UNIT;
+use pairs::{between, fill, is_filled, whole};
+use shunt_buffers::port::network::{NetworkPort as Port, NotSent};
 use shunt_buffers::port::{Awaited, Error};
 use shunt_buffers::Semantics;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
@@ -17,13 +17,7 @@ const NO_MESSAGE: Error = Error::Waited(Awaited::Message);
 
 fn with_pair(test: impl for<'m> FnOnce(Port<'m, Udp>, Port<'m, Udp>, &Pool, &Pool)) {
     let udp = || Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
-    let (a, b, ours, theirs) = (udp(), udp(), pool(), pool());
-    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
-    let (mut here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
-    ready(&mut here);
-    test(here, there, &ours, &theirs);
-    whole(&ours);
-    whole(&theirs);
+    between([udp(), udp()], 64, test);
 }
 
 fn filled(length: usize, seed: usize) -> Vec<u8> {

@@ -140,6 +140,18 @@ pub fn whole(pool: &Pool) {
     assert_eq!(pool.free(), pool.shape().units);
 }
 
+/// Two joined ports with a pool of `units` each, which are whole behind the test.
+pub fn between<E: Endpoint>([a, b]: [E; 2], units: usize, test: impl for<'m> FnOnce(Port<'m, E>, Port<'m, E>, &Pool, &Pool)) {
+    let pool = || Pool::create(Shape { unit: UNIT, units }, Pages::Small, Audience::Anyone).unwrap();
+    let (ours, theirs) = (pool(), pool());
+    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
+    let (mut here, there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    ready(&mut here);
+    test(here, there, &ours, &theirs);
+    whole(&ours);
+    whole(&theirs);
+}
+
 /// Both sides in one process, a thread each, and new endpoints for each way.
 pub fn all_pairs<E: Endpoint + Send>(endpoint: impl Fn(u64) -> E) {
     for (number, way) in WAYS.into_iter().enumerate() {
