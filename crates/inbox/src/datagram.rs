@@ -43,7 +43,7 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::parts::Head;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, thread};
 use shunt_table::global::LockedCell;
 use shunt_table::memory::slab::Slab;
 use shunt_table::process::{kernel_only, split_fd_tables, status_page};
@@ -280,9 +280,16 @@ pub fn moved_to_address(fd: i32, socket: &'static Datagram) {
 #[inline]
 pub fn events(socket: &Datagram) -> i16 {
     match socket.inbox() {
-        Some(inbox) if inbox.front().is_some() => POLLIN | POLLRDNORM,
+        Some(inbox) if inbox.front().is_some() && (inbox.is_open() || stays(inbox)) => POLLIN | POLLRDNORM,
         _ => 0,
     }
+}
+
+/// See [`Inbox::stays`].
+#[cold]
+fn stays(inbox: Inbox) -> bool {
+    let mut patience = send::Patience::of(inbox);
+    inbox.stays(thread::id(), |owner| patience.wait(owner))
 }
 
 /// FIONREAD: the size of the next datagram, if it lies in the inbox.

@@ -183,7 +183,7 @@ unsafe fn put(inbox: &Inbox, mut source: Source, mut details: Details, message: 
     source.processor = unsafe { (*thread::block()).processor } as u16;
     // SAFETY: the program's vector.
     let pieces = unsafe { pieces(message) }.iter().map(|piece| (piece.iov_base.cast_const().cast::<u8>(), piece.iov_len));
-    let mut patience = Patience { inbox: *inbox, waited: Waited::default() };
+    let mut patience = Patience::of(*inbox);
     // SAFETY: the pieces are the program's.
     let posted = unsafe { inbox.post(thread::id(), &source, &details, pieces, length, |owner| patience.wait(owner)) };
     (posted, length)
@@ -277,15 +277,20 @@ const LONGEST_DRAIN: u64 = 5_000;
 /// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that is not used again.
 pub struct Patience {
     /// Whose lock is waited for.
-    pub inbox: Inbox,
+    inbox: Inbox,
     /// For how long so far.
-    pub waited: Waited,
+    waited: Waited,
 }
 
 /// Holders never sleep: one that holds the lock this long, in ns, is dead, whatever its number says.
 const LONGEST_HOLD: u64 = 2_000_000_000;
 
 impl Patience {
+    /// For the senders' lock of that inbox.
+    pub fn of(inbox: Inbox) -> Patience {
+        Patience { inbox, waited: Waited::default() }
+    }
+
     #[cold]
     /// Thread `owner` has the lock: looks for a moment, and lets it go on where it needs the processor; a dead owner is found out.
     pub fn wait(&mut self, owner: u32) {

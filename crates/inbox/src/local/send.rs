@@ -9,7 +9,6 @@ pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
 use core::sync::atomic::Ordering;
-use shunt_link::patience::Waited;
 use shunt_ring::inbox::Inbox;
 use shunt_ring::local::Put;
 use shunt_stream::waiting::spin::{self, Spin};
@@ -191,7 +190,7 @@ unsafe fn post_once(fd: i32, socket: &'static Datagram, pieces: &Pieces, skip: u
     }
     // SAFETY: the calling thread's own block.
     let processor = unsafe { (*thread::block()).processor } as u16;
-    let mut patience = Patience { inbox, waited: Waited::default() };
+    let mut patience = Patience::of(inbox);
     let mut done = skip;
     while done < total {
         let length = (total - done).min(most);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::datagram::{self, pin, Sleeper};
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{AF_INET, MSG_DONTWAIT, SHUT_RD, SOCK_STREAM};
 
 /// Two sockets of ours, and where the next datagram from the first to the second goes.
@@ -73,6 +74,31 @@ fn sets_that_grow_cold_are_counted() {
     socket.warm(cold[1]);
     socket.warm(datagram::epoll::gate::WARM);
     assert!(route.is_in_memory());
+}
+
+/// A sender that was stopped between its datagram and its look at the gate: what it takes back was not there for a poll.
+#[test]
+fn what_a_sender_is_about_to_take_back_is_not_told() {
+    for takes_back in [false, true] {
+        let world = &World::new(true);
+        let (near, far) = world.two();
+        world.send_to(near, b"x", far).unwrap();
+        let (socket, inbox) = (world.object(far), world.inbox(far).unwrap());
+        let cold = socket.cool();
+        let header = inbox.header();
+        header.lock.store(shunt_sys::thread::id(), Ordering::Relaxed);
+        let told = std::thread::scope(|scope| {
+            let poll = scope.spawn(|| datagram::events(socket));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            if takes_back {
+                header.head.store(header.tail.load(Ordering::Relaxed), Ordering::SeqCst);
+            }
+            header.lock.store(0, Ordering::Release);
+            poll.join().unwrap()
+        });
+        assert_eq!(told != 0, !takes_back);
+        socket.warm(cold);
+    }
 }
 
 #[test]

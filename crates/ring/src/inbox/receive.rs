@@ -2,6 +2,7 @@
 
 use super::record::Front;
 use super::Inbox;
+use crate::lock;
 use core::sync::atomic::Ordering;
 use shunt_segment::inbox::{mark, POSITION};
 
@@ -10,6 +11,16 @@ impl Inbox {
     #[inline(always)]
     pub fn front(&self) -> Option<Front> {
         self.at(self.header().head.load(Ordering::SeqCst) & POSITION)
+    }
+
+    /// Whether the oldest datagram, seen while the gate is shut, stays until a receiver takes it: only then may a poll or a set tell of it. A sender that
+    /// finds the gate shut behind its datagram takes that back, which it decides under the senders' lock. `me` and `pause` as in [`Inbox::post`].
+    #[cold]
+    pub fn stays(&self, me: u32, pause: impl FnMut(u32)) -> bool {
+        // Without the lock where this very thread has it, and asks in a signal's handler.
+        let Some(held) = lock::acquire(&self.header().lock, me, false, pause) else { return true };
+        drop(held);
+        self.front().is_some()
     }
 
     /// The datagram at `position`, if one begins there.
