@@ -39,6 +39,7 @@ fn aims() -> Vec<Aim> {
     let round_trip = (hand_over::ROUND_TRIPS, hand_over::ONE, hand_over::ENGINE);
     let handed = |row, head| (hand_over::HAND_OVERS, row, head);
     let served = |row, head| (taken::SERVERS, row, head);
+    let beside = |row| (tables::BESIDE, row, tables::MIDDLE);
     let share = |row| (tables::SHARE, row, "100M/64K");
     vec![
         aim("round trip, shm: active messages / bare endpoint", near(shm::MESSAGES), Some(near(shm::BARE)), AtMost(1.1)),
@@ -48,11 +49,11 @@ fn aims() -> Vec<Aim> {
         aim("bulk store, shm / bare byte ring", stored(shm::STORES), Some(stored(shm::RING)), AtLeast(0.9)),
         aim("bulk store, shm / bare endpoint", stored(shm::STORES), Some(stored(shm::LARGEST)), AtLeast(0.9)),
         aim("round trip, xdp: active messages / bare endpoint", far(tables::MESSAGES), Some(far(OWN)), AtMost(1.1)),
-        aim("round trip, xdp: sockets / bare endpoint", far(SOCKETS), Some(far(OWN)), AtMost(1.3)),
+        aim("round trip, xdp: sockets / bare endpoint", beside(tables::THERE_AND_BACK), None, AtMost(1.3)),
         aim("round trip, xdp: kernel TCP spinning / sockets", far(SPINNING), Some(far(SOCKETS)), AtLeast(3.0)),
         aim("round trip, xdp: kernel TCP spinning / bare endpoint", far(SPINNING), Some(far(OWN)), Said),
         aim("round trip, xdp: kernel TCP spinning / one sendto", far(SPINNING), Some((parts::PARTS, parts::SENDTO, "8 B")), Said),
-        aim("stream, xdp: sockets / bare endpoint", bulk(SOCKETS), Some(bulk(OWN)), AtLeast(0.9)),
+        aim("stream, xdp: sockets / bare endpoint", beside(tables::LARGE_SENDS), None, AtLeast(0.9)),
         aim("stream: sockets / kernel TCP, no offload", bulk(SOCKETS), Some(bulk(tables::UNAIDED)), AtLeast(1.0)),
         aim("stream: sockets / kernel TCP, offload", bulk(SOCKETS), Some(bulk(tables::TCP)), Said),
         aim("stream, 1 % lost: sockets, xdp / kernel TCP", lossy(SOCKETS), Some(lossy(tables::TCP)), AtLeast(1.0)),

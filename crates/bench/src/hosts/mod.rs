@@ -66,6 +66,8 @@ pub enum Table {
     Stream,
     /// A stream of large sends: sockets, the endpoint beneath them, kernel TCP with segmentation offload and without.
     Bulk,
+    /// Sockets beside the endpoint beneath them, turn by turn, with quartiles.
+    Beside,
     /// A stream while a switch drops packets.
     Loss,
     /// redis-benchmark with one connection, with fifty, and with several requests under way in each.
@@ -116,6 +118,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Parts => parts::parts(&hosts, plan, record)?,
             Table::Stream => tables::streams(&hosts, plan, record)?,
             Table::Bulk => tables::bulk(&hosts, plan, record)?,
+            Table::Beside => tables::beside_the_endpoint(&hosts, plan, record)?,
             Table::Loss => tables::loss(plan, record)?,
             Table::Redis => tables::redis(&hosts, plan, record)?,
             Table::Share => tables::share(plan, record)?,

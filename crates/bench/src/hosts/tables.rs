@@ -14,6 +14,11 @@ use super::switch::Switched;
 use super::Plan;
 
 pub const ROUND_TRIPS: &str = "round trip, us";
+/// A ratio of contenders that take turns right after each other: each sets up anew in each turn, and both move with it.
+pub const BESIDE: &str = "sockets, xdp, beside the bare endpoint, turn by turn";
+pub const THERE_AND_BACK: &str = "round trip of 8 B";
+pub const LARGE_SENDS: &str = "stream of 64 KiB sends";
+pub const MIDDLE: &str = "median";
 pub const BULK: &str = "stream of 64 KiB sends (bare endpoint: of packets)";
 pub const LOSS: &str = "stream through a switch that drops packets, MB/s";
 pub const REDIS: &str = "redis-benchmark, GET in a second";
@@ -67,6 +72,32 @@ fn round_trips_of(
         |contender, size| contender.round_trip(hosts, plan, size),
         |index, _, figures| sheet.put(contenders[index].name(), &[median(figures) * 1e6]),
     )?;
+    record.add(sheet);
+    Ok(())
+}
+
+/// What streams of sockets over xdp take beside the bare endpoint: the ratio of each turn, for [`TURNS`] turns.
+///
+/// Either figure moves by 40 % from one set-up to the next while it hardly does within one (pages and lines fall elsewhere, and the host moves the
+/// processors), so medians of few turns, taken each for itself, give ratios of 1.2 to 1.9 in runs of the same programs.
+pub fn beside_the_endpoint(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    const TURNS: usize = 15;
+    let bare = Endpoints { name: "endpoint xdp, own queue", carrier: Carrier::Own };
+    let Some(carrier) = plan.sockets.iter().find(|carrier| matches!(carrier, Carrier::Own)) else { return Ok(()) };
+    let sockets = Programs { name: carrier.sockets(), way: Way::Shunt(*carrier) };
+    let rate = |contender: &dyn Contender, size: usize| {
+        contender.stream(hosts, plan, size).map(|one| one.messages / one.seconds * size as f64)
+    };
+    let mut sheet = Sheet::new(BESIDE, &["least", "quarter", MIDDLE, "quarter", "most"], &[2]);
+    let mut ratios = [Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        ratios[0].push(sockets.round_trip(hosts, plan, 8)? / bare.round_trip(hosts, plan, 8)?);
+        ratios[1].push(rate(&sockets, 64 << 10)? / rate(&bare, 1400)?);
+    }
+    for (row, mut ratios) in [THERE_AND_BACK, LARGE_SENDS].into_iter().zip(ratios) {
+        ratios.sort_by(f64::total_cmp);
+        sheet.put(row, &[0, 1, 2, 3, 4].map(|quarter| ratios[quarter * (TURNS - 1) / 4]));
+    }
     record.add(sheet);
     Ok(())
 }
