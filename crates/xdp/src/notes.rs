@@ -20,6 +20,9 @@ pub const SIZE: usize = 4096 + RING;
 /// The longest part of a frame that is kept: all of any packet.
 pub const LONGEST: usize = 1 << 17;
 
+/// Where in its memory the owner says how many bytes it has written.
+pub const WRITTEN: usize = core::mem::offset_of!(Head, owner);
+
 /// Bytes in front of those of the frame: when (ticks), how long it was and how much is kept, which way it went.
 const RECORD: usize = 24;
 

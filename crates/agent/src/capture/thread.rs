@@ -27,6 +27,15 @@ struct Known {
     frames: u64,
     /// When the last one was noted: no later one was before.
     last: u64,
+    ends: Ends,
+}
+
+/// When a queue's counts are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    No,
+    Next,
+    Now,
 }
 
 /// A packet that waits for its turn: a block, by its place.
@@ -145,7 +154,7 @@ impl Work {
 
     fn begin(&mut self, source: Source) {
         let interface = self.describe(&source.description);
-        self.known.push(Known { source, interface, frames: 0, last: self.before });
+        self.known.push(Known { source, interface, frames: 0, last: self.before, ends: Ends::No });
     }
 
     /// Reads what was noted, and writes what was noted before the last turn: by now all of that has been seen. Whether there was anything.
@@ -156,10 +165,13 @@ impl Work {
         let now = ticks();
         self.clock.look();
         let mut lost = self.lost;
-        let mut index = 0;
-        while let Some(known) = self.known.get_mut(index) {
-            // Asked before its last frames are read.
-            let is_gone = known.source.life.strong_count() == 0;
+        for known in &mut self.known {
+            // Asked before its last frames are read, which are written in the next turn.
+            known.ends = match known.ends {
+                Ends::No if known.source.life.strong_count() == 0 => Ends::Next,
+                Ends::Next => Ends::Now,
+                other => other,
+            };
             let (blocks, waiting, clock) = (&mut self.blocks, &mut self.waiting, &self.clock);
             let (frames, last, interface) = (&mut known.frames, &mut known.last, known.interface);
             known.source.reader.read(&mut self.bytes, |noted, bytes| {
@@ -170,38 +182,24 @@ impl Work {
                     Direction::In => block::Direction::In,
                     Direction::Out => block::Direction::Out,
                 };
-                let at = blocks.len();
-                block::packet(
-                    blocks,
-                    &Packet {
-                        interface,
-                        time: clock.time(*last),
-                        length: noted.length,
-                        parts: &[bytes],
-                        direction: Some(direction),
-                        comment: None,
-                    },
-                );
+                let (at, time, parts) = (blocks.len(), clock.time(*last), &[bytes][..]);
+                let (length, direction) = (noted.length, Some(direction));
+                block::packet(blocks, &Packet { interface, time, length, parts, direction, comment: None });
                 waiting.push(Waiting { ticks: *last, at, length: blocks.len() - at });
             });
-            let missing = known.source.reader.lost();
-            lost = lost.saturating_add(missing);
-            if is_gone || ends {
-                let received = known.frames.saturating_add(missing);
-                let counts = Statistics { interface, time: self.clock.time(now), received, dropped: missing };
-                // Behind its packets, of which the last ones are in no order with those of others then.
-                self.put(u64::MAX)?;
-                block::statistics(self.output.blocks(), &counts);
-                self.lost = self.lost.saturating_add(missing);
-                self.known.swap_remove(index);
-            } else {
-                index += 1;
-            }
+            lost = lost.saturating_add(known.source.reader.lost());
         }
         self.told.lost.store(lost, Relaxed);
         let some = !self.waiting.is_empty();
         self.put(if ends { u64::MAX } else { self.before })?;
         self.before = now;
+        for known in self.known.extract_if(.., |known| ends || known.ends == Ends::Now) {
+            let dropped = known.source.reader.lost();
+            self.lost = self.lost.saturating_add(dropped);
+            let (interface, time) = (known.interface, self.clock.time(now));
+            let received = known.frames.saturating_add(dropped);
+            block::statistics(self.output.blocks(), &Statistics { interface, time, received, dropped });
+        }
         self.write()?;
         Ok(some)
     }
