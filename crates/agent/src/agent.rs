@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use shunt_endpoint::Drop as Reason;
 use shunt_xdp::multiplexed::AgentPage;
 
+use crate::capture::Capture;
 use crate::client::Client;
 use crate::configuration::Configuration;
 use crate::connections::Shared;
@@ -61,6 +62,8 @@ pub struct Agent {
     pub(crate) began: Instant,
     /// What was taken from the kernel, if this agent takes connections.
     pub(crate) connections: Option<Arc<Shared>>,
+    /// Every frame goes to a file.
+    pub(crate) capture: Option<Capture>,
     /// What a client said last.
     pub(crate) heard: Vec<u8>,
 }
@@ -351,6 +354,8 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.give_back_everything();
+        // The agent's queues are silent by now, and its clients know that it ends.
+        self.capture.take().into_iter().for_each(Capture::end);
         let _ = shunt_sys::calls::munmap(self.page.cast_mut().cast(), 4096);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::time::Instant;
 
 use crate::aside::Aside;
+use crate::capture::Noted;
 use crate::connections::Hands;
 use shunt_endpoint::shared::{Memory, SendDescriptor};
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Drop as Reason, Gather, Segment, INLINE, SCATTER};
@@ -75,6 +76,8 @@ pub struct Attached {
     pub due: bool,
     /// Messages that the agent moved: sent, delivered.
     pub moved: [u64; 2],
+    /// Its owner notes the frames of its queue for a capture.
+    pub noted: Option<Noted>,
 }
 
 /// A channel.

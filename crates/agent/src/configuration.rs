@@ -1,5 +1,7 @@
 //! What an agent is told when it starts.
 
+use std::path::PathBuf;
+
 use shunt_xdp::socket::Mode;
 
 use crate::ebpf::kernel::Attachment;
@@ -27,6 +29,10 @@ pub struct Configuration {
     pub spin: u32,
     /// Whether established connections are taken from the kernel for processes that have a queue and ask for it.
     pub take: bool,
+    /// The file to which every frame of the queues is written, if one is; `-`: standard output.
+    pub capture: Option<PathBuf>,
+    /// Bytes of each frame there.
+    pub capture_length: u32,
 }
 
 impl Configuration {
@@ -43,6 +49,8 @@ impl Configuration {
             depth: 1024,
             spin: 50,
             take: false,
+            capture: None,
+            capture_length: 1 << 18,
         }
     }
 }

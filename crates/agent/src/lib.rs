@@ -14,6 +14,7 @@
 //! left when it ends, also by SIGKILL, and a restart has nothing to clean.
 mod agent;
 mod aside;
+mod capture;
 mod client;
 mod configuration;
 pub mod connections;

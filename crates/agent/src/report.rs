@@ -54,6 +54,21 @@ pub struct Report {
     pub endpoints: Vec<Endpoint>,
     /// Connections taken from the kernel.
     pub connections: Connections,
+    /// The capture, if there is one; told to root.
+    pub capture: Option<Capture>,
+}
+
+/// A file that gets every frame.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Capture {
+    /// Its path, or `-`.
+    pub file: String,
+    /// Frames in it.
+    pub frames: u64,
+    /// Frames that are missing: there was no room for them.
+    pub lost: u64,
+    /// Why it has ended, if it has.
+    pub failure: Option<String>,
 }
 
 /// Connections of all programs that were taken from the kernel.
@@ -190,6 +205,7 @@ impl Agent {
             dropped: reasons(|reason| self.dropped[reason as usize]),
             astray: self.astray,
             connections: self.connections.as_ref().map_or_else(Connections::none, |shared| shared.report()),
+            capture: self.capture.as_ref().filter(|_| user == 0).map(|capture| capture.report()),
             users: users
                 .into_iter()
                 .filter(|other| user == 0 || *other == user)

@@ -6,10 +6,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use shunt_endpoint::shared::{Layout, Memory};
+use shunt_endpoint::shared::{Layout, Memory, Shape as MemoryShape};
 use shunt_endpoint::{Area, Tag};
 use shunt_sys::{calls, Errno};
 use shunt_xdp::address::{decode, encode};
+use shunt_xdp::notes::SIZE as NOTES;
 use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::protocol::{Kind, Operation, Reply, Request};
 use shunt_xdp::socket::{Shape, Socket, Umem};
@@ -17,6 +18,7 @@ use shunt_xdp::state::{memory_shape, News, State, ASTRAY, DEVICE};
 
 use crate::agent::{Agent, Token};
 use crate::aside::Aside;
+use crate::capture::Capture;
 use crate::client::{answer, event, hear, Attached, Channel, Client, NextHop, Who};
 use crate::ebpf::program::Role;
 use crate::hosts::{is_askable, Asker, Told};
@@ -214,6 +216,8 @@ impl Agent {
         reply.rings = state.rings();
         reply.queue = attached.queue;
         reply.address = encode(&attached.address, 0).to_words();
+        let mut attached = attached;
+        attached.noted = self.capture.as_ref().and_then(|capture| capture.endpoint(&attached.memory, attached.queue, &who));
         if let Some(client) = self.clients.get_mut(&number) {
             client.endpoint = Some(attached);
         }
@@ -236,7 +240,16 @@ impl Agent {
         if bytes > room {
             return Err(libc::EDQUOT);
         }
-        Ok((Memory::create(DEVICE, shape).map_err(|errno| errno.0)?, bytes))
+        // Where the agent captures there is room for notes, which is not accounted to the user.
+        let notes = shape.device;
+        let is_noted = kind == Kind::Own && self.capture.as_ref().is_some_and(Capture::is_on);
+        let more = if is_noted { NOTES as u32 } else { 0 };
+        let shape = MemoryShape { device: shape.device + more, ..shape };
+        let memory = Memory::create(DEVICE, shape).map_err(|errno| errno.0)?;
+        if is_noted {
+            State::of(&memory).notes.store(notes, Relaxed);
+        }
+        Ok((memory, bytes))
     }
 
     /// Bytes of the largest datagram at an address.
@@ -276,6 +289,7 @@ impl Agent {
             bytes,
             due: false,
             moved: [0; 2],
+            noted: None,
         })
     }
 
@@ -345,6 +359,7 @@ impl Agent {
                 bytes,
                 due: false,
                 moved: [0; 2],
+                noted: None,
             });
         }
         Err(refused)

@@ -13,6 +13,7 @@ use shunt_xdp::multiplexed::AgentPage;
 use shunt_xdp::protocol;
 
 use crate::agent::{Agent, Sorter, Token};
+use crate::capture::Capture;
 use crate::configuration::Configuration;
 use crate::connections::{Guard, Shared};
 use crate::ebpf::kernel::Program;
@@ -61,6 +62,10 @@ impl Agent {
             return Err(occupied(name, number));
         }
         let datagrams = bind_port(&configuration, name)?;
+        let signals = catch_signals()?;
+        // Behind the name: a second agent leaves the file of the first one alone.
+        let capture = configuration.capture.as_ref();
+        let capture = capture.map(|path| Capture::start(path, configuration.capture_length, name)).transpose()?;
         let maps = Arc::new(Maps::new(TAGS, interface.queues).map_err(not_allowed)?);
         let loaded = load(&configuration, &interface, &maps).map_err(not_allowed)?;
         // It costs each packet something, TCP's too; streams of sockets without queues need none.
@@ -86,7 +91,7 @@ impl Agent {
                     other => break other,
                 }
             };
-            let trunk = match trunk {
+            let mut trunk = match trunk {
                 Ok(trunk) => trunk,
                 // Fewer real queues than it may have: the first is what counts.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput && !trunks.is_empty() => break,
@@ -94,12 +99,16 @@ impl Agent {
             };
             maps.set_socket(queue, trunk.fd(), Role { shared: true, pieces: trunk.takes_pieces() })
                 .map_err(|error| format!("queue {queue} of {name}: {error}"))?;
+            if let Some(capture) = &capture {
+                trunk
+                    .note(capture)
+                    .map_err(|errno| format!("--capture: memory for queue {queue}: {}", io::Error::from_raw_os_error(errno.0)))?;
+            }
             trunks.push(trunk);
         }
         let (page_file, page) = page().map_err(|error| format!("no memory for the agent's page: {error}"))?;
         // SAFETY: one flag and no address.
         let epoll = unsafe { OwnedFd::from_raw_fd(descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let signals = catch_signals()?;
         let links = watch_links()?;
         let named = (interface.index, interface.name.as_str());
         let connections = guard.map(|guard| Shared::new(guard, &maps, named, interface.mac, frame));
@@ -131,6 +140,7 @@ impl Agent {
             astray: 0,
             began: Instant::now(),
             connections,
+            capture,
             heard: vec![0; protocol::LONGEST_REQUEST],
         };
         agent.watch_all().map_err(|error| format!("epoll: {error}"))?;

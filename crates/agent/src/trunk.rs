@@ -9,6 +9,8 @@ use shunt_xdp::packet::{Path, Sum, UDP};
 use shunt_xdp::ring::Descriptor;
 use shunt_xdp::socket::{Mode, Shape, Socket, Statistics, Umem};
 
+use crate::capture::{Capture, Noted};
+
 /// One of them.
 pub struct Trunk {
     socket: Socket,
@@ -23,6 +25,8 @@ pub struct Trunk {
     size: usize,
     /// A frame that came in several chunks.
     whole: Vec<u8>,
+    /// Its frames are captured.
+    noted: Option<Noted>,
     /// Frames sent.
     pub sent: u64,
     /// Frames that arrived.
@@ -63,7 +67,18 @@ impl Trunk {
             socket.give(chunk(index));
         });
         let free = (depth..2 * depth).map(chunk).collect();
-        Ok(Trunk { socket, queue, mode, free, memory, size, whole: Vec::new(), sent: 0, received: 0 })
+        Ok(Trunk { socket, queue, mode, free, memory, size, whole: Vec::new(), noted: None, sent: 0, received: 0 })
+    }
+
+    /// Has all its frames captured.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn note(&mut self, capture: &Capture) -> Result<(), Errno> {
+        let (notes, noted) = capture.own(self.queue)?;
+        self.socket.set_notes(Some(notes));
+        self.noted = Some(noted);
+        Ok(())
     }
 
     /// The descriptor: readable while frames wait.
@@ -172,6 +187,9 @@ impl Trunk {
 
 impl Drop for Trunk {
     fn drop(&mut self) {
+        // Notes are made by the socket alone.
+        self.socket.set_notes(None);
+        self.noted = None;
         // The kernel holds the pages until the socket, which is dropped next, is gone; it does not need our mapping.
         let _ = shunt_sys::calls::munmap(self.memory, self.size);
     }

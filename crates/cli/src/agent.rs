@@ -1,5 +1,7 @@
 //! `shunt agent`: serves endpoints on an interface; `shunt agent status`: what agents do.
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::ArgMatches;
 use serde::Serialize;
@@ -19,7 +21,15 @@ pub fn agent(matches: &ArgMatches) -> Result<u8, Failure> {
     // The reader of what we say may end before us.
     // SAFETY: ignoring a signal runs no code of ours in a handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    // Nor does a limit of file sizes end it: that is an error of the capture.
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let configuration = configuration(matches)?;
+    // Standard output may be the capture's.
+    let say = match &configuration.capture {
+        Some(path) if path.as_os_str() == "-" => |text: &str| eprint_line(text),
+        _ => |text: &str| say(text),
+    };
     let mut agent = Agent::start(configuration).map_err(Failure::of_environment)?;
     let report = agent.report(0);
     say(&started(&report));
@@ -34,6 +44,11 @@ pub fn agent(matches: &ArgMatches) -> Result<u8, Failure> {
         }
         End::Removed => Err(Failure::of_environment(format_args!("{interface} was removed, and its agent ends"))),
     }
+}
+
+fn eprint_line(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn say(text: &str) {
@@ -97,6 +112,8 @@ fn configuration(matches: &ArgMatches) -> Result<Configuration, Failure> {
     limits.bytes = number("memory").map_or(limits.bytes, |mebibytes| u64::from(mebibytes) << 20);
     limits.tags = number("tags").unwrap_or(limits.tags);
     configuration.take = matches.get_flag("take");
+    configuration.capture = matches.get_one::<OsString>("capture").map(PathBuf::from);
+    configuration.capture_length = number("capture-length").unwrap_or(configuration.capture_length);
     configuration.spin = number("spin").unwrap_or(configuration.spin);
     Ok(configuration)
 }
@@ -194,6 +211,10 @@ pub fn text(report: &Report) -> String {
             connections.taken, connections.given_back, connections.lost
         ));
         text.push_str(&connections.refused.as_ref().map_or("\n".to_string(), |refused| format!(" ({refused})\n")));
+    }
+    if let Some(capture) = &report.capture {
+        let state = capture.failure.as_ref().map_or(String::new(), |failure| format!("; it has ended: {failure}"));
+        text.push_str(&format!("  capture {}: {} frames, {} missing{state}\n", capture.file, capture.frames, capture.lost));
     }
     for (user, (endpoints, bytes)) in &report.users {
         text.push_str(&format!("  user {user}: {endpoints} endpoints, {}\n", bytes_text(*bytes)));

@@ -337,6 +337,15 @@ fn agent() -> Command {
                 .action(ArgAction::SetTrue),
         )
         .arg(
+            value("capture", "FILE", "Write every frame of its queues, those that are lent included, to FILE in the format pcapng; - for standard output: shunt agent ... --capture - | tshark -r -")
+                .value_parser(value_parser!(OsString)),
+        )
+        .arg(
+            number("capture-length", "BYTES", "Bytes of each frame that are kept [default: 262144]")
+                .value_parser(value_parser!(u32).range(1..=1 << 18))
+                .requires("capture"),
+        )
+        .arg(
             value("attach", "HOW", "Run the program in the driver or before the stack [default: native, then generic; on a veth of one queue the other way round]")
                 .value_parser(["native", "generic"]),
         )
@@ -355,7 +364,11 @@ fn agent() -> Command {
              Programs that start under `shunt run` while it runs use it by default: once its TCP connection is made, what they send\n\
              to hosts of the interface's subnets that run an agent and shunt, too, goes over UDP, from any port to any port, or by\n\
              a lent queue past every packet filter, traffic control and capture of this host. `--hosts none` keeps a program from\n\
-             it. Their listeners are found by UDP port 29545, which hosts of those subnets must reach.",
+             it. Their listeners are found by UDP port 29545, which hosts of those subnets must reach.\n\n\
+             What goes by a queue is in no capture of the kernel's: --capture writes it, in order of time, with the queue, its process and the\n\
+             direction. Processes note their frames in 4 MiB of memory each and wait for nothing: what finds no room is missing, and counted\n\
+             (on standard error at the end, in `shunt agent status`, in the file). Where FILE cannot be written any more, or its reader ends, the capture\n\
+             ends, with a file of whole packets, and the agent goes on.",
         )
 }
 

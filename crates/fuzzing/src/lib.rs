@@ -25,6 +25,7 @@ mod instructions;
 mod list;
 mod meetings;
 mod messages;
+mod notes;
 mod pipe;
 mod references;
 mod regions;
@@ -68,6 +69,7 @@ pub const TARGETS: &[Target] = &[
     ("regions", regions::run),
     ("references", references::run),
     ("meetings", meetings::run),
+    ("capture_notes", notes::run),
 ];
 
 /// Runs the target `name`.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use crate::hosts::Host;
@@ -15,8 +16,16 @@ impl Agent {
     /// # Errors
     /// A sentence: it could not be started, or ended at once.
     pub fn start(host: &Host, shunt: impl AsRef<OsStr>, arguments: &[&str]) -> Result<Agent, String> {
+        Agent::start_in(host, shunt, arguments, Path::new("."))
+    }
+
+    /// The same, in a directory.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_in(host: &Host, shunt: impl AsRef<OsStr>, arguments: &[&str], directory: &Path) -> Result<Agent, String> {
         let mut command = host.command(shunt);
-        command.args(["agent", "--interface", &host.interface]).args(arguments);
+        command.current_dir(directory).args(["agent", "--interface", &host.interface]).args(arguments);
         let child = crate::launch::spawn(command.stdout(Stdio::piped())).map_err(|error| format!("the agent: {error}"))?;
         let mut agent = Agent(child);
         let mut lines = BufReader::new(agent.0.stdout.take().ok_or("no output of the agent")?);

@@ -26,6 +26,7 @@
 //! which fails the test if anything was left behind or if shunt complained.
 
 pub mod agent;
+pub mod captured;
 pub mod conversation;
 mod example;
 mod host;

@@ -145,7 +145,8 @@ impl Xdp {
                 let umem = unsafe { Umem::new(memory.device_part(), size) };
                 let fd = way.0;
                 core::mem::forget(way);
-                let socket = Socket::adopt(fd, umem, rings, state.lead.load(Relaxed))?;
+                let mut socket = Socket::adopt(fd, umem, rings, state.lead.load(Relaxed))?;
+                socket.set_notes(State::notes(&memory));
                 let own = Own::new(socket, Cutter::adopt(&mut page.0), shape.device);
                 let sentence = match state.mode.load(Relaxed) {
                     0 => {

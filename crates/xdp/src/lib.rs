@@ -32,6 +32,7 @@ mod frames;
 pub mod learned;
 pub mod multiplexed;
 pub mod netlink;
+pub mod notes;
 pub mod own;
 pub mod packet;
 pub mod played;

@@ -301,6 +301,13 @@ impl<T: Copy> Consumer<T> {
         Some(value)
     }
 
+    /// The value that is `ahead` behind the oldest.
+    pub fn peek(&mut self, ahead: u32) -> Option<T> {
+        let at = self.taken().wrapping_add(ahead);
+        // SAFETY: as in `pop`.
+        (ahead < self.waiting_now()).then(|| unsafe { self.ring.slots.add((at & self.ring.mask) as usize).read_volatile() })
+    }
+
     /// Whether the kernel asks for a call before it goes on.
     #[inline]
     pub fn need_wakeup(&self) -> bool {

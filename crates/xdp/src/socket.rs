@@ -6,6 +6,7 @@
 
 use shunt_sys::{calls, libc, Errno};
 
+use crate::notes::Notes;
 use crate::ring::{self, Consumer, Descriptor, Kind, Producer};
 
 /// Bytes that the kernel leaves free in front of each frame that arrives (XDP_PACKET_HEADROOM).
@@ -177,6 +178,8 @@ pub struct Socket {
     /// How much further the kernel is in the fill ring than we are in the receive ring; where in its chunk the last frame began.
     shift: u32,
     margin: u64,
+    /// Where frames are noted, if an agent captures.
+    notes: Option<Notes>,
 }
 
 impl Socket {
@@ -294,7 +297,7 @@ impl Socket {
     pub(crate) fn of(fd: i32, umem: Umem, shape: Shape, (lead, pieces): (u32, bool), rings: Rings) -> Socket {
         let Rings { receive, transmit, fill, completion } = rings;
         let margin = KERNEL_HEADROOM.into();
-        Socket { fd, shape, lead, pieces, umem, receive, transmit, fill, completion, shift: 0, margin }
+        Socket { fd, shape, lead, pieces, umem, receive, transmit, fill, completion, shift: 0, margin, notes: None }
     }
 
     /// The descriptor: readable (POLLIN) while frames wait.
@@ -324,6 +327,17 @@ impl Socket {
         &self.umem
     }
 
+    /// Frames are noted there from now on.
+    pub fn set_notes(&mut self, notes: Option<Notes>) {
+        self.notes = notes;
+    }
+
+    /// Where frames are noted, for those that leave by another way.
+    #[inline]
+    pub fn notes(&self) -> Option<&Notes> {
+        self.notes.as_ref()
+    }
+
     /// Gives the chunk at `offset` to the kernel for a frame to come; false: the fill ring is full.
     #[inline]
     pub fn give(&mut self, offset: u64) -> bool {
@@ -339,11 +353,42 @@ impl Socket {
         while let Some(descriptor) = self.receive.pop() {
             if descriptor.length <= self.shape.chunk && self.umem.at(descriptor.offset, descriptor.length as usize).is_some() {
                 self.learn(&descriptor);
+                if self.notes.is_some() {
+                    self.note_taken(descriptor);
+                }
                 return Some(descriptor);
             }
             *bad += 1;
         }
         None
+    }
+
+    /// Notes the packet that begins with the chunk that was just taken. The kernel announces packets as a whole.
+    #[cold]
+    fn note_taken(&mut self, first: Descriptor) {
+        let Socket { notes: Some(notes), receive, umem, .. } = self else { return };
+        let receive = core::cell::RefCell::new(receive);
+        let chunk = |descriptor: Descriptor| {
+            let length = descriptor.length as usize;
+            umem.at(descriptor.offset, length).map(|bytes| (bytes.cast_const(), length, descriptor.goes_on()))
+        };
+        // SAFETY: inside the memory, as many bytes as said.
+        unsafe {
+            notes.received(first.goes_on(), |index| match index.checked_sub(1) {
+                None => chunk(first),
+                Some(ahead) => receive.borrow_mut().peek(ahead).and_then(chunk),
+            });
+        }
+    }
+
+    /// Notes a frame that was put on the transmit ring.
+    #[cold]
+    fn note_put(&self, chunk: u64, length: u32) {
+        let length = length as usize;
+        if let (Some(notes), Some(frame)) = (&self.notes, self.room(chunk, length)) {
+            // SAFETY: inside the memory, as many bytes as said.
+            unsafe { notes.sent(&[(frame, length)]) };
+        }
     }
 
     /// The kernel takes chunks in the order of the fill ring, so that where the next frame will lie can be guessed.
@@ -419,13 +464,22 @@ impl Socket {
             unsafe { lead.cast::<Metadata>().write_unaligned(metadata) };
             options = libc::XDP_TX_METADATA;
         }
-        self.transmit.push(Descriptor { offset: chunk + u64::from(self.lead), length, options })
+        self.push(chunk, length, options)
     }
 
     /// As [`Socket::put`], of a frame that has its checksum.
     #[inline]
     pub fn put_whole(&mut self, chunk: u64, length: u32) -> bool {
-        self.transmit.push(Descriptor { offset: chunk + u64::from(self.lead), length, options: 0 })
+        self.push(chunk, length, 0)
+    }
+
+    #[inline]
+    fn push(&mut self, chunk: u64, length: u32, options: u32) -> bool {
+        let pushed = self.transmit.push(Descriptor { offset: chunk + u64::from(self.lead), length, options });
+        if self.notes.is_some() && pushed {
+            self.note_put(chunk, length);
+        }
+        pushed
     }
 
     /// Frames in the transmit ring that the kernel has not read.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! device part   State (two pages) │ chunks for frames to be sent, or bytes of the program on their way to the agent
-//!               a run that is collected (own queue only)
+//!               a run that is collected (own queue only) │ frames that are noted (where the agent captures)
 //! segment       the owner's part  │ chunks for frames that came on another queue (own queue only)
 //! ```
 //!
@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use shunt_endpoint::shared::{Memory, Shape as MemoryShape};
 use shunt_endpoint::Address;
 
+use crate::notes::{self, Notes};
 use crate::protocol::{Kind, Sizes};
 use crate::runs::{Collected, Cut, ROOM};
 use crate::socket::Shape;
@@ -61,6 +62,8 @@ pub struct State {
     pub sending: Collected,
     /// The run that is taken apart.
     pub receiving: Cut,
+    /// Where in the device part frames are noted ([`crate::notes`]); 0: nowhere.
+    pub notes: AtomicU32,
 }
 
 const _: () = assert!(size_of::<State>() == STATE);
@@ -73,6 +76,14 @@ impl State {
         // SAFETY: the device part has at least so many bytes (the process that makes or attaches the memory sees to it), is
         // aligned to pages, and lives as long as the handle; atomics accept any bytes.
         unsafe { &*memory.device_part().cast() }
+    }
+
+    /// Where frames are noted, if the agent captures; `None` also for a place that is none.
+    pub(crate) fn notes(memory: &Memory) -> Option<Notes> {
+        let at = State::of(memory).notes.load(Relaxed) as usize;
+        let is_one = at >= STATE && at.is_multiple_of(4096) && at + notes::SIZE <= memory.shape().device as usize;
+        // SAFETY: inside the device part, which begins with a page and is mapped as long as the endpoint's socket, which has the value.
+        is_one.then(|| unsafe { Notes::new(memory.device_part().add(at)) })
     }
 
     /// The shape of the rings.

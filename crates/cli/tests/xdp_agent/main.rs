@@ -1,6 +1,7 @@
 //! The agent: who may have what, what it survives, what it leaves behind.
 #[path = "../agents/mod.rs"]
 mod agents;
+mod captures;
 mod ends;
 mod hostile;
 mod interface;

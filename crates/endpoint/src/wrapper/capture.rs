@@ -3,7 +3,7 @@
 //! Each message becomes an IPv4 or IPv6 packet with a UDP header, whatever the device: the endpoint's own addresses where
 //! it has such, 127.0.0.1 and 127.0.0.2 and port [`PORT`] where it has none. The payload is the frame as it would travel
 //! between hosts. Updates of the peer's memory are written where they are sent; of those that come, the ones that notify, with
-//! the bytes as they are then. Format: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
+//! the bytes as they are then.
 
 use super::pass_on;
 use crate::gather::Gather;
@@ -11,15 +11,13 @@ use crate::{
     Address, Area, Arrival, Bytes, Channel, DirectAccess, DirectError, Endpoint, Family, Import, Key, Message, OpenError, Rights,
     SendError, Tags, Ticket,
 };
+use shunt_pcapng::block::{self, Direction, Interface, Packet};
 use shunt_sys::clock;
 use shunt_wire::endpoint::{Kind, Repr, Update, HEADER};
 use std::io::{self, Write};
 
 /// The port of packets that have none: "sh".
 pub const PORT: u16 = 0x7368;
-
-/// LINKTYPE_RAW: packets begin with their IPv4 or IPv6 header.
-const LINK_TYPE: u16 = 101;
 
 /// An endpoint whose messages are written to `file`.
 pub struct Capture<E, W> {
@@ -31,32 +29,17 @@ pub struct Capture<E, W> {
     failure: Option<io::Error>,
 }
 
-#[derive(Clone, Copy)]
-enum Direction {
-    In = 1,
-    Out = 2,
-}
-
 impl<E: Endpoint, W: Write> Capture<E, W> {
     /// Wraps `inner`, and writes the file's beginning.
     ///
     /// # Errors
     /// What the file answers.
     pub fn new(inner: E, mut file: W) -> io::Result<Capture<E, W>> {
-        // Section header: byte order, version 1.0, unknown length.
-        let mut section = Vec::new();
-        section.extend_from_slice(&0x1a2b_3c4du32.to_le_bytes());
-        section.extend_from_slice(&[1, 0, 0, 0]);
-        section.extend_from_slice(&[0xff; 8]);
-        file.write_all(&block(0x0a0d_0d0a, &section))?;
-        // Interface: link type, no limit of bytes; its name; time stamps in nanoseconds.
-        let mut interface = Vec::new();
-        interface.extend_from_slice(&LINK_TYPE.to_le_bytes());
-        interface.extend_from_slice(&[0; 6]);
-        option(&mut interface, 2, inner.capabilities().device.as_bytes());
-        option(&mut interface, 9, &[9]);
-        option(&mut interface, 0, &[]);
-        file.write_all(&block(1, &interface))?;
+        let mut bytes = Vec::new();
+        block::section(&mut bytes);
+        let name = inner.capabilities().device;
+        block::interface(&mut bytes, &Interface { link: block::RAW, longest: 0, name, description: "messages of an endpoint" });
+        file.write_all(&bytes)?;
         Ok(Capture { inner, file, channels: Vec::new(), exports: Vec::new(), failure: None })
     }
 
@@ -82,17 +65,11 @@ impl<E: Endpoint, W: Write> Capture<E, W> {
         Repr { kind, tag: tag.0, length: message.len() as u32 }.emit(&mut payload);
         payload.extend_from_slice(message);
         let packet = packet(from, to, &payload);
-        let now = clock::realtime_ns();
-        let mut body = Vec::with_capacity(packet.len() + 40);
-        for word in [0, (now >> 32) as u32, now as u32, packet.len() as u32, packet.len() as u32] {
-            body.extend_from_slice(&word.to_le_bytes());
-        }
-        body.extend_from_slice(&packet);
-        body.resize(body.len().next_multiple_of(4), 0);
-        option(&mut body, 2, &(direction as u32).to_le_bytes());
-        option(&mut body, 0, &[]);
+        let (mut bytes, time, length) = (Vec::new(), clock::realtime_ns(), packet.len() as u32);
+        let parts = &[&packet[..]][..];
+        block::packet(&mut bytes, &Packet { interface: 0, time, length, parts, direction: Some(direction), comment: None });
         if self.failure.is_none() {
-            self.failure = self.file.write_all(&block(6, &body)).err();
+            self.failure = self.file.write_all(&bytes).err();
         }
     }
 }
@@ -115,25 +92,6 @@ impl<E: Endpoint, W: Write> Capture<E, W> {
             }
         }
     }
-}
-
-/// A block of the file: type, length, body, length.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let length = (12 + body.len()) as u32;
-    let mut bytes = Vec::with_capacity(length as usize);
-    bytes.extend_from_slice(&kind.to_le_bytes());
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(body);
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes
-}
-
-/// An option: code, length, value, padding.
-fn option(bytes: &mut Vec<u8>, code: u16, value: &[u8]) {
-    bytes.extend_from_slice(&code.to_le_bytes());
-    bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 /// One end of a packet.

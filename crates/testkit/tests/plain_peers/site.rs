@@ -12,6 +12,9 @@ use shunt_testkit::{copy_shunt, spawn, Scratch};
 
 use crate::wire::{self, Wire};
 
+/// The file in the scratch directory.
+const CAPTURE: &str = "frames.pcapng";
+
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Both of them.
@@ -74,6 +77,20 @@ impl Site {
 
     /// The same, with such a path between the hosts.
     pub fn over(label: &str, path: Option<wire::Path>) -> Option<Site> {
+        Site::with(label, path, &[])
+    }
+
+    /// The agent writes all frames to a file.
+    pub fn capturing(label: &str) -> Option<Site> {
+        Site::with(label, None, &["--capture", CAPTURE])
+    }
+
+    /// See above.
+    pub fn capture(&self) -> PathBuf {
+        self.scratch.join(CAPTURE)
+    }
+
+    fn with(label: &str, path: Option<wire::Path>, more: &[&str]) -> Option<Site> {
         // SAFETY: takes nothing.
         let root = unsafe { libc::geteuid() } == 0;
         let made = if root { join(path) } else { Err("needs root".to_string()) };
@@ -87,7 +104,8 @@ impl Site {
         };
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
-        let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
+        let arguments = [&["--lend", "0", "--take"][..], more].concat();
+        let agent = Agent::start_in(&hosts[0], &shunt, &arguments, scratch.path()).expect("the agent starts");
         Some(Site { hosts, wire, agent: Some(agent), scratch, shunt })
     }
 

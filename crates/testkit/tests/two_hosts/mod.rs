@@ -66,6 +66,8 @@ pub struct Site {
     pub agents: Vec<Agent>,
     pub scratch: Scratch,
     shunt: PathBuf,
+    /// Agents write all frames to files.
+    captures: bool,
 }
 
 /// Where `testkit-peer serve` listens.
@@ -89,6 +91,20 @@ impl Site {
 
     /// So many hosts.
     pub fn of(label: &str, way: Way, count: u8) -> Option<Site> {
+        Site::made(label, way, count, false)
+    }
+
+    /// Two hosts whose agents write all frames to files.
+    pub fn capturing(label: &str, way: Way) -> Option<Site> {
+        Site::made(label, way, 2, true)
+    }
+
+    /// The file of a host's agent.
+    pub fn capture(&self, host: usize) -> PathBuf {
+        self.scratch.join(format!("frames{host}.pcapng"))
+    }
+
+    fn made(label: &str, way: Way, count: u8, captures: bool) -> Option<Site> {
         // SAFETY: takes nothing.
         let root = unsafe { libc::geteuid() } == 0;
         let made = if root { hosts::segment(count, Joint::default()) } else { Err("needs root".to_string()) };
@@ -102,7 +118,7 @@ impl Site {
         };
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
-        let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt };
+        let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt, captures };
         let agents = match way {
             Way::Xdp | Way::Auto | Way::Agents => 2,
             Way::OneAgent => 1,
@@ -251,8 +267,10 @@ impl Site {
 
     /// An agent on a host.
     pub fn start_agent(&self, host: usize) -> Agent {
+        let file = text(&self.capture(host));
         let lend: &[&str] = if self.way == Way::Xdp { &["--lend", "0"] } else { &[] };
-        Agent::start(&self.hosts[host], &self.shunt, lend).expect("the agent starts")
+        let capture: &[&str] = if self.captures { &["--capture", &file] } else { &[] };
+        Agent::start(&self.hosts[host], &self.shunt, &[lend, capture].concat()).expect("the agent starts")
     }
 
     /// `testkit-peer serve` on the second host.

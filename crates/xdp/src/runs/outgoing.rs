@@ -233,7 +233,14 @@ impl Own {
                 _ => Err(Errno(libc::EBADF)),
             };
             sent += match result {
-                Ok(()) => length,
+                Ok(()) => {
+                    if let Some(notes) = self.socket.notes() {
+                        let all = headers.headers(length, None);
+                        // SAFETY: headers of ours, and bytes inside what is collected.
+                        unsafe { notes.sent(&[(all.as_ptr(), headers.header()), (place.add(sent), length)]) };
+                    }
+                    length
+                }
                 // The interface is down or full for now: what waits, waits.
                 Err(Errno(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR | libc::ENETDOWN)) => {
                     // SAFETY: both inside what is collected.
