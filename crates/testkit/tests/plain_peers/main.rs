@@ -2,6 +2,7 @@
 
 mod paths;
 mod site;
+mod tools;
 mod wire;
 
 use std::time::Duration;

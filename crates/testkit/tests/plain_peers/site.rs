@@ -144,12 +144,15 @@ impl Site {
         });
     }
 
+    /// What a command of shunt's tells on the first host.
+    pub fn tool(&self, arguments: &[&str]) -> String {
+        let output = self.hosts[0].command(&self.shunt).args(arguments).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// How often the process has had this reason.
     pub fn count(&self, running: &Running, reason: &str) -> u64 {
-        let mut command = self.hosts[0].command(&self.shunt);
-        command.args(["why", &running.child.id().to_string()]);
-        let output = command.output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
+        let said = self.tool(&["why", &running.child.id().to_string()]);
         let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
         line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
     }
