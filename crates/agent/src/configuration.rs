@@ -27,6 +27,8 @@ pub struct Configuration {
     pub spin: u32,
     /// Whether established connections are taken from the kernel for processes that have a queue and ask for it.
     pub take: bool,
+    /// Also where rules of netfilter count or limit what comes and leaves, of which they see nothing then.
+    pub despite_rules: bool,
 }
 
 impl Configuration {
@@ -43,6 +45,7 @@ impl Configuration {
             depth: 1024,
             spin: 50,
             take: false,
+            despite_rules: false,
         }
     }
 }
