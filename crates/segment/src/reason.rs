@@ -96,7 +96,7 @@ reasons! {
     Taken = 63, "taken", "Carried at user level to a peer that has only a kernel (option inet).";
     GivenBack = 64, "given-back", "Was carried at user level (option inet), and is the kernel's again.";
     InetNoAgent = 65, "inet-no-agent", "No agent that takes connections (shunt agent --take) runs for the interface by which the peer is reached, or it does not answer.";
-    InetQueue = 66, "inet-queue", "No queue of the interface is free for this process, or not for its user.";
+    InetQueue = 66, "inet-queue", "No queue of the interface is free for this process, or none for its user (shunt agent --trust USER).";
     InetFull = 67, "inet-full", "This process carries as many connections at user level as it can.";
     InetSlow = 68, "inet-slow", "The connection was not there when connect returned.";
     InetKind = 69, "inet-kind", "Not carried at user level (option inet): it is no connected TCP socket of the agent's network namespace.";

@@ -3,6 +3,7 @@
 mod paths;
 mod site;
 mod tools;
+mod users;
 mod wire;
 
 use std::time::Duration;

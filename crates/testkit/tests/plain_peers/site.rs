@@ -72,8 +72,17 @@ impl Site {
         Site::over(label, None)
     }
 
+    /// The same, whose agent is told more.
+    pub fn with_agent(label: &str, arguments: &[&str]) -> Option<Site> {
+        Site::made(label, None, arguments)
+    }
+
     /// The same, with such a path between the hosts.
     pub fn over(label: &str, path: Option<wire::Path>) -> Option<Site> {
+        Site::made(label, path, &[])
+    }
+
+    fn made(label: &str, path: Option<wire::Path>, arguments: &[&str]) -> Option<Site> {
         // SAFETY: takes nothing.
         let root = unsafe { libc::geteuid() } == 0;
         let made = if root { join(path) } else { Err("needs root".to_string()) };
@@ -87,7 +96,7 @@ impl Site {
         };
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
-        let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
+        let agent = Agent::start(&hosts[0], &shunt, &[&["--lend", "0", "--take"], arguments].concat()).expect("the agent starts");
         Some(Site { hosts, wire, agent: Some(agent), scratch, shunt })
     }
 
@@ -152,8 +161,14 @@ impl Site {
 
     /// How often the process has had this reason.
     pub fn count(&self, running: &Running, reason: &str) -> u64 {
-        let said = self.tool(&["why", &running.child.id().to_string()]);
-        let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
-        line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
+        self.count_of(running.child.id(), reason)
+    }
+
+    /// The same, by the process's number.
+    pub fn count_of(&self, pid: u32, reason: &str) -> u64 {
+        let said = self.tool(&["why", &pid.to_string()]);
+        let counts = said.lines().find_map(|line| line.strip_prefix("since it started: ")).unwrap_or_default();
+        let count = counts.split(", ").filter_map(|count| count.split_once(' ')).find(|(name, _)| *name == reason);
+        count.and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
     }
 }
