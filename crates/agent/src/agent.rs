@@ -16,10 +16,10 @@ use crate::capture::Capture;
 use crate::client::Client;
 use crate::configuration::Configuration;
 use crate::connections::Shared;
-use crate::ebpf::kernel::{Attachment, Link};
 use crate::ebpf::program::Maps;
 use crate::hosts::Hosts;
 use crate::interface::Interface;
+use crate::sorting::{Lingering, Sorting};
 use crate::trunk::Trunk;
 
 /// The agent of one interface.
@@ -33,8 +33,9 @@ pub struct Agent {
     pub(crate) listener: OwnedFd,
     pub(crate) datagrams: Vec<UdpSocket>,
     pub(crate) maps: Arc<Maps>,
-    /// The program, from the first endpoint on that needs it. It is detached when this is dropped, before the sockets go.
-    pub(crate) sorter: Option<Sorter>,
+    /// The program, and that it is attached while endpoints need it. It is detached before the sockets go.
+    pub(crate) sorting: Arc<Sorting>,
+    pub(crate) sorts: Lingering,
     pub(crate) trunks: Vec<Trunk>,
     pub(crate) lend: Vec<u32>,
     pub(crate) page_file: OwnedFd,
@@ -66,14 +67,6 @@ pub struct Agent {
     pub(crate) capture: Option<Capture>,
     /// What a client said last.
     pub(crate) heard: Vec<u8>,
-}
-
-/// The program that is attached to the interface.
-pub(crate) struct Sorter {
-    pub(crate) _link: Link,
-    pub(crate) attachment: Attachment,
-    /// What the driver said that did not take it.
-    pub(crate) native_error: Option<String>,
 }
 
 /// Tags are random, so they are their own hash.
@@ -273,6 +266,7 @@ impl Agent {
                 self.beacon = self.beacon.take().or_else(crate::start::beacon);
             }
             self.refresh_neighbours(all);
+            self.look_whether_frames_are_sorted();
             // A program may have channels to thousands that do not answer: the others get most of the time.
             let asked = Instant::now();
             self.next_question = asked + (asked - now) * SHARE;

@@ -33,6 +33,8 @@ pub struct Configuration {
     pub capture: Option<PathBuf>,
     /// Bytes of each frame there.
     pub capture_length: u32,
+    /// Also where rules of netfilter count or limit what comes and leaves, of which they see nothing then.
+    pub despite_rules: bool,
 }
 
 impl Configuration {
@@ -51,6 +53,7 @@ impl Configuration {
             take: false,
             capture: None,
             capture_length: 1 << 18,
+            despite_rules: false,
         }
     }
 }

@@ -25,6 +25,7 @@ mod interface;
 mod paths;
 pub mod report;
 mod requests;
+mod sorting;
 mod start;
 mod traffic;
 mod trunk;

@@ -186,6 +186,7 @@ impl Agent {
         // It may have got others since.
         let addresses = Interface::find(&self.interface.name).map(|now| now.addresses);
         let addresses = addresses.as_ref().unwrap_or(&self.interface.addresses);
+        let sorts = self.sorting.told();
         let attached = |client: &Client| client.endpoint.as_ref().map(|endpoint| describe(client, endpoint));
         Report {
             interface: self.interface.name.clone(),
@@ -194,8 +195,8 @@ impl Agent {
             port: self.configuration.port,
             addresses: addresses.iter().map(ToString::to_string).collect(),
             largest_frame: self.frame,
-            attachment: self.sorter.as_ref().map_or(NO_PROGRAM, |sorter| sorter.attachment.word()).to_string(),
-            native_error: self.sorter.as_ref().and_then(|sorter| sorter.native_error.clone()),
+            attachment: sorts.as_ref().map_or(NO_PROGRAM, |(attachment, _)| attachment.word()).to_string(),
+            native_error: sorts.and_then(|(_, native_error)| native_error),
             queues: queues.collect(),
             lent: self.lend.clone(),
             sorted: Counter::ALL

@@ -376,6 +376,7 @@ impl Agent {
         if has >= self.configuration.limits.tags as usize {
             return Err(libc::EDQUOT);
         }
+        self.sort_frames().map_err(|error| error.raw_os_error().unwrap_or(libc::EBUSY))?;
         let tag = Tag::random().map_err(|errno| errno.0)?.0;
         let queue = self.endpoint(number)?.queue;
         self.maps.set_tag(tag, queue).map_err(|_| libc::ENOSPC)?;

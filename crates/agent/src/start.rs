@@ -12,7 +12,7 @@ use shunt_sys::{calls, libc as system, mapping};
 use shunt_xdp::multiplexed::AgentPage;
 use shunt_xdp::protocol;
 
-use crate::agent::{Agent, Sorter, Token};
+use crate::agent::{Agent, Token};
 use crate::capture::Capture;
 use crate::configuration::Configuration;
 use crate::connections::{Guard, Shared};
@@ -20,6 +20,7 @@ use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
 use crate::hosts::Hosts;
 use crate::interface::Interface;
+use crate::sorting::{Lingering, Sorting};
 use crate::trunk::Trunk;
 
 /// Most tags that all endpoints of an interface can have.
@@ -67,16 +68,18 @@ impl Agent {
         let capture = configuration.capture.as_ref();
         let capture = capture.map(|path| Capture::start(path, configuration.capture_length, name)).transpose()?;
         let maps = Arc::new(Maps::new(TAGS, interface.queues).map_err(not_allowed)?);
-        let loaded = load(&configuration, &interface, &maps).map_err(not_allowed)?;
-        // It costs each packet something, TCP's too; streams of sockets without queues need none.
-        let is_wanted = !lend.is_empty() || configuration.attachment.is_some();
-        let sorter = is_wanted.then(|| attach_program(&loaded, &configuration, &interface, &maps)).transpose().map_err(
-            |error| match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
-                (Some(libc::EBUSY | libc::EEXIST), Some(number)) => occupied(name, number),
-                _ => format!("the program cannot be attached to {name}: {error}"),
-            },
-        )?;
-        drop(loaded);
+        let sorting = Sorting::new(&configuration, &interface, maps.clone());
+        drop(sorting.load(&interface).map_err(not_allowed)?);
+        // It costs each packet something, TCP's too, and streams of sockets without queues need none. Where queues are lent it is tried now.
+        let mut sorts = Lingering::default();
+        if !lend.is_empty() || configuration.attachment.is_some() {
+            sorts.hold(&sorting).map_err(|error| {
+                match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
+                    (Some(libc::EBUSY | libc::EEXIST), Some(number)) => occupied(name, number),
+                    _ => format!("the program cannot be attached to {name}: {error}"),
+                }
+            })?;
+        }
 
         // The largest frame that a chunk can take, where the interface has larger ones.
         let frame = interface.frame();
@@ -110,8 +113,7 @@ impl Agent {
         // SAFETY: one flag and no address.
         let epoll = unsafe { OwnedFd::from_raw_fd(descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         let links = watch_links()?;
-        let named = (interface.index, interface.name.as_str());
-        let connections = guard.map(|guard| Shared::new(guard, &maps, named, interface.mac, frame));
+        let connections = guard.map(|guard| Shared::new(guard, &sorting, &interface, frame, configuration.despite_rules));
         let mut agent = Agent {
             frame,
             longest: frame,
@@ -120,7 +122,8 @@ impl Agent {
             listener,
             datagrams,
             maps,
-            sorter,
+            sorting,
+            sorts,
             trunks,
             lend,
             page_file,
@@ -148,16 +151,19 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Has the program sort frames by tags from now on.
+    /// Has the program sort frames by tags from now on, until there are none for a while.
     ///
     /// # Errors
     /// As for [`program::attach`].
     pub(crate) fn sort_frames(&mut self) -> io::Result<()> {
-        if self.sorter.is_none() {
-            let loaded = load(&self.configuration, &self.interface, &self.maps)?;
-            self.sorter = Some(attach_program(&loaded, &self.configuration, &self.interface, &self.maps)?);
-        }
-        Ok(())
+        self.sorts.hold(&self.sorting).map(|_| ())
+    }
+
+    /// Once in a while: the program stays where `--attach` says so, or tags are in use.
+    pub(crate) fn look_whether_frames_are_sorted(&mut self) {
+        let mut endpoints = self.clients.values().filter_map(|client| client.endpoint.as_ref());
+        let is_used = self.configuration.attachment.is_some() || endpoints.any(|endpoint| !endpoint.tags.is_empty());
+        self.sorts.look(is_used);
     }
 
     fn watch_all(&mut self) -> io::Result<()> {
@@ -172,19 +178,6 @@ impl Agent {
         }
         Ok(())
     }
-}
-
-/// The program for where it is tried first.
-fn load(configuration: &Configuration, interface: &Interface, maps: &Maps) -> io::Result<Program> {
-    let place = configuration.attachment.unwrap_or(interface.first_attachment(configuration.port));
-    maps.load(configuration.port, interface.has_pieces(place))
-}
-
-fn attach_program(loaded: &Program, configuration: &Configuration, interface: &Interface, maps: &Maps) -> io::Result<Sorter> {
-    let (only, first) = (configuration.attachment, interface.first_attachment(configuration.port));
-    let load = |place| maps.load(configuration.port, interface.has_pieces(place));
-    let (link, attachment, native_error) = program::attach(loaded, load, interface.index, only, first)?;
-    Ok(Sorter { _link: link, attachment, native_error: native_error.map(|error| error.to_string()) })
 }
 
 fn descriptor(fd: i32) -> Result<i32, String> {

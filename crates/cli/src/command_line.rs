@@ -346,6 +346,13 @@ fn agent() -> Command {
                 .requires("capture"),
         )
         .arg(
+            Arg::new("despite-rules")
+                .long("despite-rules")
+                .help("Take connections also where rules of netfilter count, limit or log packets, or connection tracking accounts: these see none of a taken connection's")
+                .requires("take")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
             value("attach", "HOW", "Run the program in the driver or before the stack [default: native, then generic; on a veth of one queue the other way round]")
                 .value_parser(["native", "generic"]),
         )

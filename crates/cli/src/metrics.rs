@@ -109,6 +109,10 @@ fn families(connections: &[Connection], streams: &[Stream], processes: &[Process
     };
     for connection in connections {
         for (party, role) in [(&connection.client, "client"), (&connection.server, "server")] {
+            // Another host's, as of streams between hosts: the program here counts it.
+            if party.is_plain {
+                continue;
+            }
             let amounts = [party.sent_bytes, party.in_flight_bytes.unwrap_or(0)];
             // The name by which one that is not seen introduced itself may be any, and each would be a series.
             let program = if party.pid.is_some() { &party.program } else { "?" };

@@ -151,5 +151,5 @@ fn columns(party: &Party) -> [String; 5] {
         _ => "damaged".to_owned(),
     };
     let address = socket_text(&party.address, party.port);
-    [address, process, bytes_text(party.sent_bytes), fill, party.waits.to_owned()]
+    [address, process, bytes_text(party.sent_bytes), fill, party.waits.unwrap_or("-").to_owned()]
 }

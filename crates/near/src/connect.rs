@@ -25,14 +25,13 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release};
 use shunt_segment::meeting::Request;
 use shunt_segment::name::Hello;
-use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::introduced::Introduction;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global::{self, SETUP};
-use shunt_table::process::{kernel_only, status_page};
+use shunt_table::process::kernel_only;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{fd_passing, sockaddr};
 
@@ -588,12 +587,11 @@ impl Attempt<'_> {
         self.socket.set_addresses(&self.client, self.server);
         link::let_go(index);
         link::note(index, channel, 0, 0);
-        attach::replace(self.fd, unix, self.socket, channel);
+        attach::replace(self.fd, unix, self.socket, channel, Reason::Near);
         // A server that has answered and ended at once has ended the TCP connection as well.
         let is_whole = is_unwritten(kept.fd()) || is_gone(kept.fd());
         keep_beside(kept, self.socket);
         options::connected(self.socket, self.fd, true);
-        status_page::note(self.fd, kind::STREAM, Reason::Near, Some(channel));
         // Another thread wrote between the look and the change: a reset that both see, and no bytes that neither does.
         if !is_whole {
             let _ = shunt_stream::reset_from_outside(self.socket, self.fd);

@@ -5,14 +5,13 @@ use core::sync::atomic::Ordering;
 use shunt_rendezvous::carriers::Outcome;
 use shunt_rendezvous::{attach, options, socket_cache};
 use shunt_segment::address::Address;
-use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::introduced::Introduction;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, POLLOUT};
 use shunt_sys::{calls, Errno};
 use shunt_table::global::{self, SETUP};
-use shunt_table::process::{kernel_only, status_page};
+use shunt_table::process::kernel_only;
 use shunt_table::sockaddr::{self, Encoded};
 
 use crate::local;
@@ -73,10 +72,9 @@ fn take(
     if nonblocking {
         socket.set(flag::CONNECTING); // as every connect to another host on Linux
     }
-    attach::replace(fd, seat.near, socket, seat.channel());
+    attach::replace(fd, seat.near, socket, seat.channel(), Reason::Taken);
     drop(introduction);
     options::connected(socket, fd, true);
-    status_page::note(fd, kind::STREAM, Reason::Taken, Some(seat.channel()));
     let _ = calls::close(seat.near);
     seat.begin();
     Ok(())

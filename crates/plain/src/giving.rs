@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use shunt_rendezvous::options;
-use shunt_segment::channel::{arm, urgent, word};
+use shunt_segment::channel::{arm, taken, urgent, word};
 use shunt_segment::reason::Reason;
 use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
@@ -72,6 +72,7 @@ impl Driver {
         (line.copied, line.state, line.due) = (0, state::KERNEL, u64::MAX);
         self.unchain(index);
         self.local.returned.fetch_add(1, Ordering::Relaxed);
+        self.local.show(index, taken::NOT);
         self.note_returned(index);
         self.tell(index, arm::OUT);
         true
@@ -128,6 +129,7 @@ impl Driver {
     fn cut(&mut self, index: usize) {
         self.tell_reset(index);
         self.unchain(index);
+        self.local.show(index, taken::NOT);
         linger_not(self.lines[index].socket.load(Ordering::Relaxed));
         status_page::count(Reason::GivenBack);
         self.let_go(index);

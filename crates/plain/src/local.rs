@@ -280,6 +280,12 @@ impl Local {
         (self.links[which].load(Ordering::Acquire), index, line % CHANNELS)
     }
 
+    /// Tells tools which end of a connection with a plain peer the program is ([`shunt_segment::channel::taken`]).
+    pub fn show(&self, line: usize, end: u32) {
+        let (base, _, channel) = self.place(line);
+        link::page(base, channel).head.taken.store(end, Ordering::Relaxed);
+    }
+
     /// Makes the link of a line, if there is none.
     pub fn make_link(&self, line: usize) -> Result<(), Errno> {
         let _setup = SETUP.lock().ok_or(Errno(libc::EINTR))?;

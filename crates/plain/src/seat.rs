@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 
 use shunt_rendezvous::attach;
 use shunt_segment::address::Address;
+use shunt_segment::channel::taken;
 use shunt_segment::reason::Reason;
 use shunt_stream::progress;
 use shunt_stream::socket::{flag, Socket};
@@ -65,8 +66,12 @@ impl Seat {
         progress::fill(Some(&PROGRESS));
         let made = local.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
             let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
+            local.show(line, if own == server { taken::SERVER } else { taken::CLIENT });
             let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1]);
-            begun.inspect_err(|_| _ = calls::close(near[0]))?;
+            begun.inspect_err(|_| {
+                local.show(line, taken::NOT);
+                let _ = calls::close(near[0]);
+            })?;
             Ok(near[0])
         });
         match made {

@@ -10,7 +10,6 @@ use core::sync::atomic::Ordering;
 use shunt_rendezvous::carriers::Outcome;
 use shunt_rendezvous::{attach, bound_port, socket_cache};
 use shunt_segment::address::Address;
-use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_station::{Answer, FourTuple, Inquiry, Opening, Peer, Refusal, Stream, Token};
 use shunt_stream::socket::{flag, Socket};
@@ -18,7 +17,6 @@ use shunt_sys::libc::{self, pollfd, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT};
 use shunt_sys::{calls, clock, Errno, Result};
 use shunt_table::global;
 use shunt_table::global::SETUP;
-use shunt_table::process::status_page;
 use shunt_table::sockaddr::Encoded;
 
 /// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
@@ -342,9 +340,8 @@ fn connect_by_tcp(
         socket.set(flag::CONNECTING);
     }
     let (_, _, channel) = local.place(stream);
-    attach::replace(fd, near_fd, socket, channel);
+    attach::replace(fd, near_fd, socket, channel, Reason::OtherHost);
     shunt_rendezvous::options::connected(socket, fd, true);
-    status_page::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     let _ = calls::close(near_fd);
     begin(local, stream, far_fd, shadow, start);
     Outcome::Connected

@@ -65,8 +65,8 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
     link::enter(index);
 }
 
-/// The companion takes the place of the TCP socket under all its descriptors.
-pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
+/// The companion takes the place of the TCP socket under all its descriptors. `reason`: what carries the stream.
+pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize, reason: Reason) {
     watchers::changed(socket, Change::Replacing);
     let owner = socket.has(flag::OWNED).then(|| Owner::of(fd));
     crate::socket_cache::put_by(fd, socket);
@@ -80,7 +80,7 @@ pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize)
         let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
         let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
         shunt_table::table::enter(number, Kind::Stream, socket);
-        status_page::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
+        status_page::note(number, kind::STREAM, reason, Some(channel));
     }
     if let Some(owner) = owner {
         owner.give(socket, fd);

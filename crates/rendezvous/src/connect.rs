@@ -323,7 +323,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
         socket.private_fd.store(kept, Ordering::Relaxed);
     }
-    replace(fd, companion.0, socket, channel);
+    replace(fd, companion.0, socket, channel, Reason::Accelerated);
     crate::options::connected(socket, fd, true);
     let _ = &mut companion;
     Ok(true)

@@ -62,13 +62,25 @@ pub struct Head {
     pub mark: AtomicU32,
     /// What becomes of a request to put the stream back on the TCP connection beside it: [`cut`].
     pub cut: AtomicU32,
-    _reserved: [u32; 3],
+    /// Of a stream whose peer has only a kernel: [`taken`].
+    pub taken: AtomicU32,
+    _reserved: [u32; 2],
     /// What the server's proof is to hold.
     pub token: [AtomicU64; 2],
     /// What the client has read in it.
     pub secret: [AtomicU64; 2],
     /// What each side sends by reference.
     pub references: [References; 2],
+}
+
+/// Which end of a connection with a peer that has only a kernel side 0 is ([`Head::taken`]): it is the program's, and says it for tools.
+pub mod taken {
+    /// None: nothing is taken, or it was given back.
+    pub const NOT: u32 = 0;
+    /// The client's.
+    pub const CLIENT: u32 = 1;
+    /// The server's.
+    pub const SERVER: u32 = 2;
 }
 
 /// States of a connection between two network namespaces that is made again ([`Head::announced`]), in one word with the channel's generation: what a server has
@@ -127,7 +139,8 @@ impl Head {
             announced: narrow(),
             mark: narrow(),
             cut: narrow(),
-            _reserved: [0; 3],
+            taken: narrow(),
+            _reserved: [0; 2],
             token: core::array::from_fn(|_| wide()),
             secret: core::array::from_fn(|_| wide()),
             references: [References::new(), References::new()],

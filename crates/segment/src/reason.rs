@@ -96,7 +96,7 @@ reasons! {
     Taken = 63, "taken", "Carried at user level to a peer that has only a kernel (option inet).";
     GivenBack = 64, "given-back", "Was carried at user level (option inet), and is the kernel's again.";
     InetNoAgent = 65, "inet-no-agent", "No agent that takes connections (shunt agent --take) runs for the interface by which the peer is reached, or it does not answer.";
-    InetQueue = 66, "inet-queue", "No queue of the interface is free for this process, or not for its user.";
+    InetQueue = 66, "inet-queue", "No queue of the interface is free for this process, or none for its user (shunt agent --trust USER).";
     InetFull = 67, "inet-full", "This process carries as many connections at user level as it can.";
     InetSlow = 68, "inet-slow", "The connection was not there when connect returned.";
     InetKind = 69, "inet-kind", "Not carried at user level (option inet): it is no connected TCP socket of the agent's network namespace.";
@@ -125,11 +125,16 @@ reasons! {
     InetShort = 92, "inet-short", "Not carried at user level (option inet): connections with this server have ended, or have become the kernel's, after a few messages.";
     InetCrowd = 93, "inet-crowd", "Not carried at user level (option inet): many threads of this process sleep at a time, and each frame would wake them all.";
     Cut = 94, "cut", "Was carried by shared memory to another network namespace of this host, and is on its TCP connection again, as an administrator asked (shunt cut).";
+    InetCounted = 95, "inet-counted", "Not carried at user level (option inet): rules of netfilter, or connection tracking, count or limit packets (shunt agent --despite-rules takes it).";
 }
 
 impl Reason {
     /// Why an agent takes no connection, by its own number for that, from 1 on.
     pub fn of_decline(number: u32) -> Reason {
+        // Of those that came later, whose codes do not follow.
+        if number == 24 {
+            return Reason::InetCounted;
+        }
         let last = Reason::InetPolicy as u32 - Reason::InetKind as u32;
         u8::try_from(number.wrapping_sub(1))
             .ok()

@@ -50,12 +50,14 @@ pub enum Decline {
     Kernel,
     /// There are policies of IPsec, or routes depend on more than the destination.
     Policy,
+    /// Rules of netfilter, or connection tracking, count or limit what comes and leaves.
+    Counted,
 }
 
 use Decline::*;
 
 /// Each reason with its word, in the order of their numbers.
-const WORDS: [(Decline, &str); 23] = [
+const WORDS: [(Decline, &str); 24] = [
     (Kind, "kind"),
     (Ended, "ended"),
     (Unacknowledged, "unacknowledged"),
@@ -79,6 +81,7 @@ const WORDS: [(Decline, &str); 23] = [
     (Guard, "guard"),
     (Kernel, "kernel"),
     (Policy, "policy"),
+    (Counted, "counted"),
 ];
 
 impl Decline {
@@ -102,6 +105,6 @@ mod tests {
         for (number, (decline, word)) in (1..).zip(WORDS) {
             assert_eq!((Decline::of(number), decline.word()), (Some(decline), word));
         }
-        assert_eq!((Decline::of(0), Decline::of(24)), (None, None));
+        assert_eq!((Decline::of(0), Decline::of(25)), (None, None));
     }
 }

@@ -9,7 +9,8 @@ use shunt_xdp::netlink::{attribute, word};
 use shunt_xdp::protocol::Decline;
 
 use super::netlink::Message;
-use crate::ebpf::kernel::cgroup_sees_packets;
+use super::rules;
+use crate::ebpf::kernel::{cgroup_sees_packets, interface_sees_packets};
 use crate::interface::Interface;
 
 /// A network namespace, by the numbers of its file.
@@ -23,9 +24,16 @@ pub struct Environment {
     steering: Option<(u32, String)>,
     /// IPsec decides about packets (ip-xfrm(8)), or routes depend on more than the destination (ip-rule(8)).
     policies: bool,
+    /// Something beside the discipline at the interface's root decides what comes or leaves there.
+    controlled: bool,
+    /// Rules count or limit packets, once that was asked.
+    counts: Option<bool>,
     /// Control groups whose programs were asked about: by the kernel's number, or by process.
     groups: HashMap<Group, bool>,
 }
+
+/// Disciplines that hold nothing up but for others that wait.
+const HARMLESS: [&str; 5] = ["noqueue", "mq", "pfifo_fast", "fq", "fq_codel"];
 
 /// A control group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,15 +51,22 @@ impl Environment {
             namespace: own_namespace(),
             steering: Interface::steering(interface, index),
             policies: has_policies() || has_rules(),
+            controlled: is_controlled(index),
+            counts: None,
             groups: HashMap::new(),
         }
+    }
+
+    /// Whether rules of netfilter count or limit what comes or leaves.
+    pub fn counts(&mut self) -> bool {
+        *self.counts.get_or_insert_with(rules::count)
     }
 
     /// Whether frames can be steered, and leave as they would by the kernel.
     pub fn allows(&self) -> Result<(), Decline> {
         let Some((1, discipline)) = &self.steering else { return Err(Decline::Steering) };
         // Whatever else there is may hold up, mark or drop what leaves.
-        if !["noqueue", "mq", "pfifo_fast", "fq", "fq_codel"].contains(&discipline.as_str()) {
+        if self.controlled || !HARMLESS.contains(&discipline.as_str()) {
             return Err(Decline::Discipline);
         }
         if self.policies {
@@ -84,6 +99,23 @@ pub fn namespace_of(socket: RawFd) -> Namespace {
     // SAFETY: made by the kernel for us just now.
     let file = calls::ioctl(socket, SIOCGSKNS, 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     file.map_or((0, 0), |file| identity(file.as_raw_fd()))
+}
+
+/// Whether disciplines at other places of the interface, those for what comes among them (`ingress`, `clsact`: their filters may mark, drop or redirect), or programs of
+/// tcx decide.
+fn is_controlled(interface: u32) -> bool {
+    const GET_DISCIPLINE: u16 = 38;
+    const KIND: u16 = 1;
+    /// `struct tcmsg`, with the interface at 4.
+    const FIXED: usize = 20;
+    let mut any = false;
+    let asked = Message::new(GET_DISCIPLINE, libc::NLM_F_DUMP as u16, &[0; FIXED]).dump(libc::NETLINK_ROUTE, |discipline| {
+        let kind = attribute(discipline.get(FIXED..).unwrap_or_default(), KIND).unwrap_or_default();
+        let kind = kind.split(|byte| *byte == 0).next().unwrap_or_default();
+        any |= word(discipline, 4) == interface && !HARMLESS.iter().any(|harmless| harmless.as_bytes() == kind);
+    });
+    // A kernel without traffic control has no such table.
+    any || !matches!(asked, Ok(()) | Err(Errno(libc::EOPNOTSUPP))) || interface_sees_packets(interface)
 }
 
 /// Whether there are policies of IPsec, those of sockets included.

@@ -28,6 +28,8 @@ use super::live::Live;
 use super::restore::Held;
 use super::{lock, repair, tracking, Order, Shared};
 use crate::client::{answer, hear, Attached, Who};
+use crate::ebpf::kernel::Attachment;
+use crate::sorting::Lingering;
 
 /// So long a connection whose peer cannot be reached waits to be given back, before it is closed.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -74,8 +76,10 @@ pub struct Work {
     who: Who,
     queue: u32,
     frame: u32,
-    /// Frames can be steered to the queue.
-    steers: bool,
+    /// The queue takes packets in pieces.
+    takes_pieces: bool,
+    /// The program is attached while something is taken.
+    sorts: Lingering,
     epoll: OwnedFd,
     taken: HashMap<u32, Taken>,
     had: VecDeque<Had>,
@@ -90,14 +94,14 @@ pub struct Work {
 }
 
 impl Work {
-    /// Of a client with a queue, frames of at most so many bytes, and whether they can be steered there.
+    /// Of a client with a queue, frames of at most so many bytes, and whether the queue takes packets in pieces.
     pub(super) fn new(
         shared: Arc<Shared>,
         connection: OwnedFd,
         bell: OwnedFd,
         orders: Receiver<Order>,
         who: Who,
-        (queue, frame, steers): (u32, u32, bool),
+        (queue, frame, takes_pieces): (u32, u32, bool),
         frames: OwnedFd,
     ) -> io::Result<Work> {
         // SAFETY: one flag and no address; the descriptor is owned at once.
@@ -117,7 +121,8 @@ impl Work {
             who,
             queue,
             frame,
-            steers,
+            takes_pieces,
+            sorts: Lingering::default(),
             epoll,
             taken,
             had,
@@ -235,26 +240,36 @@ impl Work {
     }
 
     fn try_take(&mut self, socket: OwnedFd, escrow: Escrow) -> Result<u32, Decline> {
-        if !self.steers {
-            return Err(Decline::Steering);
-        }
         let shared = self.shared.clone();
         let environment =
             self.environment.get_or_insert_with(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
         self.is_used = true;
         let candidate = eligible::look(socket.as_fd(), self.who.pid, shared.interface, environment)?;
+        if !shared.despite_rules && environment.counts() {
+            return Err(Decline::Counted);
+        }
+        if !self.steers() {
+            return Err(Decline::Steering);
+        }
         let tuple = candidate.tuple;
-        shared.claim(&tuple, self.who.user)?;
+        lock(&shared.table).claim(&tuple, self.who.user)?;
         let taken = self.claimed(socket, escrow, candidate);
         if taken.is_err() && !self.taken.values().any(|taken| taken.tuple == tuple) {
-            shared.release(&tuple);
+            lock(&shared.table).release(&tuple);
         }
         taken
     }
 
+    /// Has the program steer frames, for a while at least. False: it cannot, to this queue.
+    fn steers(&mut self) -> bool {
+        let attachment = self.sorts.hold(&self.shared.sorting);
+        // In front of the stack packets come that are longer than a chunk.
+        attachment.is_ok_and(|attachment| attachment != Attachment::Generic || self.takes_pieces)
+    }
+
     fn claimed(&mut self, socket: OwnedFd, escrow: Escrow, candidate: eligible::Candidate) -> Result<u32, Decline> {
         let (shared, tuple) = (self.shared.clone(), candidate.tuple);
-        tracking::make_liberal(&tuple)?;
+        tracking::make_liberal(&tuple, shared.despite_rules)?;
         let kept = Kept::of(socket.as_fd(), candidate.names);
         let manner = Manner {
             from: shared.mac(),
@@ -323,7 +338,7 @@ impl Work {
         }
         // Behind the state: until now frames went to the queue, so that no socket was asked that had none.
         shared.maps.remove_tuple(&taken.tuple);
-        shared.release(&taken.tuple);
+        lock(&shared.table).release(&taken.tuple);
         shared.guard.let_go(number, &taken.held.kept);
         if restored.is_ok() {
             self.had.retain(|had| had.tuple != taken.tuple);
@@ -416,7 +431,11 @@ impl Work {
         let shared = self.shared.clone();
         let is_used = std::mem::take(&mut self.is_used);
         self.environment = is_used.then(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
+        if let Some(environment) = self.environment.as_mut().filter(|_| !shared.despite_rules) {
+            environment.counts();
+        }
         shared.guard.settle();
+        self.sorts.look(!self.taken.is_empty());
         let is_due = |taken: &Taken| taken.since.is_some() || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
         let due: Vec<u32> = self.taken.iter().filter(|(_, taken)| is_due(taken)).map(|(number, _)| *number).collect();
         due.into_iter().for_each(|number| self.give_back(number));

@@ -24,6 +24,7 @@ mod live;
 mod netlink;
 mod repair;
 mod restore;
+mod rules;
 mod standby;
 mod tracking;
 mod trial;
@@ -43,10 +44,11 @@ use shunt_xdp::tcp::Tuple;
 
 use crate::agent::Agent;
 use crate::client::{event, Attached};
-use crate::ebpf::kernel::Attachment;
 use crate::ebpf::program::Maps;
+use crate::interface::Interface;
 use crate::report;
 use crate::requests::Answer;
+use crate::sorting::Sorting;
 
 pub(crate) use guard::Guard;
 use hands::Work;
@@ -69,7 +71,10 @@ pub(crate) struct Shared {
     /// Bytes of its largest frame now.
     frame: AtomicU32,
     maps: Arc<Maps>,
+    sorting: Arc<Sorting>,
     guard: Guard,
+    /// Also where rules of netfilter count or limit.
+    despite_rules: bool,
     last: AtomicU32,
     table: Mutex<Table>,
 }
@@ -85,6 +90,33 @@ struct Table {
     refused: Option<String>,
 }
 
+impl Table {
+    /// The tuple is this user's from now on.
+    fn claim(&mut self, tuple: &Tuple, user: u32) -> Result<(), Decline> {
+        if self.tuples.contains_key(tuple) {
+            return Err(Decline::Ended);
+        }
+        let has = self.users.entry(user).or_default();
+        if *has >= EACH {
+            return Err(Decline::Limit);
+        }
+        *has += 1;
+        self.tuples.insert(*tuple, user);
+        Ok(())
+    }
+
+    /// And nobody's.
+    fn release(&mut self, tuple: &Tuple) {
+        let Some(user) = self.tuples.remove(tuple) else { return };
+        if let Some(has) = self.users.get_mut(&user) {
+            *has -= 1;
+            if *has == 0 {
+                self.users.remove(&user);
+            }
+        }
+    }
+}
+
 /// The value, also if a thread panicked with it: each change of it is one statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,14 +124,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// For an agent that takes connections.
-    pub(crate) fn new(guard: Guard, maps: &Arc<Maps>, interface: (u32, &str), mac: Mac, frame: u32) -> Arc<Shared> {
+    pub(crate) fn new(
+        guard: Guard,
+        sorting: &Arc<Sorting>,
+        interface: &Interface,
+        frame: u32,
+        despite_rules: bool,
+    ) -> Arc<Shared> {
         Arc::new(Shared {
-            interface: interface.0,
-            name: Mutex::new(interface.1.to_string()),
-            mac: AtomicU64::new(mac_to_word(mac, 0)),
+            interface: interface.index,
+            name: Mutex::new(interface.name.clone()),
+            mac: AtomicU64::new(mac_to_word(interface.mac, 0)),
             frame: AtomicU32::new(frame),
-            maps: maps.clone(),
+            maps: sorting.maps.clone(),
+            sorting: sorting.clone(),
             guard,
+            despite_rules,
             last: AtomicU32::new(0),
             table: Mutex::default(),
         })
@@ -107,33 +147,6 @@ impl Shared {
 
     fn mac(&self) -> Mac {
         mac_of_word(self.mac.load(Relaxed))
-    }
-
-    /// The tuple is this user's from now on.
-    fn claim(&self, tuple: &Tuple, user: u32) -> Result<(), Decline> {
-        let mut table = lock(&self.table);
-        if table.tuples.contains_key(tuple) {
-            return Err(Decline::Ended);
-        }
-        let has = table.users.entry(user).or_default();
-        if *has >= EACH {
-            return Err(Decline::Limit);
-        }
-        *has += 1;
-        table.tuples.insert(*tuple, user);
-        Ok(())
-    }
-
-    /// And nobody's.
-    fn release(&self, tuple: &Tuple) {
-        let mut table = lock(&self.table);
-        let Some(user) = table.tuples.remove(tuple) else { return };
-        if let Some(has) = table.users.get_mut(&user) {
-            *has -= 1;
-            if *has == 0 {
-                table.users.remove(&user);
-            }
-        }
     }
 
     fn is_taken(&self, tuple: &Tuple) -> bool {
@@ -183,15 +196,12 @@ impl Agent {
     /// Gives a client that has a queue a thread for its connections.
     pub(crate) fn hands(&mut self, number: u32) -> Answer {
         let shared = self.connections.clone().ok_or(libc::EOPNOTSUPP)?;
-        let attachment = self.sorter.as_ref().map(|sorter| sorter.attachment);
         let client = self.clients.get_mut(&number).ok_or(libc::ENOTCONN)?;
         if client.hands.is_some() {
             return Err(libc::EALREADY);
         }
         let endpoint = client.endpoint.as_ref().filter(|endpoint| endpoint.kind == Kind::Own).ok_or(libc::ENOTCONN)?;
-        // In front of the stack packets come that are longer than a chunk.
         let takes_pieces = endpoint.socket.as_ref().is_some_and(|socket| socket.takes_pieces());
-        let steers = attachment.is_some_and(|attachment| attachment != Attachment::Generic || takes_pieces);
         let frames = endpoint.socket.as_ref().map(|socket| socket.fd()).ok_or(libc::ENOTCONN)?;
         // SAFETY: its endpoint has it open.
         let frames = unsafe { BorrowedFd::borrow_raw(frames) }.try_clone_to_owned().map_err(|_| libc::EMFILE)?;
@@ -200,7 +210,7 @@ impl Agent {
         let (ends, over) = channel::<()>();
         let bell = event().map_err(|_| libc::EMFILE)?;
         let heard = bell.try_clone().map_err(|_| libc::EMFILE)?;
-        let work = Work::new(shared, ours, heard, told, client.who, (endpoint.queue, endpoint.frame, steers), frames)
+        let work = Work::new(shared, ours, heard, told, client.who, (endpoint.queue, endpoint.frame, takes_pieces), frames)
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let run = move || {
             work.run();
@@ -250,4 +260,28 @@ fn pair() -> Result<[OwnedFd; 2], shunt_sys::Errno> {
     calls::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr())?;
     // SAFETY: made above, ours.
     Ok(ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each connection is one user's, who may have so many, whatever others have.
+    #[test]
+    fn a_user_has_a_limit_of_its_own() {
+        let mut table = Table::default();
+        let tuple = |port: usize| Tuple { ours: ([10, 0, 0, 1], 80).into(), theirs: ([10, 0, 0, 2], port as u16).into() };
+        for port in 0..EACH {
+            assert_eq!(table.claim(&tuple(port), 7), Ok(()));
+        }
+        assert_eq!(table.claim(&tuple(EACH), 7), Err(Decline::Limit));
+        assert_eq!(table.claim(&tuple(EACH), 8), Ok(()));
+        assert_eq!(table.claim(&tuple(EACH), 8), Err(Decline::Ended), "it is taken");
+        table.release(&tuple(5));
+        table.release(&tuple(5));
+        assert_eq!(table.claim(&tuple(5), 7), Ok(()));
+        assert_eq!(table.claim(&tuple(EACH + 1), 7), Err(Decline::Limit));
+        (0..=EACH).for_each(|port| table.release(&tuple(port)));
+        assert!(table.users.is_empty() && table.tuples.is_empty());
+    }
 }

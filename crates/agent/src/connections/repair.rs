@@ -149,7 +149,7 @@ pub fn unwind(socket: BorrowedFd<'_>, kept: &Kept) {
 /// Ends the repair. Every holder of the descriptor had its powers until now: a socket that is connected to another, perhaps without a handshake, is
 /// dissolved.
 pub(super) fn leave(fd: RawFd, kept: &Kept, how: i32) -> Result<(), i32> {
-    let left = set(fd, libc::TCP_REPAIR, how);
+    let left = end(fd, how);
     kept.allow_reuse(fd);
     if !kept.has_names(fd) && !is_closed(fd) {
         let nobody = [0u8; 16];
@@ -157,6 +157,23 @@ pub(super) fn leave(fd: RawFd, kept: &Kept, how: i32) -> Result<(), i32> {
         return Err(libc::ENOTCONN);
     }
     left
+}
+
+/// Switches repair off. In a socket that listens that is refused, and one that was made to listen in repair keeps its powers, at a port that may be
+/// another's: so what listens is dissolved first, as often as its holder makes it listen again in between.
+pub(super) fn end(fd: RawFd, how: i32) -> Result<(), i32> {
+    /// Either's next call is as likely to come first: more than a few are wasted on a holder of privilege alone, which needs no such way.
+    const ATTEMPTS: u32 = 100_000;
+    let mut ended = set(fd, libc::TCP_REPAIR, how);
+    for _ in 0..ATTEMPTS {
+        if ended.is_ok() || get(fd, libc::TCP_REPAIR) != Ok(ON) {
+            break;
+        }
+        let nobody = [0u8; 16];
+        let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
+        ended = set(fd, libc::TCP_REPAIR, how);
+    }
+    ended
 }
 
 /// Whether it has no connection.

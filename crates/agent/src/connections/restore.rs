@@ -18,7 +18,7 @@ use shunt_xdp::escrow::{Escrow, Ring, Statement};
 use super::eligible::{option, Info};
 use super::kept::Kept;
 use super::repair::{
-    get, is_closed, leave, peek, set, unshut, unwind, Window, CLOSED, OFF, OFF_SILENTLY, ON, QUEUE_NONE, QUEUE_RECEIVE,
+    end, get, is_closed, leave, peek, set, unshut, unwind, Window, CLOSED, OFF, OFF_SILENTLY, ON, QUEUE_NONE, QUEUE_RECEIVE,
     QUEUE_SEND,
 };
 
@@ -251,7 +251,7 @@ fn dissolve(socket: BorrowedFd<'_>, kept: &Kept) {
     // In repair silently; what a holder has made of it meanwhile with a reset.
     let nobody = [0u8; 16];
     let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
-    let _ = set(fd, libc::TCP_REPAIR, OFF_SILENTLY);
+    let _ = end(fd, OFF_SILENTLY);
     if !is_closed(fd) {
         let _ = calls::connect(fd, nobody.as_ptr().cast(), 16);
     }

@@ -18,6 +18,7 @@ const GET: u16 = 1 << 8 | 1;
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const PROTOCOL_INFORMATION: u16 = 4;
+const COUNTERS: u16 = 9;
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
 const IP_V4: [u16; 2] = [1, 2];
@@ -29,22 +30,24 @@ const FLAGS: [u16; 2] = [4, 5];
 /// IP_CT_TCP_FLAG_BE_LIBERAL.
 const LIBERAL: u8 = 8;
 
-/// Has the connection's entry be liberal, if there is one.
-pub fn make_liberal(tuple: &Tuple) -> Result<(), Decline> {
+/// Has the connection's entry be liberal, if there is one. `uncounted`: also if it counts the connection's packets (nf_conntrack_acct).
+pub fn make_liberal(tuple: &Tuple, uncounted: bool) -> Result<(), Decline> {
     let fixed = [if tuple.ours.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8, 0, 0, 0];
     let ours = tuple_of(tuple);
     let asked = Message::new(GET, 0, &fixed).nested(TUPLE_ORIGINAL, &ours).ask(libc::NETLINK_NETFILTER, |answer| {
         let find = |kind| attribute(answer.get(4..).unwrap_or_default(), kind).and_then(ends_of);
         let (original, reply) = (find(TUPLE_ORIGINAL)?, find(TUPLE_REPLY)?);
-        Some((original.clone(), (original.1, original.0) != reply))
+        let counts = attribute(answer.get(4..).unwrap_or_default(), COUNTERS).is_some();
+        Some(((original.1, original.0) != reply, counts))
     });
     match asked {
         // No entry; or nothing here that tracks.
         Err(Errno(libc::ENOENT)) => Ok(()),
         Err(_) if !is_there() => Ok(()),
         Err(_) | Ok(None) => Err(Decline::Tracking),
-        Ok(Some((_, true))) => Err(Decline::Translated),
-        Ok(Some((_, false))) => {
+        Ok(Some((true, _))) => Err(Decline::Translated),
+        Ok(Some((false, true))) if !uncounted => Err(Decline::Counted),
+        Ok(Some((false, _))) => {
             let mut flags = Vec::new();
             FLAGS.into_iter().for_each(|kind| append(&mut flags, kind, &[LIBERAL, LIBERAL]));
             let mut information = Vec::new();

@@ -336,8 +336,22 @@ impl Program {
 /// # Errors
 /// What bpf(2) answers: EBADF where it is no cgroup of version 2.
 pub fn cgroup_sees_packets(cgroup: RawFd) -> io::Result<bool> {
-    const PROGRAMS_OF: i32 = 16;
+    /// BPF_F_QUERY_EFFECTIVE: those of groups above, too.
     const EFFECTIVE: u32 = 1;
+    // BPF_CGROUP_INET_INGRESS and BPF_CGROUP_INET_EGRESS.
+    Ok(programs(cgroup as u32, 0, EFFECTIVE)? + programs(cgroup as u32, 1, EFFECTIVE)? > 0)
+}
+
+/// Whether programs of tcx see what comes or leaves by an interface. Kernels before Linux 6.6 have none.
+pub fn interface_sees_packets(interface: u32) -> bool {
+    /// BPF_TCX_INGRESS and BPF_TCX_EGRESS.
+    const PLACES: [u32; 2] = [46, 47];
+    PLACES.into_iter().any(|place| programs(interface, place, 0).is_ok_and(|count| count > 0))
+}
+
+/// How many programs are attached there.
+fn programs(target: u32, kind: u32, flags: u32) -> io::Result<u32> {
+    const PROGRAMS_OF: i32 = 16;
     #[repr(C)]
     struct Query {
         target: u32,
@@ -347,14 +361,11 @@ pub fn cgroup_sees_packets(cgroup: RawFd) -> io::Result<bool> {
         numbers: u64,
         count: u32,
         padding: u32,
+        others: [u32; 4],
     }
-    let mut any = false;
-    for kind in [0, 1] {
-        let mut query = Query { target: cgroup as u32, kind, flags: EFFECTIVE, attached: 0, numbers: 0, count: 0, padding: 0 };
-        bpf(PROGRAMS_OF, &mut query)?;
-        any |= query.count > 0;
-    }
-    Ok(any)
+    let mut query = Query { target, kind, flags, attached: 0, numbers: 0, count: 0, padding: 0, others: [0; 4] };
+    bpf(PROGRAMS_OF, &mut query)?;
+    Ok(query.count)
 }
 
 /// Where in the kernel the program runs.

@@ -8,8 +8,9 @@ use shunt_testkit::hosts::{self, Host, Joint};
 
 /// By this it knows what it is to be.
 const INTERFACE: &str = "SHUNT_TEST_AGENT";
-/// And by this whether it takes connections.
+/// And by this whether it takes connections, and also where rules count.
 const TAKES: &str = "SHUNT_TEST_AGENT_TAKES";
+const DESPITE_RULES: &str = "SHUNT_TEST_AGENT_DESPITE_RULES";
 
 /// An agent that is killed with its test, and lends queue 0.
 pub struct Agent {
@@ -20,18 +21,23 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(host: &Host) -> Agent {
-        Agent::started(host, true)
+        Agent::started(host, true, false)
     }
 
     /// One that was not told to take connections.
     pub fn that_takes_none(host: &Host) -> Agent {
-        Agent::started(host, false)
+        Agent::started(host, false, false)
     }
 
-    fn started(host: &Host, takes: bool) -> Agent {
+    /// One that takes them where rules count, too.
+    pub fn despite_rules(host: &Host) -> Agent {
+        Agent::started(host, true, true)
+    }
+
+    fn started(host: &Host, takes: bool, despite_rules: bool) -> Agent {
         let mut command = host.command(std::env::current_exe().expect("this program"));
         command.args(["--exact", "agent::serve", "--nocapture"]).env(INTERFACE, &host.interface);
-        command.env(TAKES, takes.to_string());
+        command.env(TAKES, takes.to_string()).env(DESPITE_RULES, despite_rules.to_string());
         // The harness's threads take no signals, which are the agent's thread's to hear of.
         // SAFETY: two calls on a set of this closure's, between fork and exec.
         unsafe {
@@ -89,7 +95,8 @@ fn serve() {
     let Ok(interface) = std::env::var(INTERFACE) else { return };
     let mut configuration = shunt_agent::Configuration::new(&interface);
     configuration.lend = Some(vec![0]);
-    configuration.take = std::env::var(TAKES).is_ok_and(|takes| takes == "true");
+    let told = |name| std::env::var(name).is_ok_and(|value| value == "true");
+    (configuration.take, configuration.despite_rules) = (told(TAKES), told(DESPITE_RULES));
     let mut agent = shunt_agent::Agent::start(configuration).expect("an agent");
     println!("\nserves");
     agent.run().expect("a signal");

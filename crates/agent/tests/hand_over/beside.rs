@@ -439,6 +439,16 @@ fn what_the_kernel_decides_by_other_rules_stays_its_own() {
 /// A holder that waits for the moment of repair, and connects to another then, without a handshake: nothing of that stays.
 #[test]
 fn the_moment_of_repair_is_of_no_use() {
+    in_the_moment_of_repair(false);
+}
+
+/// And one that listens then: in a socket that does repair cannot be switched off.
+#[test]
+fn who_listens_in_the_moment_of_repair_has_no_powers_left() {
+    in_the_moment_of_repair(true);
+}
+
+fn in_the_moment_of_repair(listens: bool) {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     let Some(hosts) = pair() else { return };
     let _agent = Agent::start(&hosts[0]);
@@ -470,6 +480,11 @@ fn the_moment_of_repair_is_of_no_use() {
                     while !is_over.load(SeqCst) {
                         if option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR) != 0 {
                             let _ = calls::connect(fd, [0u8; 16].as_ptr().cast(), 16);
+                            if listens {
+                                // SAFETY: integers.
+                                return unsafe { libc::listen(fd, 1) } == 0
+                                    && option(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR) != 0;
+                            }
                             return calls::connect(fd, to.as_ptr().cast(), 16).is_ok();
                         }
                     }

@@ -3,6 +3,7 @@ mod agent;
 mod beside;
 mod client;
 mod deaths;
+mod declines;
 mod hostile;
 mod peer;
 mod random;

@@ -20,7 +20,7 @@ fn set(stream: &TcpStream, level: i32, name: i32, value: i32) {
 }
 
 /// Says something and hears it, wherever the connection is.
-fn echo(queue: &mut Queue, lines: &mut [Line], said: &[u8]) {
+pub fn echo(queue: &mut Queue, lines: &mut [Line], said: &[u8]) {
     let until = Instant::now() + PATIENCE;
     let (mut written, mut heard, mut bytes) = (0, Vec::new(), vec![0; 64 << 10]);
     while heard.len() < said.len() {
@@ -187,7 +187,7 @@ fn nothing_of_others_can_be_handed_on() {
 }
 
 /// Rules of a host, if it has `nft`; else a sentence on the real standard error.
-fn rules(host: &Host, text: &str) -> bool {
+pub fn rules(host: &Host, text: &str) -> bool {
     let mut command = host.command("nft");
     match command.args(["-f", "-"]).stdin(std::process::Stdio::piped()).spawn() {
         Ok(mut child) => {
@@ -196,7 +196,7 @@ fn rules(host: &Host, text: &str) -> bool {
             true
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "skipped: connection tracking: nft: {error}");
+            let _ = writeln!(std::io::stderr(), "skipped: rules: nft: {error}");
             false
         }
     }

@@ -54,10 +54,13 @@ pub struct Party {
     pub in_flight_bytes: Option<u64>,
     /// Size of the ring that it sends into; null if the segment holds nonsense.
     pub ring_bytes: Option<u32>,
-    /// How it last waited.
-    pub waits: &'static str,
+    /// How it last waited; null of a plain peer's end.
+    pub waits: Option<&'static str>,
     /// How often it rang the other end's bell, which wakes a sleeper there; over all connections that used the same channel, modulo 2^32.
     pub bells_rung: u32,
+    /// It is the end of a peer that has only a kernel: no process here.
+    #[serde(skip)]
+    pub is_plain: bool,
 }
 
 /// Which channel of which link.
@@ -201,22 +204,27 @@ fn connection(
     let place = Place { nonce: link.nonce, sequence: link.sequence, channel: channel.number, generation: channel.generation };
     let party = |index: usize, address: &Address| {
         let end = &channel.ends[index];
-        let pids: Vec<u32> = users.get(&(place, index)).into_iter().flatten().copied().collect();
-        let own_pid = Some(end.pid).filter(|pid| *pid != 0);
+        let is_plain = channel.own.is_some_and(|own| own != index);
+        let pids: Vec<u32> = match is_plain {
+            true => Vec::new(),
+            false => users.get(&(place, channel.side(index))).into_iter().flatten().copied().collect(),
+        };
+        let own_pid = Some(end.pid).filter(|pid| *pid != 0 && !is_plain);
         let pid = user_of_end(&pids, holders, own_pid);
-        let named = &link.programs[index];
+        let named = if is_plain { "" } else { &link.programs[channel.side(index)] };
         Party {
             address: ip_text(address),
             port: address.port,
             pid,
             own_pid,
-            program: pid.and_then(processes::program).unwrap_or_else(|| named.clone()),
+            program: pid.and_then(processes::program).unwrap_or_else(|| named.to_owned()),
             pids,
             sent_bytes: end.sent,
             in_flight_bytes: channel.in_flight(index),
             ring_bytes: end.ring,
-            waits: end.waits,
+            waits: (!is_plain).then_some(end.waits),
             bells_rung: end.rung,
+            is_plain,
         }
     };
     Connection {

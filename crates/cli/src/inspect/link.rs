@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, CLASSES, PAGE, RING_SIZE};
-use shunt_segment::channel::{cut, life, state, style, word, ChannelPage, Head, Post, Receive, Side, Transmit, Wait};
+use shunt_segment::channel::{cut, life, state, style, taken, word, ChannelPage, Head, Post, Receive, Side, Transmit, Wait};
 use shunt_segment::link::{LinkHeader, Party, MAGIC, PLAIN_PEERS};
 use shunt_segment::reason::Reason;
 use shunt_segment::{CHANNELS, VERSION};
@@ -49,6 +49,8 @@ pub struct Channel {
     pub since: u32,
     /// The ends: client, server.
     pub ends: [End; 2],
+    /// Where the peer has only a kernel, which of them is the program's: side 0, whichever end it is.
+    pub own: Option<usize>,
 }
 
 /// One end of a connection.
@@ -92,13 +94,14 @@ impl Link {
             sequence: words.word32(offset_of!(LinkHeader, sequence)),
             programs: [offset_of!(LinkHeader, client), offset_of!(LinkHeader, server)]
                 .map(|party| program(words.array(party + offset_of!(Party, program)))),
-            carrier: match words.word32(offset_of!(LinkHeader, lent)) {
-                PLAIN_PEERS => "user-level",
-                _ => "shared-memory",
-            },
+            carrier: if has_plain_peers(words) { "user-level" } else { "shared-memory" },
             channels: (0..CHANNELS as u16).filter_map(|number| channel(words, number)).collect(),
         })
     }
+}
+
+fn has_plain_peers(words: &Words) -> bool {
+    words.word32(offset_of!(LinkHeader, lent)) == PLAIN_PEERS
 }
 
 fn program(name: [u8; 16]) -> String {
@@ -117,6 +120,13 @@ fn channel(words: &Words, number: u16) -> Option<Channel> {
     if cut::is_moved(words.word32(head + offset_of!(Head, cut))) {
         return None;
     }
+    let own = match (has_plain_peers(words), words.word32(head + offset_of!(Head, taken))) {
+        (false, _) => None,
+        (true, taken::CLIENT) => Some(0),
+        (true, taken::SERVER) => Some(1),
+        // The kernel's again.
+        (true, _) => return None,
+    };
     let ports = words.word32(head + offset_of!(Head, ports));
     let scope = words.word32(head + offset_of!(Head, scope));
     let address = |offset: usize, port: u32| {
@@ -124,15 +134,23 @@ fn channel(words: &Words, number: u16) -> Option<Channel> {
         Address::from_words(halves, port as u16, scope)
     };
     let side = |index: usize| end(words, page + offset_of!(ChannelPage, sides) + index * size_of::<Side>());
+    let sides = [(address(offset_of!(Head, client), ports), side(0)), (address(offset_of!(Head, server), ports >> 16), side(1))];
+    let [(client, first), (server, second)] = if own == Some(1) {
+        let [ours, theirs] = sides;
+        [theirs, ours]
+    } else {
+        sides
+    };
     Some(Channel {
         number,
         generation: words.word32(head + offset_of!(Head, pair)),
         uses: words.word32(head + offset_of!(Head, generation)),
         accepted,
-        client: address(offset_of!(Head, client), ports),
-        server: address(offset_of!(Head, server), ports >> 16),
+        client,
+        server,
         since: words.word32(head + offset_of!(Head, since)),
-        ends: [side(0), side(1)],
+        ends: [first, second],
+        own,
     })
 }
 
@@ -177,8 +195,20 @@ impl Channel {
         }
     }
 
+    /// The side of the channel that an end has: a program's is 0 where its peer has only a kernel.
+    pub fn side(&self, end: usize) -> usize {
+        if self.own == Some(1) {
+            1 - end
+        } else {
+            end
+        }
+    }
+
     /// Whether both ends are closed, or gone with their processes: the channel waits to be used again.
     pub fn has_ended(&self) -> bool {
+        if let Some(own) = self.own {
+            return self.ends[own].closed;
+        }
         let [client, server] = &self.ends;
         (client.closed || server.peer_gone) && (server.closed || client.peer_gone)
     }
@@ -209,6 +239,29 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a connection that a program has accepted from a plain peer, side 0 is the server.
+    #[test]
+    fn a_plain_peer_is_the_end_that_the_program_is_not() {
+        let mut bytes = segment();
+        let mut put = |offset: usize, value: u32| bytes[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        let head = CHANNEL_PAGES + 3 * PAGE;
+        put(offset_of!(LinkHeader, lent), PLAIN_PEERS);
+        put(head + offset_of!(Head, taken), taken::SERVER);
+        let link = Link::from_words(&Words::from_bytes(bytes.clone())).unwrap();
+        let [channel] = &link.channels[..] else { panic!("{link:?}") };
+        assert_eq!((link.carrier, channel.own, channel.side(1)), ("user-level", Some(1), 0));
+        assert_eq!((channel.client.port, channel.server.port), (6379, 40000));
+        assert_eq!((channel.ends[1].sent, channel.ends[0].pid, channel.in_flight(1)), (1000, 77, Some(100)));
+        assert!(!channel.has_ended());
+        let mut put = |offset: usize, value: u32| bytes[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        put(head + offset_of!(Head, taken), taken::CLIENT);
+        let channel = Link::from_words(&Words::from_bytes(bytes.clone())).unwrap().channels.remove(0);
+        assert_eq!((channel.own, channel.client.port, channel.ends[0].sent), (Some(0), 40000, 1000));
+        let mut put = |offset: usize, value: u32| bytes[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        put(head + offset_of!(Head, taken), taken::NOT);
+        assert!(Link::from_words(&Words::from_bytes(bytes)).unwrap().channels.is_empty(), "it was given back");
+    }
 
     /// A link segment in which channel 3 is in use.
     fn segment() -> Vec<u8> {

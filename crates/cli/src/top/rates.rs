@@ -167,7 +167,7 @@ fn of_connection(connection: &Connection, old: Option<&Connection>, seconds: f64
         sent_bytes_per_second: rate(party.sent_bytes, old.map(|old| old.sent_bytes), seconds),
         // Bells outlive connections: of a new one there is nothing to compare them with.
         wakeups_per_second: woken.1.map_or(0.0, |before| f64::from(woken.0.wrapping_sub(before)) / seconds),
-        waits: Some(party.waits),
+        waits: party.waits,
     };
     let (client, server) = (&connection.client, &connection.server);
     let client_rates = end(client, old.map(|old| &old.client), (server.bells_rung, old.map(|old| old.server.bells_rung)));

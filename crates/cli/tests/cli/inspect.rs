@@ -13,8 +13,8 @@ use crate::common::{plain, quiet_output, SHUNT};
 use serde_json::Value;
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
-use shunt_segment::channel::{life, style, word, ChannelPage, Head, Receive, Side, Wait};
-use shunt_segment::link::{LinkHeader, MAGIC};
+use shunt_segment::channel::{life, style, taken, word, ChannelPage, Head, Receive, Side, Wait};
+use shunt_segment::link::{LinkHeader, MAGIC, PLAIN_PEERS};
 use shunt_segment::name::Hello;
 use shunt_segment::process::{kind, row, ProcessHeader, ProcessState, MAGIC as PROCESS_MAGIC, SIZE};
 use shunt_segment::reason::Reason;
@@ -160,6 +160,45 @@ fn ss_shows_a_connection_of_a_stopped_process() {
     let mistaken = plain(SHUNT).args(["ss", "colour", "red"]).output().unwrap();
     let told = String::from_utf8_lossy(&mistaken.stderr).into_owned();
     assert!(mistaken.status.code() == Some(2) && told.contains("\"colour\" is no term"), "{told}");
+}
+
+/// Of a connection with a peer that has only a kernel one end is the program's, and which of them is the server the channel says.
+#[test]
+fn a_plain_peer_is_no_process_here() {
+    let (own, peer) = (Address::v4([127, 0, 0, 1], 6382), Address::v4([127, 0, 0, 2], 40_004));
+    let link = link(4, &own, &peer, 0);
+    link.put(offset_of!(LinkHeader, lent), &PLAIN_PEERS.to_ne_bytes());
+    let set = |taken: u32| link.put(CHANNEL_PAGES + 5 * PAGE + offset_of!(Head, taken), &taken.to_ne_bytes());
+    let holder = Holder::of(&[&link.file]);
+    let pid = holder.child.id();
+    link.put(CHANNEL_PAGES + 5 * PAGE + offset_of!(ChannelPage, sides) + offset_of!(Side, pid), &pid.to_ne_bytes());
+    set(taken::SERVER);
+    let [connection] = &connections_served_by(pid)[..] else { panic!("not exactly one connection") };
+    let (client, server) = (&connection["client"], &connection["server"]);
+    assert_eq!((&client["port"], &client["pid"], &client["program"]), (&40_004.into(), &Value::Null, &"".into()));
+    assert_eq!((&server["port"], &server["program"], &server["sent_bytes"]), (&6382.into(), &"sleep".into(), &5_000.into()));
+    let line = || {
+        let text = quiet_output(plain(SHUNT).arg("ss"));
+        text.lines()
+            .find(|line| line.contains("127.0.0.2:40004"))
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let shown = line().unwrap();
+    assert!(
+        shown.contains("user-level 127.0.0.2:40004 - 1M ") && shown.contains(&format!(" 127.0.0.1:6382 sleep/{pid} 4.9K ")),
+        "{shown}"
+    );
+    let series = quiet_output(plain(SHUNT).arg("metrics"));
+    let series: Vec<&str> = series.lines().filter(|line| line.contains("user-level") && line.contains("6382")).collect();
+    assert!(series.iter().all(|line| line.contains("role=\"server\"") && line.contains("program=\"sleep\"")), "{series:?}");
+    assert_eq!(
+        series.iter().filter(|line| line.starts_with("shunt_connections{") && line.ends_with(" 1")).count(),
+        1,
+        "{series:?}"
+    );
+    assert!(!quiet_output(plain(SHUNT).arg("metrics")).contains("40004"));
+    set(taken::NOT);
+    assert_eq!(line(), None, "it was given back");
 }
 
 /// A program in a container knows itself by a number that another program has here.

@@ -15,6 +15,7 @@ use shunt_ring::offers::{self, Offered};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, ChannelPage};
 use shunt_segment::link::LinkHeader;
+use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_stream::waiting::bypass;
 use shunt_sys::{calls, libc, Result};
@@ -57,7 +58,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         }
     }
     attach::settle(setting, base, index, channel);
-    attach::replace(setting.fd, kept.descriptor(), setting.socket, channel);
+    attach::replace(setting.fd, kept.descriptor(), setting.socket, channel, Reason::Accelerated);
     crate::options::connected(setting.socket, setting.fd, true);
     if offered == Offered::Ring && calls::send_byte(link::at(index).bell, 1, 0).is_err() {
         offers::rang_nothing(&header.offers);

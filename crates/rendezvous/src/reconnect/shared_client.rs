@@ -17,6 +17,7 @@ use shunt_link::ports::shared;
 use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
 use shunt_segment::channel::life;
+use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock, processor};
 
@@ -107,7 +108,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     attach::introduce(page, setting.socket);
     kept.set_nonblocking(setting.nonblocking);
     attach::settle(setting, link.base, index, channel);
-    attach::replace(setting.fd, kept.descriptor(), setting.socket, channel);
+    attach::replace(setting.fd, kept.descriptor(), setting.socket, channel, Reason::Accelerated);
     crate::options::connected(setting.socket, setting.fd, true);
     true
 }

@@ -3,6 +3,8 @@
 mod capture;
 mod paths;
 mod site;
+mod tools;
+mod users;
 mod wire;
 
 use std::time::Duration;

@@ -75,14 +75,19 @@ impl Site {
         Site::over(label, None)
     }
 
+    /// The same, whose agent is told more.
+    pub fn with_agent(label: &str, arguments: &[&str]) -> Option<Site> {
+        Site::made(label, None, arguments)
+    }
+
     /// The same, with such a path between the hosts.
     pub fn over(label: &str, path: Option<wire::Path>) -> Option<Site> {
-        Site::with(label, path, &[])
+        Site::made(label, path, &[])
     }
 
     /// The agent writes all frames to a file.
     pub fn capturing(label: &str) -> Option<Site> {
-        Site::with(label, None, &["--capture", CAPTURE])
+        Site::made(label, None, &["--capture", CAPTURE])
     }
 
     /// See above.
@@ -90,7 +95,7 @@ impl Site {
         self.scratch.join(CAPTURE)
     }
 
-    fn with(label: &str, path: Option<wire::Path>, more: &[&str]) -> Option<Site> {
+    fn made(label: &str, path: Option<wire::Path>, arguments: &[&str]) -> Option<Site> {
         // SAFETY: takes nothing.
         let root = unsafe { libc::geteuid() } == 0;
         let made = if root { join(path) } else { Err("needs root".to_string()) };
@@ -104,7 +109,7 @@ impl Site {
         };
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
-        let arguments = [&["--lend", "0", "--take"][..], more].concat();
+        let arguments = [&["--lend", "0", "--take"][..], arguments].concat();
         let agent = Agent::start_in(&hosts[0], &shunt, &arguments, scratch.path()).expect("the agent starts");
         Some(Site { hosts, wire, agent: Some(agent), scratch, shunt })
     }
@@ -162,13 +167,22 @@ impl Site {
         });
     }
 
+    /// What a command of shunt's tells on the first host.
+    pub fn tool(&self, arguments: &[&str]) -> String {
+        let output = self.hosts[0].command(&self.shunt).args(arguments).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// How often the process has had this reason.
     pub fn count(&self, running: &Running, reason: &str) -> u64 {
-        let mut command = self.hosts[0].command(&self.shunt);
-        command.args(["why", &running.child.id().to_string()]);
-        let output = command.output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
-        line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
+        self.count_of(running.child.id(), reason)
+    }
+
+    /// The same, by the process's number.
+    pub fn count_of(&self, pid: u32, reason: &str) -> u64 {
+        let said = self.tool(&["why", &pid.to_string()]);
+        let counts = said.lines().find_map(|line| line.strip_prefix("since it started: ")).unwrap_or_default();
+        let count = counts.split(", ").filter_map(|count| count.split_once(' ')).find(|(name, _)| *name == reason);
+        count.and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
     }
 }
