@@ -64,6 +64,8 @@ pub struct Options {
     pub hosts: Hosts,
     /// Server ports whose connections with plain peers are carried at user level.
     pub inet: Ports,
+    /// A means of tests, of no row in the table: connections are given back after turns that are drawn from this seed; 0: they are not.
+    pub inet_seed: u32,
     /// Where programs in different network namespaces of this host meet.
     pub near: Near,
     /// Bytes that a stream to another host sends ahead of its reader before it is left to TCP; 0: it is not.
@@ -91,6 +93,7 @@ impl Options {
             ports: Ports::ALL,
             hosts: Hosts::Auto,
             inet: Ports::NONE,
+            inet_seed: 0,
             near: Near::AUTO,
             bulk: 4 << 20,
             udp: Udp::Off,

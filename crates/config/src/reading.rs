@@ -3,6 +3,7 @@
 use crate::error::{OptionError, Source};
 use crate::options::Options;
 use crate::table::{Entry, Reader, TABLE};
+use crate::values::decimal;
 
 impl Options {
     /// The defaults, changed by the variables that `lookup` finds. An empty variable counts as unset, as in shells.
@@ -16,6 +17,7 @@ impl Options {
                 options.set(entry, Source::Variable, value)?;
             }
         }
+        options.inet_seed = lookup("SHUNT_INET_SEED").and_then(|seed| decimal(seed).ok()).map_or(0, |seed| seed as u32);
         Ok(options)
     }
 

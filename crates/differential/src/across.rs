@@ -36,8 +36,21 @@ pub struct Across {
 pub struct Difference {
     /// Their names.
     pub scenarios: Vec<String>,
+    /// The arrangements, by name; without, those in which both hosts run shunt.
+    #[serde(default)]
+    arrangements: Vec<String>,
     /// What differs, and why.
     pub reason: String,
+}
+
+impl Difference {
+    /// Whether it is about this one.
+    pub fn holds_in(&self, arrangement: Arrangement) -> bool {
+        match self.arrangements.as_slice() {
+            [] => arrangement.accelerates() && arrangement.takes().is_none(),
+            names => names.iter().any(|name| name == arrangement.name()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -82,15 +95,19 @@ impl Across {
         self.all.iter().filter_map(|name| Arrangement::named(name)).collect()
     }
 
-    /// Why the scenario may differ where streams are accelerated.
-    pub fn difference(&self, scenario: &str) -> Option<&Difference> {
-        self.differences.iter().find(|difference| difference.scenarios.iter().any(|name| name == scenario))
+    /// Why the scenario may differ in this arrangement.
+    pub fn difference(&self, scenario: &str, arrangement: Arrangement) -> Option<&Difference> {
+        let named = |difference: &&Difference| difference.scenarios.iter().any(|name| name == scenario);
+        self.differences.iter().filter(named).find(|difference| difference.holds_in(arrangement))
     }
 
-    /// Whether the scenario may be the kernel's where the ends are network namespaces with a directory in common.
+    /// Whether the scenario's connections may be the kernel's.
     pub fn is_late(&self, scenario: &str, arrangement: Arrangement) -> bool {
-        let named = |late: &Difference| late.scenarios.iter().any(|name| name == scenario);
-        arrangement == Arrangement::HostsNear && self.late.iter().any(named)
+        let named = |late: &&Difference| late.scenarios.iter().any(|name| name == scenario);
+        self.late.iter().filter(named).any(|late| match late.arrangements.as_slice() {
+            [] => arrangement == Arrangement::HostsNear,
+            _ => late.holds_in(arrangement),
+        })
     }
 
     /// What may differ.

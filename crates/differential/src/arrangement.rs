@@ -52,6 +52,11 @@ pub enum Arrangement {
     HostsXdp,
     /// Each end under shunt in a network namespace of its own, with a directory in common.
     HostsNear,
+    /// Near on a host with an agent that takes connections (`--inet`), far on one without shunt; connections are given back after so many turns as a
+    /// seed draws.
+    HostsInet,
+    /// The same with far on the host with the agent.
+    HostsInetFar,
 }
 
 impl Arrangement {
@@ -66,8 +71,14 @@ impl Arrangement {
     ];
 
     /// Those with two hosts, network namespaces joined by a veth; columns of no matrix.
-    pub const HOSTS: [Arrangement; 4] =
-        [Arrangement::HostsNone, Arrangement::HostsUdp, Arrangement::HostsXdp, Arrangement::HostsNear];
+    pub const HOSTS: [Arrangement; 6] = [
+        Arrangement::HostsNone,
+        Arrangement::HostsUdp,
+        Arrangement::HostsXdp,
+        Arrangement::HostsNear,
+        Arrangement::HostsInet,
+        Arrangement::HostsInetFar,
+    ];
 
     /// The arrangement of that name.
     pub fn named(name: &str) -> Option<Arrangement> {
@@ -87,6 +98,8 @@ impl Arrangement {
             Arrangement::HostsUdp => "hosts-udp",
             Arrangement::HostsXdp => "hosts-xdp",
             Arrangement::HostsNear => "hosts-near",
+            Arrangement::HostsInet => "hosts-inet",
+            Arrangement::HostsInetFar => "hosts-inet-far",
         }
     }
 
@@ -97,16 +110,23 @@ impl Arrangement {
             _ if scenario.must_be_trapped() => self == Arrangement::Both,
             Arrangement::Both | Arrangement::Fortified => true,
             Arrangement::ClientOnly | Arrangement::ServerOnly => !scenario.is_solo(),
-            Arrangement::HostsNone | Arrangement::HostsUdp | Arrangement::HostsXdp | Arrangement::HostsNear => {
-                !scenario.is_solo()
-            }
-            Arrangement::OneProcess => !scenario.is_solo() && !scenario.needs_two_processes(),
+            _ if self.has_two_hosts() => !scenario.is_solo(),
+            _ => !scenario.is_solo() && !scenario.needs_two_processes(),
         }
     }
 
-    /// Whether connections are expected to be accelerated: both ends must be under shunt.
+    /// Whether connections are expected to be accelerated: both ends must be under shunt, or one of them take those of a plain one.
     pub fn accelerates(self) -> bool {
         !matches!(self, Arrangement::ClientOnly | Arrangement::ServerOnly | Arrangement::HostsNone)
+    }
+
+    /// On which of two hosts, near's or far's, connections with the other are taken from the kernel.
+    pub fn takes(self) -> Option<usize> {
+        match self {
+            Arrangement::HostsInet => Some(0),
+            Arrangement::HostsInetFar => Some(1),
+            _ => None,
+        }
     }
 
     /// Whether near and far are on hosts of their own.
@@ -119,7 +139,7 @@ impl Arrangement {
         match self {
             Arrangement::ClientOnly => role != Role::Server,
             Arrangement::ServerOnly => role == Role::Server,
-            _ => true,
+            _ => self.takes() != Some(1),
         }
     }
 
@@ -128,7 +148,7 @@ impl Arrangement {
         match self {
             Arrangement::ClientOnly => role == Role::Server,
             Arrangement::ServerOnly => role != Role::Server,
-            _ => true,
+            _ => self.takes() != Some(0),
         }
     }
 }

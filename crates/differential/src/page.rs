@@ -70,7 +70,7 @@ impl Page {
             let key = (name.clone(), role.name().to_owned(), column);
             self.notes.remove(&key);
             let said = match verdict {
-                Verdict::Differs(_) if across.difference(name).is_none() => "not explained yet",
+                Verdict::Differs(_) if across.difference(name, *arrangement).is_none() => "not explained yet",
                 Verdict::NotAccelerated => "equal, with a connection that fell back",
                 _ => continue,
             };

@@ -46,6 +46,9 @@ impl Site {
                 agents.push(Agent::start(host, shunt, &["--lend", "0"]).map_err(io::Error::other)?);
             }
         }
+        if let (Some(takes), Some(shunt)) = (arrangement.takes(), shunt) {
+            agents.push(Agent::start(&hosts[takes], shunt, &["--lend", "0", "--take"]).map_err(io::Error::other)?);
+        }
         let option = match (arrangement, shunt) {
             // A list makes no condition of an agent; without one, it is UDP.
             (Arrangement::HostsUdp, Some(_)) => Some("10.77.0.0/24,fd77::/64"),
@@ -98,8 +101,8 @@ impl Site {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let agents: Vec<u32> = self.agents.iter().map(Agent::id).collect();
-            let all = hosts.iter().flat_map(Host::processes);
-            let left: Vec<u32> = all.filter(|process| !agents.contains(process)).collect();
+            let is_agents = |process: &u32| agents.contains(process) || parent(*process).is_some_and(|parent| agents.contains(&parent));
+            let left: Vec<u32> = hosts.iter().flat_map(Host::processes).filter(|process| !is_agents(process)).collect();
             if left.is_empty() {
                 return self.names_left();
             }
@@ -116,4 +119,10 @@ impl Site {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The process that started this one: an agent's guard is its agent's.
+fn parent(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

@@ -46,6 +46,9 @@ pub struct Trial {
     pub deadline: Duration,
 }
 
+/// The variable from which it is drawn after how many turns connections are given back; another one draws others.
+pub const SEED: &str = "SHUNT_DIFFERENTIAL_INET";
+
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -186,9 +189,14 @@ impl Trial {
             }
             None => Command::new(program),
         };
+        let takes = self.hosts.is_some_and(|arrangement| arrangement.takes().is_some());
+        if takes && shunt.is_some() {
+            command.env("SHUNT_INET", "all").env("SHUNT_INET_SEED", self.turns_seed().to_string());
+        }
         command
             .arg(argument)
-            .env("LABORATORY_CARRIERS", scratch.carriers())
+            // A plain end's connections are the kernel's, which says nothing.
+            .env("LABORATORY_CARRIERS", if takes && shunt.is_none() { PathBuf::new() } else { scratch.carriers() })
             .env("LABORATORY_ROLE", self.role.name())
             .env_remove("LABORATORY_FAR")
             .stdin(Stdio::null())
@@ -201,6 +209,13 @@ impl Trial {
 }
 
 impl Trial {
+    /// From what the library draws: the same for the same trial.
+    fn turns_seed(&self) -> u32 {
+        let drawn = std::env::var(SEED).ok().and_then(|text| text.parse().ok()).unwrap_or(1u32);
+        let text = self.scenario.bytes().chain(self.role.name().bytes());
+        text.fold(drawn, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte))).max(1)
+    }
+
     /// A new directory for what a run leaves beside its transcript; the caller removes it.
     ///
     /// # Errors

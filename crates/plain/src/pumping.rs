@@ -15,9 +15,10 @@ use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::wake;
 use shunt_sys::{libc, thread};
+use shunt_table::global;
 use shunt_table::private;
 use shunt_table::process::status_page;
-use shunt_xdp::course::Course;
+use shunt_xdp::course::{drawn, Course};
 use shunt_xdp::learned::PAID;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
@@ -67,7 +68,7 @@ impl Parts {
             far: AtomicI32::new(far),
             due: now,
             since: now,
-            course: Course::new(now),
+            course: Course::new(now).at_most(drawn(global::options().inet_seed, index as u32)),
             server: self.lines[index].server,
             taken: Some(taken),
         };

@@ -20,12 +20,32 @@ pub struct Course {
     /// When the round trip began that is looked at, and bytes that have moved in it.
     round: (u64, u32),
     is_held_up: bool,
+    /// Turns after which it is over, in tests.
+    most: u32,
+}
+
+/// Powers of two below which [`drawn`] draws.
+const POWERS: u32 = 8;
+
+/// After how many turns a connection of a test is given back, 0 to 127 and few more often: by a seed, and a number that tells it from others. Without a seed, never.
+pub fn drawn(seed: u32, number: u32) -> u32 {
+    if seed == 0 {
+        return u32::MAX;
+    }
+    let mixed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0xc2b2_ae35);
+    (mixed >> 12) % (1 << ((mixed >> 4) % POWERS))
 }
 
 impl Course {
     /// One that begins now.
     pub fn new(now: u64) -> Course {
-        Course { moved: now, turns: 0, bulk: 0, round: (now, 0), is_held_up: false }
+        Course { moved: now, turns: 0, bulk: 0, round: (now, 0), is_held_up: false, most: u32::MAX }
+    }
+
+    /// The same, over after `most` turns.
+    pub fn at_most(self, most: u32) -> Course {
+        Course { most, ..self }
     }
 
     /// A turn. `moved`: bytes that the program sent or took; `held`: those that stand ahead of the peer, or of the program; `any`: something else moved.
@@ -49,7 +69,7 @@ impl Course {
 
     /// Whether the kernel does better from now on.
     pub fn is_over(&self, now: u64) -> bool {
-        self.bulk > BULK || self.is_held_up || now >= self.idle()
+        self.bulk > BULK || self.is_held_up || self.turns >= self.most || now >= self.idle()
     }
 
     /// When it is over if nothing moves (ns).
@@ -82,5 +102,18 @@ mod tests {
             assert!(!course.is_over(turn * LONG));
         }
         assert_eq!((course.turns, course.is_over(course.idle() - 1), course.is_over(course.idle())), (10_000, false, true));
+    }
+
+    #[test]
+    fn tests_have_connections_given_back_after_turns_that_a_seed_draws() {
+        assert_eq!((drawn(0, 0), drawn(0, 7)), (u32::MAX, u32::MAX));
+        let all: Vec<u32> = (1..1000).map(|seed| drawn(seed, seed % 5)).collect();
+        assert!(all.iter().all(|turns| *turns < 1 << (POWERS - 1)) && (0..8).all(|turns| all.contains(&turns)));
+        assert!(all.iter().any(|turns| *turns > 100));
+        let mut course = Course::new(0).at_most(2);
+        course.turn(1, 1, true, LONG, 0);
+        assert!(!course.is_over(0));
+        course.turn(1, 1, true, LONG, 0);
+        assert!(course.is_over(0));
     }
 }
