@@ -34,9 +34,11 @@ struct Sorter {
     _link: Link,
     attachment: Attachment,
     native_error: Option<String>,
+    /// A card's driver may stop the interface for each change: there it stays.
+    stays: bool,
 }
 
-/// As long as this is kept the program is attached.
+/// As long as this is kept the program is attached, and for as long as the agent works in the driver of a card.
 pub struct Hold {
     sorting: Arc<Sorting>,
     /// Where.
@@ -90,7 +92,8 @@ impl Sorting {
         let load = |place| self.maps.load(self.port, interface.has_pieces(place));
         let loaded = self.load(&interface)?;
         let (link, attachment, native_error) = program::attach(&loaded, load, self.interface, self.only, first)?;
-        Ok(Sorter { _link: link, attachment, native_error: native_error.map(|error| error.to_string()) })
+        let stays = attachment == Attachment::Native && !interface.is_veth;
+        Ok(Sorter { _link: link, attachment, native_error: native_error.map(|error| error.to_string()), stays })
     }
 
     /// For a report: where it is attached, and what the driver said that did not take it.
@@ -103,7 +106,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut state = self.sorting.state();
         state.holds -= 1;
-        if state.holds == 0 {
+        if state.holds == 0 && state.sorter.as_ref().is_some_and(|sorter| !sorter.stays) {
             state.sorter = None;
         }
     }

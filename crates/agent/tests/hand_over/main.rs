@@ -5,6 +5,7 @@ mod client;
 mod deaths;
 mod declines;
 mod hostile;
+mod idle;
 mod peer;
 mod random;
 mod refusals;

@@ -32,7 +32,11 @@ fn program_waits_for_an_endpoint() {
     let refused = hosts[0].enter(|| Xdp::attach("left0", Kind::Own, false, Sizes::default()).err().map(|errno| errno.0));
     assert_eq!((refused, has_program()), (Some(libc::EBUSY), false));
     drop(attach(&hosts[0], Kind::Any, false));
-    assert!(has_program(), "it stays, as a driver may stop the interface for each change");
+    assert!(has_program(), "it stays for a while");
+    until("nobody to need it", || !has_program());
+    let endpoint = attach(&hosts[0], Kind::Any, false);
+    assert!(has_program());
     drop(agent);
     until("the program's end", || !has_program());
+    drop(endpoint);
 }
