@@ -1,7 +1,9 @@
 //! Peers that have only a kernel: their connections are taken (`--inet`), driven by the program, and given back, without a byte lost or doubled.
 
+mod kills;
 mod paths;
 mod site;
+mod traces;
 mod wire;
 
 use std::time::Duration;

@@ -12,7 +12,8 @@ use shunt_testkit::{copy_shunt, spawn, Scratch};
 
 use crate::wire::{self, Wire};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Long for anything that is to come.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Both of them.
 pub struct Site {
@@ -87,8 +88,21 @@ impl Site {
         };
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
-        let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
-        Some(Site { hosts, wire, agent: Some(agent), scratch, shunt })
+        let mut site = Site { hosts, wire, agent: None, scratch, shunt };
+        site.start_agent();
+        Some(site)
+    }
+
+    /// The first host has an agent, a new one.
+    pub fn start_agent(&mut self) {
+        self.agent = Some(Agent::start(&self.hosts[0], &self.shunt, &["--lend", "0", "--take"]).expect("the agent starts"));
+    }
+
+    /// What the first host's agent says of itself.
+    pub fn agent_says(&self) -> serde_json::Value {
+        let output = self.hosts[0].command(&self.shunt).args(["agent", "status", "--json"]).output().expect("it runs");
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        said["agents"][0].clone()
     }
 
     /// Of a host.
