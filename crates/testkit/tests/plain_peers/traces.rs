@@ -82,10 +82,12 @@ fn is_odd(process: &OwnedFd, number: i32) -> bool {
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let (mut repair, mut size) = (0i32, 4);
     // SAFETY: room of that size.
-    let asked = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_REPAIR, (&raw mut repair).cast(), &mut size) };
+    let asked =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_REPAIR, (&raw mut repair).cast(), &mut size) };
     let mut instructions = 0;
     // SAFETY: no room is said to be there.
-    let told = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_GET_FILTER, std::ptr::null_mut(), &mut instructions) };
+    let told =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_GET_FILTER, std::ptr::null_mut(), &mut instructions) };
     asked == 0 && (repair != 0 || told == 0 && instructions != 0)
 }
 
