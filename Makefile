@@ -4,7 +4,7 @@
 # make test     installs what is missing, builds, runs every test
 # make test-unit, test-differential, test-programs, test-hosts, test-hot-path, test-doc  parts of it by themselves
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
-# make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 BUFFER_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
+# make soak     the tests that break things on purpose, for longer: KILLS=1000 RPC_KILLS=10000 BUFFER_KILLS=10000 INET_KILLS=10000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make test-openshmem  programs of other origin over libshunt_shmem: Open MPI's examples, shmem4py, openshmem-sys; some minutes
 # make test-onc-peers  ONC clients and servers of Python's packages and of crates beside programs of libtirpc, plain, under shunt and collapsed: two minutes
 # make bench-buffer-peers  large messages by shunt-buffers beside iceoryx2, UCX and kernel sockets: installs libucx-dev; minutes to build
@@ -12,6 +12,8 @@
 # make soak-hostd  hostd killed under load as often as KILLS=1000 says: some minutes
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
+# make test-inet  every scenario with one side plain, its connections taken and given back at moments that a seed draws: SHUNT_DIFFERENTIAL_INET=2 ONLY="epoll"; half an hour
+# make miri     the tests of the TCP engine in an interpreter that knows undefined behaviour; needs the nightly toolchain with miri
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make test-dashboard  the dashboard for Grafana: Prometheus answers each of its queries, and a browser shows the answers; installs chromium; a minute
@@ -29,11 +31,12 @@ BUILT := target/release
 KILLS ?= 1000
 RPC_KILLS ?= 10000
 BUFFER_KILLS ?= 10000
+INET_KILLS ?= 10000
 FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model lint clean install deb test-deb test-podman test-docker uninstall
+.PHONY: test-dashboard bench-watching all build demo applications test test-unit test-differential test-programs test-hosts test-inet test-hot-path test-doc deny msrv minimal test-fabric test-openshmem test-onc-peers bench-rpc-peers bench-buffer-peers conformance programs soak soak-hostd fuzz model miri lint clean install deb test-deb test-podman test-docker uninstall
 
 all: build
 
@@ -67,6 +70,11 @@ test-unit:
 test-differential:
 	scripts/build
 	cargo run --release --target-dir target -p shunt-differential -- compare $(ONLY)
+
+# Near and then far with an agent that takes connections, the other plain; another SHUNT_DIFFERENTIAL_INET gives back at other moments.
+test-inet:
+	scripts/build
+	cargo run --release --target-dir target -p shunt-differential -- compare --across hosts-inet hosts-inet-far $(ONLY)
 
 test-programs:
 	scripts/prepare test
@@ -161,6 +169,7 @@ soak:
 	    cargo test --release --target-dir target -p shunt-testkit --test crash_kill --test crash_forks --test crash_scribble
 	SHUNT_TEST_KILLS=$(KILLS) cargo test --release --target-dir target -p shunt-testkit --test spmd_ends a_killed_rank_ends_the_job -- --nocapture
 	SHUNT_TEST_KILLS=$(KILLS) cargo test --release --target-dir target -p shunt-testkit --test near killed
+	SHUNT_TEST_KILLS=$(INET_KILLS) cargo test --release --target-dir target -p shunt-testkit --test plain_peers killed_at_random_moments -- --nocapture
 	KILLS=$(BUFFER_KILLS) cargo test --release --target-dir target -p shunt-buffers --test deaths_at_random -- --nocapture
 	KILLS=$(RPC_KILLS) cargo test --release --target-dir target -p shunt-rpc-examples --test deaths -- --nocapture
 	cargo run --release --target-dir target -p shunt-differential -- compare --across
@@ -177,6 +186,9 @@ fuzz:
 
 model:
 	scripts/model-check
+
+miri:
+	scripts/miri
 
 lint:
 	cargo fmt --all --check

@@ -154,7 +154,8 @@ impl Deviation {
     fn concerns(&self, scenario: &str, role: Role, arrangement: Arrangement) -> bool {
         self.scenarios.iter().any(|name| name == scenario)
             && if self.arrangements.is_empty() {
-                arrangement.accelerates() && arrangement != Arrangement::Trapped
+                // They are about near, which is plain there.
+                arrangement.accelerates() && arrangement != Arrangement::Trapped && arrangement.takes() != Some(1)
             } else {
                 let with_role = format!("{}/{}", arrangement.name(), role.name());
                 self.arrangements.iter().any(|name| name == arrangement.name() || *name == with_role)

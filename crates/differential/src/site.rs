@@ -101,7 +101,8 @@ impl Site {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let agents: Vec<u32> = self.agents.iter().map(Agent::id).collect();
-            let is_agents = |process: &u32| agents.contains(process) || parent(*process).is_some_and(|parent| agents.contains(&parent));
+            let is_agents =
+                |process: &u32| agents.contains(process) || parent(*process).is_some_and(|parent| agents.contains(&parent));
             let left: Vec<u32> = hosts.iter().flat_map(Host::processes).filter(|process| !is_agents(process)).collect();
             if left.is_empty() {
                 return self.names_left();

@@ -179,9 +179,9 @@ impl Driver {
 
     /// Shows what has come; false: the connection is broken.
     fn look(&mut self, index: usize, socket: i32) -> bool {
-        // Before the bytes, which are all there when the end is.
-        let ended =
-            calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0) & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP;
+        // Before the bytes, which are all there when the end is, or the reset, which the program hears of though it has not read them.
+        let events = calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0);
+        let reset = events & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR | libc::POLLHUP;
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
             Ok(0) => self.show_end(index),
@@ -192,8 +192,11 @@ impl Driver {
                     self.lines[index].shown += put as u32;
                     self.tell(index, arm::IN);
                 }
-                if ended && got < PIECE && self.lines[index].shown as usize == got {
-                    self.show_end(index);
+                if got < PIECE && self.lines[index].shown as usize == got {
+                    match events & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP {
+                        true => self.show_end(index),
+                        false => return !reset,
+                    }
                 }
             }
             Err(Errno(libc::EAGAIN | libc::EINTR)) => {}

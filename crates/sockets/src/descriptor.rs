@@ -8,7 +8,7 @@ use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{holding, owner};
-use shunt_stream::{corked, due, mapped_files, mark};
+use shunt_stream::{corked, due, mapped_files, mark, progress};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, user, Result};
 use shunt_table::process::status_page;
@@ -189,9 +189,14 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
         (libc::FIONREAD, Kind::Stream) => {
             corked::look(socket);
             due::keep();
+            // A program may ask until there is something, and do nothing else.
+            progress::drive();
             Some(answer(mark::readable(socket)))
         }
-        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(shunt_stream::room::unacknowledged(socket))),
+        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => {
+            progress::drive();
+            Some(answer(shunt_stream::room::unacknowledged(socket)))
+        }
         (request, Kind::Stream) if about_interfaces(request) => {
             Some(OptionProbe::fresh(socket).and_then(|probe| probe.ioctl(request, argument as usize)))
         }

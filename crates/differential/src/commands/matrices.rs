@@ -46,7 +46,10 @@ pub fn write_matrix_across(words: &[&str]) -> Result<bool, String> {
         result
     });
     let verdicts = verdicts.into_inner().expect("no trial panics");
-    for scenario in scenarios.iter().filter(|scenario| arrangements.iter().any(|arrangement| across.difference(&scenario.name, *arrangement).is_some())) {
+    for scenario in scenarios
+        .iter()
+        .filter(|scenario| arrangements.iter().any(|arrangement| across.difference(&scenario.name, *arrangement).is_some()))
+    {
         if verdicts.iter().all(|((name, _, _), verdict)| *name != scenario.name || verdict.passes()) {
             println!("{} is said to differ, and did not", scenario.name);
         }

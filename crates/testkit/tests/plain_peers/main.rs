@@ -1,9 +1,11 @@
 //! Peers that have only a kernel: their connections are taken (`--inet`), driven by the program, and given back, without a byte lost or doubled.
 
 mod capture;
+mod kills;
 mod paths;
 mod site;
 mod tools;
+mod traces;
 mod users;
 mod wire;
 

@@ -15,7 +15,8 @@ use crate::wire::{self, Wire};
 /// The file in the scratch directory.
 const CAPTURE: &str = "frames.pcapng";
 
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Long for anything that is to come.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Both of them.
 pub struct Site {
@@ -109,9 +110,27 @@ impl Site {
         };
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
+        let mut site = Site { hosts, wire, agent: None, scratch, shunt };
+        site.begin_agent(arguments);
+        Some(site)
+    }
+
+    fn begin_agent(&mut self, arguments: &[&str]) {
         let arguments = [&["--lend", "0", "--take"][..], arguments].concat();
-        let agent = Agent::start_in(&hosts[0], &shunt, &arguments, scratch.path()).expect("the agent starts");
-        Some(Site { hosts, wire, agent: Some(agent), scratch, shunt })
+        let agent = Agent::start_in(&self.hosts[0], &self.shunt, &arguments, self.scratch.path());
+        self.agent = Some(agent.expect("the agent starts"));
+    }
+
+    /// The first host has an agent, a new one.
+    pub fn start_agent(&mut self) {
+        self.begin_agent(&[]);
+    }
+
+    /// What the first host's agent says of itself.
+    pub fn agent_says(&self) -> serde_json::Value {
+        let output = self.hosts[0].command(&self.shunt).args(["agent", "status", "--json"]).output().expect("it runs");
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        said["agents"][0].clone()
     }
 
     /// Of a host.
