@@ -27,6 +27,8 @@ pub struct Configuration {
     pub spin: u32,
     /// Whether established connections are taken from the kernel for processes that have a queue and ask for it.
     pub take: bool,
+    /// Whether the engine recovers from losses on these by itself, or gives back.
+    pub recovers: bool,
 }
 
 impl Configuration {
@@ -43,6 +45,7 @@ impl Configuration {
             depth: 1024,
             spin: 50,
             take: false,
+            recovers: false,
         }
     }
 }

@@ -102,7 +102,7 @@ impl Agent {
         let signals = catch_signals()?;
         let links = watch_links()?;
         let named = (interface.index, interface.name.as_str());
-        let connections = guard.map(|guard| Shared::new(guard, &maps, named, interface.mac, frame));
+        let connections = guard.map(|guard| Shared::new(guard, configuration.recovers, &maps, named, interface.mac, frame));
         let mut agent = Agent {
             frame,
             longest: frame,

@@ -97,6 +97,7 @@ fn configuration(matches: &ArgMatches) -> Result<Configuration, Failure> {
     limits.bytes = number("memory").map_or(limits.bytes, |mebibytes| u64::from(mebibytes) << 20);
     limits.tags = number("tags").unwrap_or(limits.tags);
     configuration.take = matches.get_flag("take");
+    configuration.recovers = text("recovery").map_or(configuration.recovers, |how| how == "own");
     configuration.spin = number("spin").unwrap_or(configuration.spin);
     Ok(configuration)
 }

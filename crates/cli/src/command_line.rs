@@ -336,6 +336,8 @@ fn agent() -> Command {
                 .help("Take established TCP connections from the kernel for processes that have a queue and ask for it [experimental: shield it from users that are not trusted, see crates/agent]")
                 .action(ArgAction::SetTrue),
         )
+        // For measurements: `shunt bench hosts --tables inet-loss`.
+        .arg(value("recovery", "HOW", "Who recovers from losses on these").value_parser(["give-back", "own"]).hide(true))
         .arg(
             value("attach", "HOW", "Run the program in the driver or before the stack [default: native, then generic; on a veth of one queue the other way round]")
                 .value_parser(["native", "generic"]),

@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     frame: AtomicU32,
     maps: Arc<Maps>,
     guard: Guard,
+    recovers: bool,
     last: AtomicU32,
     table: Mutex<Table>,
 }
@@ -92,7 +93,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// For an agent that takes connections.
-    pub(crate) fn new(guard: Guard, maps: &Arc<Maps>, interface: (u32, &str), mac: Mac, frame: u32) -> Arc<Shared> {
+    pub(crate) fn new(
+        guard: Guard,
+        recovers: bool,
+        maps: &Arc<Maps>,
+        interface: (u32, &str),
+        mac: Mac,
+        frame: u32,
+    ) -> Arc<Shared> {
         Arc::new(Shared {
             interface: interface.0,
             name: Mutex::new(interface.1.to_string()),
@@ -100,6 +108,7 @@ impl Shared {
             frame: AtomicU32::new(frame),
             maps: maps.clone(),
             guard,
+            recovers,
             last: AtomicU32::new(0),
             table: Mutex::default(),
         })

@@ -10,6 +10,7 @@ pub(crate) mod endpoints;
 mod hand_over;
 mod inet;
 mod kernel;
+mod lossy;
 pub mod messages;
 mod near;
 mod papers;
@@ -76,6 +77,8 @@ pub enum Table {
     Multiplexed,
     /// Programs under shunt whose peer has only a kernel, and the same without shunt.
     Inet,
+    /// Programs whose connections are taken from the kernel, through a switch that loses packets: who recovers from that.
+    InetLoss,
     /// Two network namespaces on one bridge, under shunt with a directory in common: beside one namespace, and beside the kernel.
     Near,
     /// The tables of U-Net and Fast Sockets.
@@ -120,6 +123,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Redis => tables::redis(&hosts, plan, record)?,
             Table::Share => tables::share(plan, record)?,
             Table::Inet => inet::inet(&hosts, plan, record)?,
+            Table::InetLoss => lossy::lossy(plan, record)?,
             Table::Near => near::near(plan, record)?,
             Table::Papers => papers::papers(&hosts, plan, record)?,
             Table::Multiplexed => tables::multiplexed(&hosts, plan, record)?,

@@ -2,7 +2,6 @@
 
 mod paths;
 mod site;
-mod wire;
 
 use std::time::Duration;
 
