@@ -91,7 +91,7 @@ impl Taken {
         state.segment = state.segment.min((LONGEST - tcp::LONGEST) as u32);
         let manner = escrow.manner();
         let window = manner.window.min(WINDOW);
-        let recovery = if manner.recovers { Recovery::Own(Law::Cubic) } else { Recovery::GiveBack };
+        let recovery = if manner.recovers { Recovery::Exchanges(Law::Cubic) } else { Recovery::GiveBack };
         let settings = Settings { recovery, nagle: manner.nagle, ring: window, ..Settings::default() };
         let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
         let frame = [0; LONGEST];

@@ -51,10 +51,13 @@ impl Who {
 /// Packets of a thousand that are lost, each way, and the names of that.
 const SHARES: [(u32, &str); 4] = [(0, "none"), (1, "0.1 %"), (10, "1 %"), (50, "5 %")];
 /// Rows of each, and whether less is better.
-const ROWS: [(&str, bool); 5] = [
-    ("round trips, thousands in a second", false),
-    ("their median, us", true),
-    ("their 99th percentile, us", true),
+const ROWS: [(&str, bool); 8] = [
+    ("8 B there and back, 16 connections, in a second", false),
+    ("median, us", true),
+    ("99th percentile, us", true),
+    ("8 KiB there and back, 16 connections, in a second", false),
+    ("8 KiB, median, us", true),
+    ("8 KiB, 99th percentile, us", true),
     ("stream to the peer, Mb/s", false),
     ("stream from the peer, Mb/s", false),
 ];
@@ -65,7 +68,7 @@ const ROWS: [(&str, bool); 5] = [
 /// A sentence.
 pub fn lossy(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     let few = fewer(plan);
-    let mut sheet = Sheet::new(TITLE, &["kernel", "give back", "own", "own/kernel", "own/give"], &[1, 1, 1, 2]);
+    let mut sheet = Sheet::new(TITLE, &["kernel", "give back", "own", "own/kernel", "own/give"], &[0, 0, 0, 2]);
     let site = Switched::new()?;
     for (share, name) in SHARES {
         let lossy = site.lose(share).map_err(|error| format!("no program may be put at the interface: {error}"))?;
@@ -87,7 +90,7 @@ pub fn lossy(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
 
 /// Rows of one path: those who recover take turns, and ratios are medians of those of single turns.
 fn add(sheet: &mut Sheet, path: &str, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
-    let mut figures: [Vec<[f64; 5]>; 3] = Default::default();
+    let mut figures: [Vec<[f64; 8]>; 3] = Default::default();
     for _ in 0..plan.repeats {
         for (who, figures) in ALL.into_iter().zip(&mut figures) {
             let _agent = who.agent(&hosts[0], plan)?;
@@ -106,29 +109,33 @@ fn add(sheet: &mut Sheet, path: &str, hosts: &[Host; 2], plan: &Plan<'_>) -> Res
     Ok(())
 }
 
-/// One of each kind. The program on the first host is the one of which this is measured; the peer spins.
-fn turn(way: Way, hosts: &[Host; 2], plan: &Plan<'_>) -> io::Result<[f64; 5]> {
+/// One of each kind. The program on the first host is the one of which this is measured.
+fn turn(way: Way, hosts: &[Host; 2], plan: &Plan<'_>) -> io::Result<[f64; 8]> {
     let [here, peer] = [(way, &hosts[0]), (Way::Blocking, &hosts[1])];
     let samples = plan.scratch.join("samples").display().to_string();
-    let spins: &[&str] = if way == Way::Blocking { &["--spin", "1"] } else { &[] };
-    let asks = [&["--samples", &samples][..], spins].concat();
     let long = Plan { time: plan.time * LONGER, sizes: Vec::new(), tables: Vec::new(), sockets: Vec::new(), ..*plan };
-    let report = pair(Measuring::PingPong, &long, (here, &asks), (peer, &["--spin", "1"]), &["--size", "8"])?;
-    let bytes = std::fs::read(&samples)?;
-    let mut times: Vec<u32> =
-        bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect();
-    times.sort_unstable();
-    let at = |share: usize| times.get(times.len() * share / 100).map_or(f64::NAN, |time| f64::from(*time) / 1e3);
-    let rate = report.operations as f64 * 1e6 / report.elapsed_ns.max(1) as f64;
+    let round_trips = |size| {
+        let both = ["--size", size, "--wait", "epoll", "--connections", CONNECTIONS];
+        let report = pair(Measuring::Load, &long, (here, &["--samples", &samples]), (peer, &[]), &both)?;
+        // Pairs of a size and a time.
+        let bytes = std::fs::read(&samples)?;
+        let times = bytes.chunks_exact(8).map(|pair| u32::from_ne_bytes([pair[4], pair[5], pair[6], pair[7]]));
+        let mut times: Vec<u32> = times.collect();
+        times.sort_unstable();
+        let at = |share: usize| times.get(times.len() * share / 100).map_or(f64::NAN, |time| f64::from(*time) / 1e3);
+        Ok::<_, io::Error>([report.operations as f64 * 1e9 / report.elapsed_ns.max(1) as f64, at(50), at(99)])
+    };
     let stream = |client, server| {
         let report = pair(Measuring::Stream, plan, (client, &[]), (server, &[]), &["--size", "65536"])?;
         Ok::<f64, io::Error>(report.operations as f64 * 8e3 / report.elapsed_ns.max(1) as f64)
     };
-    Ok([rate, at(50), at(99), stream(here, peer)?, stream(peer, here)?])
+    let ([a, b, c], [d, e, f]) = (round_trips("8")?, round_trips("8192")?);
+    Ok([a, b, c, d, e, f, stream(here, peer)?, stream(peer, here)?])
 }
 
-/// Losses are rare, and round trips of one connection few.
-const LONGER: u32 = 6;
+/// Losses are rare, and round trips of one connection few: so a longer time, and several.
+const LONGER: u32 = 4;
+const CONNECTIONS: &str = "16";
 
 /// How a program runs and where, and arguments of its own.
 type End<'a> = ((Way, &'a Host), &'a [&'a str]);

@@ -4,9 +4,11 @@
 //! processor of their own, and spin where the row does not say that they block.
 
 mod aims;
+mod beside;
 pub mod calls;
 pub(crate) mod contender;
 pub(crate) mod endpoints;
+mod halves;
 mod hand_over;
 mod inet;
 mod kernel;
@@ -17,12 +19,14 @@ mod papers;
 mod parts;
 mod programs;
 mod record;
+mod served;
 mod sharing;
 mod shm;
 mod switch;
 mod tables;
 mod taken;
 mod ucx;
+mod unet;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
