@@ -337,7 +337,7 @@ fn agent() -> Command {
                 .action(ArgAction::SetTrue),
         )
         // For measurements: `shunt bench hosts --tables inet-loss`.
-        .arg(value("recovery", "HOW", "Who recovers from losses on these").value_parser(["give-back", "own"]).hide(true))
+        .arg(value("recovery", "HOW", "What recovers from losses on these").value_parser(["give-back", "own"]).hide(true))
         .arg(
             value("attach", "HOW", "Run the program in the driver or before the stack [default: native, then generic; on a veth of one queue the other way round]")
                 .value_parser(["native", "generic"]),

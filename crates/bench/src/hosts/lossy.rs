@@ -18,19 +18,19 @@ use crate::programs::Measuring;
 
 const TITLE: &str = "connections with a plain peer, packets lost on the way";
 
-/// Who recovers.
+/// What recovers from losses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum Recovery {
     Kernel,
     GivesBack,
     Own,
 }
 
-const ALL: [Who; 3] = [Who::Kernel, Who::GivesBack, Who::Own];
+const ALL: [Recovery; 3] = [Recovery::Kernel, Recovery::GivesBack, Recovery::Own];
 
-impl Who {
+impl Recovery {
     fn way(self) -> Way {
-        if self == Who::Kernel {
+        if self == Recovery::Kernel {
             Way::Blocking
         } else {
             Way::Taken
@@ -40,9 +40,9 @@ impl Who {
     /// The first host's agent, where one is needed.
     fn agent(self, host: &Host, plan: &Plan<'_>) -> Result<Option<Agent>, String> {
         let how = match self {
-            Who::Kernel => return Ok(None),
-            Who::GivesBack => "give-back",
-            Who::Own => "own",
+            Recovery::Kernel => return Ok(None),
+            Recovery::GivesBack => "give-back",
+            Recovery::Own => "own",
         };
         Agent::start(host, plan.shunt, &["--lend", "0", "--take", "--recovery", how]).map(Some)
     }
@@ -88,13 +88,13 @@ pub fn lossy(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows of one path: those who recover take turns, and ratios are medians of those of single turns.
+/// Rows of one path: all three take turns, and ratios are medians of those of single turns.
 fn add(sheet: &mut Sheet, path: &str, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
     let mut figures: [Vec<[f64; 8]>; 3] = Default::default();
     for _ in 0..plan.repeats {
-        for (who, figures) in ALL.into_iter().zip(&mut figures) {
-            let _agent = who.agent(&hosts[0], plan)?;
-            figures.push(turn(who.way(), hosts, plan).map_err(|error| format!("{path}: {error}"))?);
+        for (recovery, figures) in ALL.into_iter().zip(&mut figures) {
+            let _agent = recovery.agent(&hosts[0], plan)?;
+            figures.push(turn(recovery.way(), hosts, plan).map_err(|error| format!("{path}: {error}"))?);
         }
     }
     for (row, (what, is_time)) in ROWS.into_iter().enumerate() {
@@ -103,7 +103,7 @@ fn add(sheet: &mut Sheet, path: &str, hosts: &[Host; 2], plan: &Plan<'_>) -> Res
             let pairs = figures[2].iter().zip(&figures[below]).map(|(own, other)| (own[row], other[row]));
             median(pairs.map(|(own, other)| if is_time { other / own } else { own / other }).collect())
         };
-        sheet.put(&name, &[0, 1, 2].map(|who: usize| median(figures[who].iter().map(|figure| figure[row]).collect())));
+        sheet.put(&name, &[0, 1, 2].map(|at: usize| median(figures[at].iter().map(|figure| figure[row]).collect())));
         sheet.put(&name, &[ratio(0), ratio(1)]);
     }
     Ok(())

@@ -81,7 +81,7 @@ pub enum Table {
     Multiplexed,
     /// Programs under shunt whose peer has only a kernel, and the same without shunt.
     Inet,
-    /// Programs whose connections are taken from the kernel, through a switch that loses packets: who recovers from that.
+    /// Programs whose connections are taken from the kernel, through a switch that loses packets, which the engine recovers from, or the kernel.
     InetLoss,
     /// Two network namespaces on one bridge, under shunt with a directory in common: beside one namespace, and beside the kernel.
     Near,
