@@ -35,6 +35,8 @@ pub struct Configuration {
     pub capture_length: u32,
     /// Also where rules of netfilter count or limit what comes and leaves, of which they see nothing then.
     pub despite_rules: bool,
+    /// Whether the engine recovers from losses on these by itself, or gives back.
+    pub recovers: bool,
 }
 
 impl Configuration {
@@ -54,6 +56,7 @@ impl Configuration {
             capture: None,
             capture_length: 1 << 18,
             despite_rules: false,
+            recovers: false,
         }
     }
 }

@@ -113,7 +113,7 @@ impl Agent {
         // SAFETY: one flag and no address.
         let epoll = unsafe { OwnedFd::from_raw_fd(descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         let links = watch_links()?;
-        let connections = guard.map(|guard| Shared::new(guard, &sorting, &interface, frame, configuration.despite_rules));
+        let connections = guard.map(|guard| Shared::new(guard, &sorting, &interface, frame, &configuration));
         let mut agent = Agent {
             frame,
             longest: frame,

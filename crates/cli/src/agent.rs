@@ -115,6 +115,7 @@ fn configuration(matches: &ArgMatches) -> Result<Configuration, Failure> {
     configuration.capture = matches.get_one::<OsString>("capture").map(PathBuf::from);
     configuration.capture_length = number("capture-length").unwrap_or(configuration.capture_length);
     configuration.despite_rules = matches.get_flag("despite-rules");
+    configuration.recovers = text("recovery").map_or(configuration.recovers, |how| how == "own");
     configuration.spin = number("spin").unwrap_or(configuration.spin);
     Ok(configuration)
 }

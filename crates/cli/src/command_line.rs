@@ -336,6 +336,8 @@ fn agent() -> Command {
                 .help("Take established TCP connections from the kernel for processes that have a queue and ask for it [experimental: shield it from users that are not trusted, see crates/agent]")
                 .action(ArgAction::SetTrue),
         )
+        // For measurements: `shunt bench hosts --tables inet-loss`.
+        .arg(value("recovery", "HOW", "What recovers from losses on these").value_parser(["give-back", "own"]).hide(true))
         .arg(
             value("capture", "FILE", "Write every frame of its queues, those that are lent included, to FILE in the format pcapng; - for standard output: shunt agent ... --capture - | tshark -r -")
                 .value_parser(value_parser!(OsString)),

@@ -10,6 +10,8 @@ use shunt_path::{Nanoseconds, MILLISECOND};
 
 /// Time stamps older than this say nothing of a segment's age (RFC 7323, section 5.5).
 const STALE: Nanoseconds = 24 * 24 * 3600 * 1000 * MILLISECOND;
+/// Bytes of so many full packets, with none sent in between, are a stream.
+const STREAM: u32 = 10;
 /// Segments that are answered although nothing of them is wanted: so many in a second at the most (RFC 5961, section 7).
 const ANSWERS: u32 = 100;
 
@@ -57,6 +59,8 @@ pub struct Connection<const MOST: usize> {
     clock: Option<Clock>,
     /// TS.Recent, and when it was heard.
     recent: Option<(u32, Nanoseconds)>,
+    /// Bytes that came in order since the last one that was sent.
+    run: u32,
     /// Answers in this second.
     answers: (Nanoseconds, u32),
 }
@@ -81,6 +85,7 @@ impl<const MOST: usize> Connection<MOST> {
             selective: state.selective,
             clock: state.timestamps.map(|(clock, _)| clock),
             recent: state.timestamps.and_then(|(_, recent)| recent).map(|value| (value, now)),
+            run: 0,
             answers: (0, 0),
         }
     }
@@ -136,7 +141,7 @@ impl<const MOST: usize> Connection<MOST> {
             self.answer(now);
             return Verdict::Ignored;
         }
-        if length > 0 && self.receiver.is_ahead(start) && self.settings.recovery == Recovery::GiveBack {
+        if length > 0 && self.receiver.is_ahead(start) && self.leaves_gaps() {
             return Verdict::Leave(Leave::Gap);
         }
         // RFC 7323, section 4.3: the clock of the segment that the last acknowledgement stopped at. Not that of one that was overtaken, as in Linux.
@@ -159,7 +164,16 @@ impl<const MOST: usize> Connection<MOST> {
         let acknowledged =
             self.sender.acknowledge(header.acknowledgement, start, length == 0, window, &header.blocks, delay, now);
         let wanted = self.receiver.take(start, length, self.segment, now);
+        self.run = self.run.saturating_add(wanted.ready);
         Verdict::Taken(Arrival { wanted, acknowledged: acknowledged.bytes })
+    }
+
+    fn leaves_gaps(&self) -> bool {
+        match self.settings.recovery {
+            Recovery::GiveBack => true,
+            Recovery::Exchanges(_) => self.run >= STREAM * self.segment,
+            Recovery::Own(_) => false,
+        }
     }
 
     /// What an established connection does not meet in its ordinary life.
@@ -254,6 +268,9 @@ impl<const MOST: usize> Connection<MOST> {
             blocks: self.receiver.blocks(most),
         };
         self.receiver.sent(length > 0);
+        if length > 0 {
+            self.run = 0;
+        }
         Some(Outgoing { header, from, length })
     }
 }

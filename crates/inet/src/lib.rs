@@ -55,3 +55,4 @@ pub use leave::Leave;
 pub use receive::Wanted;
 pub use sequence::Seq;
 pub use settings::{Clock, Recovery, Settings, State};
+pub use shunt_path::Law;

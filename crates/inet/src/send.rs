@@ -110,7 +110,7 @@ impl<const MOST: usize> Sender<MOST> {
     pub fn new(state: &State, settings: Settings) -> Self {
         let law = match settings.recovery {
             Recovery::GiveBack => Law::Cubic,
-            Recovery::Own(law) => law,
+            Recovery::Own(law) | Recovery::Exchanges(law) => law,
         };
         let (smoothed, variation) = state.round_trip;
         let mut flights = Flights::default();
@@ -149,7 +149,7 @@ impl<const MOST: usize> Sender<MOST> {
     }
 
     fn own(&self) -> bool {
-        matches!(self.settings.recovery, Recovery::Own(_))
+        self.settings.recovery != Recovery::GiveBack
     }
 
     /// The caller's ring holds so many bytes from the oldest that is not acknowledged.
@@ -229,7 +229,7 @@ impl<const MOST: usize> Sender<MOST> {
             if advanced {
                 self.flights.acknowledge(acknowledgement, &mut each);
             }
-            if self.selective && matches!(self.settings.recovery, Recovery::Own(_)) {
+            if self.selective && self.settings.recovery != Recovery::GiveBack {
                 for (index, &(from, to)) in blocks.as_slice().iter().enumerate() {
                     // What lies before the acknowledgement, or inside the second block, came twice (RFC 2883).
                     let inside =
@@ -349,10 +349,8 @@ impl<const MOST: usize> Sender<MOST> {
             && self.path.smoothed != 0
             && self.backoff == 0
         {
-            // RFC 8985, section 7.2. A lone packet's acknowledgement may be delayed at the peer.
-            let lone = self.flights.count() == 1 && self.own();
-            let wait = self.path.smoothed * 2 + if lone { self.settings.least_timeout } else { 10 * MILLISECOND };
-            self.timers.probe = Some((now + wait).min(retransmit));
+            // RFC 8985, section 7.2, but for a lone packet, whose acknowledgement the peer may delay: then round trips are that long.
+            self.timers.probe = Some((now + self.path.smoothed * 2 + 10 * MILLISECOND).min(retransmit));
         }
     }
 

@@ -11,6 +11,8 @@ pub enum Recovery {
     GiveBack,
     /// Puts packets in order, finds losses (RFC 8985) and repeats them, under this control of congestion.
     Own(Law),
+    /// As `Own`, for messages that go to and fro. A gap in a stream, in which ten packets came and no byte was sent, is the kernel's.
+    Exchanges(Law),
 }
 
 /// Settings of a connection.

@@ -42,6 +42,7 @@ proptest! {
     #[test]
     fn segments_of_anybody(operations in proptest::collection::vec(operation(), 1..60)) {
         attack(operations.clone(), Recovery::GiveBack);
+        attack(operations.clone(), Recovery::Exchanges(Law::Cubic));
         attack(operations, Recovery::Own(Law::Cubic));
     }
 

@@ -13,6 +13,10 @@ fn own(law: Law) -> Settings {
     Settings { recovery: Recovery::Own(law), ring: path::RING as u32, timeouts: 8, ..Settings::default() }
 }
 
+fn exchanges() -> Settings {
+    Settings { recovery: Recovery::Exchanges(Law::Cubic), ring: path::RING as u32, ..Settings::default() }
+}
+
 fn give_back() -> Settings {
     Settings { ring: path::RING as u32, ..Settings::default() }
 }
@@ -76,6 +80,30 @@ fn one_acknowledgement_can_tell_of_a_loss() {
         let header = Header { acknowledgement: Seq(1000), blocks, ..acknowledging(&engine) };
         assert!(matches!(engine.segment(&header, 0, 2 * MICROSECOND), Verdict::Taken(_)));
         assert_eq!(engine.outgoing(2 * MICROSECOND).map(|one| one.from), again);
+    }
+}
+
+/// Of nine packets in a row, and of ten.
+#[test]
+fn a_gap_in_an_exchange_is_kept_and_one_in_a_stream_is_the_kernel_s() {
+    for (before, expected) in [(9, None), (10, Some(Leave::Gap))] {
+        let mut engine = Connection::<64>::new(&path::state(Seq(1000), Seq(5000)), (80, 4000), exchanges(), 0);
+        engine.set_room(path::RING as u32);
+        let arrives = |engine: &mut Connection<64>, number: u32| {
+            let header = Header { sequence: Seq(5000 + number * SEGMENT), ..acknowledging(engine) };
+            engine.segment(&header, SEGMENT, 1)
+        };
+        assert!((0..before).all(|number| matches!(arrives(&mut engine, number), Verdict::Taken(_))));
+        let verdict = arrives(&mut engine, before + 1);
+        match expected {
+            Some(reason) => assert_eq!(verdict, Verdict::Leave(reason)),
+            None => {
+                let told = engine.outgoing(2).expect("a gap is told at once").header.blocks;
+                assert_eq!(told.as_slice(), [(Seq(5000 + (before + 1) * SEGMENT), Seq(5000 + (before + 2) * SEGMENT))]);
+                let Verdict::Taken(filled) = arrives(&mut engine, before) else { panic!("what was missing is taken") };
+                assert_eq!(filled.wanted.ready, 2 * SEGMENT);
+            }
+        }
     }
 }
 
@@ -215,8 +243,8 @@ proptest! {
         seed: u64, lost in 0u64..300, doubled in 0u64..300, overtaken in 0u64..300, delay in 10u64..3000, every in 2u64..60, sizes: [u16; 2], appetite in 500u64..100_000
     ) {
         let trouble = Trouble { lost, doubled, overtaken, delay: delay * MICROSECOND, spacing: MICROSECOND, queue: 0 };
-        let kernel = own(Law::Cubic);
-        let mut world = World::new([give_back(), kernel], sizes.map(|size| u64::from(size) * 4), trouble, seed);
+        let (kernel, taken) = (own(Law::Cubic), if seed & 1 == 0 { give_back() } else { exchanges() });
+        let mut world = World::new([taken, kernel], sizes.map(|size| u64::from(size) * 4), trouble, seed);
         world.ends[0].appetite = appetite;
         world.ends[1].appetite = appetite;
         // Not more often than bytes can go there and back: each time all that is under way is sent again.
@@ -226,7 +254,7 @@ proptest! {
             let left = world.ends[0].left.is_some();
             if left || world.now >= next {
                 next = world.now + every * delay * MICROSECOND;
-                let settings = if left || world.random.chance(5_000) { kernel } else { give_back() };
+                let settings = if left || world.random.chance(5_000) { kernel } else { taken };
                 world.hand_over(0, settings);
             }
             let other = world.ends[1].left.is_some();

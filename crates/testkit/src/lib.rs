@@ -42,6 +42,7 @@ mod random;
 pub mod running;
 mod scratch;
 mod wait;
+pub mod wire;
 
 pub use example::example;
 pub use host::{copy_shunt, Host};

@@ -153,6 +153,8 @@ pub struct Manner {
     pub hops: u8,
     /// A packet that is not full waits while others are not acknowledged: the socket is without TCP_NODELAY.
     pub nagle: bool,
+    /// Packets that are lost or overtake each other are the engine's affair, not the kernel's.
+    pub recovers: bool,
     /// Bytes that the peer may send ahead at most (TCP_WINDOW_CLAMP).
     pub window: u32,
 }
@@ -263,6 +265,7 @@ impl Escrow {
             service: manner as u8,
             hops: (manner >> 8) as u8,
             nagle: manner & 1 << 16 != 0,
+            recovers: manner & 1 << 17 != 0,
             window: (manner >> 32) as u32,
         }
     }
@@ -273,7 +276,7 @@ impl Escrow {
         head.from.store(mac_to_word(manner.from, 0), Ordering::Relaxed);
         head.to.store(mac_to_word(manner.to, 0), Ordering::Relaxed);
         let bits = u64::from(manner.service) | u64::from(manner.hops) << 8 | u64::from(manner.nagle) << 16;
-        let word = bits | u64::from(manner.window) << 32;
+        let word = bits | u64::from(manner.recovers) << 17 | u64::from(manner.window) << 32;
         head.manner.store(word, Ordering::Relaxed);
     }
 

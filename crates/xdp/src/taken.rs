@@ -9,7 +9,7 @@
 //! What the program has to do then: ask the agent ([`Taken::give`]), hand on the frame that was the reason, if one was, and those of the
 //! connection that lie in its queue still ([`crate::protocol::Connection::pass`]), and go on with the socket.
 
-use shunt_inet::{header, Connection, Header, Leave, Seq, Settings, State, Verdict};
+use shunt_inet::{header, Connection, Header, Law, Leave, Recovery, Seq, Settings, State, Verdict};
 use shunt_sys::Errno;
 
 use crate::escrow::{Escrow, Manner, Ring, Statement};
@@ -91,7 +91,8 @@ impl Taken {
         state.segment = state.segment.min((LONGEST - tcp::LONGEST) as u32);
         let manner = escrow.manner();
         let window = manner.window.min(WINDOW);
-        let settings = Settings { nagle: manner.nagle, ring: window, ..Settings::default() };
+        let recovery = if manner.recovers { Recovery::Exchanges(Law::Cubic) } else { Recovery::GiveBack };
+        let settings = Settings { recovery, nagle: manner.nagle, ring: window, ..Settings::default() };
         let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
         let frame = [0; LONGEST];
         let mut taken = Taken {

@@ -277,6 +277,7 @@ impl Work {
             service: candidate.service,
             hops: candidate.hops,
             nagle: candidate.nagle,
+            recovers: shared.recovers,
             window: kept.clamp(),
         };
         escrow.set_manner(&manner);

@@ -44,6 +44,7 @@ use shunt_xdp::tcp::Tuple;
 
 use crate::agent::Agent;
 use crate::client::{event, Attached};
+use crate::configuration::Configuration;
 use crate::ebpf::program::Maps;
 use crate::interface::Interface;
 use crate::report;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     guard: Guard,
     /// Also where rules of netfilter count or limit.
     despite_rules: bool,
+    recovers: bool,
     last: AtomicU32,
     table: Mutex<Table>,
 }
@@ -129,7 +131,7 @@ impl Shared {
         sorting: &Arc<Sorting>,
         interface: &Interface,
         frame: u32,
-        despite_rules: bool,
+        configuration: &Configuration,
     ) -> Arc<Shared> {
         Arc::new(Shared {
             interface: interface.index,
@@ -139,7 +141,8 @@ impl Shared {
             maps: sorting.maps.clone(),
             sorting: sorting.clone(),
             guard,
-            despite_rules,
+            despite_rules: configuration.despite_rules,
+            recovers: configuration.recovers,
             last: AtomicU32::new(0),
             table: Mutex::default(),
         })

@@ -15,7 +15,7 @@ use crate::network::is_listening;
 use crate::process::{Launch, Running};
 use crate::programs::External;
 
-const PROXY: External = External { name: "haproxy", package: "haproxy" };
+pub(crate) const PROXY: External = External { name: "haproxy", package: "haproxy" };
 
 /// Row, title, what the proxy is told.
 const ROWS: [(&str, &str, &str); 2] = [

@@ -16,8 +16,8 @@ use crate::network::is_listening;
 use crate::process::{Launch, Running};
 use crate::programs::External;
 
-pub(super) const SERVER: External = External { name: "nginx", package: "nginx-light" };
-pub(super) const CLIENT: External = External { name: "wrk", package: "wrk" };
+pub(crate) const SERVER: External = External { name: "nginx", package: "nginx-light" };
+pub(crate) const CLIENT: External = External { name: "wrk", package: "wrk" };
 const CONNECTIONS: &str = "32";
 /// Size of the page that nginx's package installs as its welcome.
 const FILE_BYTES: usize = 612;
@@ -120,7 +120,7 @@ pub(super) fn start_server(
 
 /// What wrk said.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Answers.
     pub requests: f64,
     /// Answers in a second.
@@ -128,7 +128,7 @@ pub(super) struct Seen {
 }
 
 /// Reads wrk's summary; wrong answers and broken connections are errors, not slow requests.
-pub(super) fn parse(output: &str) -> io::Result<Seen> {
+pub(crate) fn parse(output: &str) -> io::Result<Seen> {
     let wrong = |line: &str| {
         let trouble = line.trim();
         trouble.starts_with("Socket errors") || trouble.starts_with("Non-2xx")

@@ -1,7 +1,7 @@
 //! What this layer promises, as ratios of one run's medians.
 
 use super::record::{Record, Sheet};
-use super::{hand_over, inet, parts, shm, tables, taken};
+use super::{beside, halves, hand_over, inet, parts, served, shm, tables, taken, unet};
 
 /// A promise: one figure over another, or by itself, and its bound.
 struct Aim {
@@ -40,6 +40,9 @@ fn aims() -> Vec<Aim> {
     let handed = |row, head| (hand_over::HAND_OVERS, row, head);
     let served = |row, head| (taken::SERVERS, row, head);
     let beside = |row| (tables::BESIDE, row, tables::MIDDLE);
+    let programs = |row| (served::PROGRAMS, row, taken::TO_KERNEL);
+    let other = |row| (beside::BESIDE, row, beside::TO_NONE);
+    let by_size = |row| (unet::ROUND_TRIPS, row, "8 B");
     let share = |row| (tables::SHARE, row, "100M/64K");
     vec![
         aim("round trip, shm: active messages / bare endpoint", near(shm::MESSAGES), Some(near(shm::BARE)), AtMost(1.1)),
@@ -69,6 +72,15 @@ fn aims() -> Vec<Aim> {
         aim("redis, clients plain, -c 50: --inet / kernel", served("-c 50", taken::TO_KERNEL), None, AtLeast(1.2)),
         aim("redis, clients plain, -c 50 -P 16: --inet / kernel", served("-c 50 -P 16", taken::TO_KERNEL), None, AtLeast(1.0)),
         aim("short connections, clients plain: --inet / kernel", served(taken::SHORT, taken::TO_KERNEL), None, AtLeast(0.97)),
+        aim("memcached, 1 connection: --inet / kernel", programs(served::ROWS[0]), None, AtLeast(1.15)),
+        aim("memcached, 32 connections: --inet / kernel", programs(served::ROWS[1]), None, AtLeast(1.15)),
+        aim("nginx, 1 KB, kept: --inet / kernel", programs(served::ROWS[2]), None, AtLeast(1.15)),
+        aim("haproxy before a plain nginx: --inet / kernel", programs(served::ROWS[3]), None, AtLeast(1.15)),
+        aim("own half of a round trip: taken / kernel", (halves::HALVES, halves::ONE, halves::OWN), None, AtMost(0.6)),
+        aim("other traffic beside taken connections: round trip", other(beside::ROWS[0]), None, AtLeast(0.97)),
+        aim("other traffic: stream from the interface", other(beside::ROWS[1]), None, AtLeast(0.97)),
+        aim("other traffic: stream to the interface", other(beside::ROWS[2]), None, AtLeast(0.97)),
+        aim("8 B, both ends by --inet / bare endpoint", by_size(unet::BOTH), Some(by_size(unet::BARE)), AtMost(1.3)),
         aim("% of a 100 Mbit/s link beside TCP, udp", share("active messages, udp"), None, Said),
         aim("% of a 100 Mbit/s link beside TCP, xdp", share("active messages, xdp"), None, Said),
     ]

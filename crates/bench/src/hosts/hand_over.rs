@@ -47,16 +47,22 @@ fn now() -> u64 {
 }
 
 /// A connection and a queue.
-struct Line {
-    stream: TcpStream,
+pub struct Line {
+    /// The kernel's socket.
+    pub stream: TcpStream,
     tuple: Tuple,
     device: Xdp,
-    hands: Connection,
+    /// Its agent's.
+    pub hands: Connection,
     buffer: Vec<u8>,
 }
 
 impl Line {
-    fn new(host: &Host, server: SocketAddr) -> Result<Line, String> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn new(host: &Host, server: SocketAddr) -> Result<Line, String> {
         let wrong = |error: std::io::Error| error.to_string();
         let mut device =
             Xdp::attach(&host.interface, Kind::Own, false, Sizes::default()).map_err(|errno| format!("{errno:?}"))?;
@@ -87,7 +93,7 @@ impl Line {
     }
 
     /// Takes it, as soon as everything is acknowledged.
-    fn take(&self) -> Result<Taken, String> {
+    pub fn take(&self) -> Result<Taken, String> {
         loop {
             let escrow = Escrow::create(1 << 16, 1 << 18).map_err(|errno| format!("{errno:?}"))?;
             let taken = Taken::take(&self.hands, self.stream.as_raw_fd(), self.tuple, escrow, now());
@@ -99,12 +105,13 @@ impl Line {
         }
     }
 
-    /// Eight bytes there and back at user level.
-    fn by_engine(&mut self, taken: &mut Taken) -> Result<(), String> {
+    /// Eight bytes there and back at user level. `answer`: the peer's part, where nobody else does it.
+    pub fn by_engine(&mut self, taken: &mut Taken, answer: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let wrong = |ended| format!("the connection left: {ended:?}");
         taken.write(&[1; 8], now()).map_err(wrong)?;
         let mut frames = self.device.frames().ok_or("no queue")?;
         taken.turn(&mut frames, now()).map_err(wrong)?;
+        answer()?;
         let mut read = 0;
         while read < 8 {
             if let Some(frame) = frames.next(&mut self.buffer) {
@@ -122,7 +129,7 @@ impl Line {
     }
 
     /// Hands on what lies in the queue still.
-    fn pass(&mut self) {
+    pub fn pass(&mut self) {
         while let Some(length) = self.device.frames().and_then(|mut frames| Some(frames.next(&mut self.buffer)?.len())) {
             let _ = self.hands.pass(&self.buffer[..length]);
         }
@@ -173,7 +180,7 @@ fn measure(line: &mut Line, plan: &Plan<'_>) -> Result<(Sheet, Sheet), String> {
     for _ in 0..plan.repeats {
         kernel.push(time_round_trips(plan.time, || line.by_kernel(true))?);
         let mut taken = line.take()?;
-        engine.push(time_round_trips(plan.time, || line.by_engine(&mut taken))?);
+        engine.push(time_round_trips(plan.time, || line.by_engine(&mut taken, || Ok(())))?);
         taken.give(&line.hands).map_err(|errno| format!("{errno:?}"))?;
         line.pass();
         ratios.push(kernel[kernel.len() - 1] / engine[engine.len() - 1]);
@@ -194,7 +201,7 @@ fn measure(line: &mut Line, plan: &Plan<'_>) -> Result<(Sheet, Sheet), String> {
                 break taken;
             }
         };
-        line.by_engine(&mut taken)?;
+        line.by_engine(&mut taken, || Ok(()))?;
         // Its answer is under way while the connection goes back.
         taken.write(&[1; 8], now()).map_err(|ended| format!("{ended:?}"))?;
         let mut frames = line.device.frames().ok_or("no queue")?;

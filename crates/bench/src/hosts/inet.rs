@@ -49,7 +49,10 @@ type Figure = (f64, f64);
 /// A sentence.
 pub fn inet(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     super::hand_over::hand_overs(hosts, plan, record)?;
+    super::halves::halves(hosts, plan, record)?;
     super::taken::taken(hosts, plan, record)?;
+    super::beside::beside(hosts, plan, record)?;
+    super::unet::unet(hosts, plan, record)?;
     let mut sheet = sheet(REQUESTS);
     for (processors, where_) in [(2, "two processors"), (1, "one processor")] {
         for wait in ["blocking", "poll", "epoll"] {

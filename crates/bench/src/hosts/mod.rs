@@ -4,24 +4,29 @@
 //! processor of their own, and spin where the row does not say that they block.
 
 mod aims;
+mod beside;
 pub mod calls;
 pub(crate) mod contender;
 pub(crate) mod endpoints;
+mod halves;
 mod hand_over;
 mod inet;
 mod kernel;
+mod lossy;
 pub mod messages;
 mod near;
 mod papers;
 mod parts;
 mod programs;
 mod record;
+mod served;
 mod sharing;
 mod shm;
 mod switch;
 mod tables;
 mod taken;
 mod ucx;
+mod unet;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -78,6 +83,8 @@ pub enum Table {
     Multiplexed,
     /// Programs under shunt whose peer has only a kernel, and the same without shunt.
     Inet,
+    /// Programs whose connections are taken from the kernel, through a switch that loses packets, which the engine recovers from, or the kernel.
+    InetLoss,
     /// Two network namespaces on one bridge, under shunt with a directory in common: beside one namespace, and beside the kernel.
     Near,
     /// The tables of U-Net and Fast Sockets.
@@ -123,6 +130,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Redis => tables::redis(&hosts, plan, record)?,
             Table::Share => tables::share(plan, record)?,
             Table::Inet => inet::inet(&hosts, plan, record)?,
+            Table::InetLoss => lossy::lossy(plan, record)?,
             Table::Near => near::near(plan, record)?,
             Table::Papers => papers::papers(&hosts, plan, record)?,
             Table::Multiplexed => tables::multiplexed(&hosts, plan, record)?,

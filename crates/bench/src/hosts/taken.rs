@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use shunt_testkit::agent::Agent;
-use shunt_testkit::hosts::Host;
+use shunt_testkit::hosts::{pair, Host, Joint};
 
 use super::programs::{next_port, Way, RUN_LIMIT, START_LIMIT};
 use super::record::{Record, Sheet};
@@ -28,19 +28,20 @@ const ROUND_TRIPS: &str = "8 B round trip of a client, the server plain and spin
 const BULK: &str = "bulk, the other end plain: Gb/s";
 
 /// Without shunt, under it, with the option.
-const WAYS: [Way; 3] = [Way::Blocking, Way::Alone, Way::Taken];
+pub const WAYS: [Way; 3] = [Way::Blocking, Way::Alone, Way::Taken];
 
-/// One row: the ways take turns, and ratios are medians of those of single turns. `turn` gives a figure and another beside it.
-fn add(
+/// One row: the ways take turns, and ratios, the third against the others, are medians of those of single turns. `turn` gives a figure and another beside it.
+pub fn add<W: Copy>(
     sheet: &mut Sheet,
     row: &str,
     plan: &Plan<'_>,
     is_time: bool,
-    turn: impl Fn(Way) -> io::Result<(f64, f64)>,
+    ways: [W; 3],
+    turn: impl Fn(W) -> io::Result<(f64, f64)>,
 ) -> Result<(), String> {
     let mut figures: [Vec<(f64, f64)>; 3] = Default::default();
     for _ in 0..plan.repeats {
-        for (way, figures) in WAYS.into_iter().zip(&mut figures) {
+        for (way, figures) in ways.into_iter().zip(&mut figures) {
             figures.push(turn(way).map_err(|error| format!("{row}: {error}"))?);
         }
     }
@@ -63,11 +64,10 @@ fn add(
 /// # Errors
 /// A sentence.
 pub fn taken(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
-    let _agents =
-        hosts.iter().map(|host| Agent::start(host, plan.shunt, &["--lend", "0", "--take"])).collect::<Result<Vec<_>, _>>()?;
+    let agents = agents(hosts, plan)?;
     let ratios = ["kernel", "run", "--inet", TO_KERNEL, TO_RUN];
     let mut sheet = Sheet::new(ROUND_TRIPS, &ratios, &[1, 1, 1, 2]);
-    add(&mut sheet, "one connection", plan, true, |way| round_trip(way, hosts, plan))?;
+    add(&mut sheet, "one connection", plan, true, WAYS, |way| round_trip([way, Way::Blocking], 8, hosts, plan))?;
     record.add(sheet);
     let mut sheet = Sheet::new(SERVERS, &[&ratios[..], &["us", "run", "--inet"]].concat(), &[1, 1, 1, 2, 2, 1]);
     for (row, load, requests) in [
@@ -76,29 +76,45 @@ pub fn taken(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<
         ("-c 50 -P 16", &["-c", "50", "-P", "16"], 300_000),
         (SHORT, &["-c", "50", "-k", "0"], 4_000),
     ] {
-        add(&mut sheet, row, plan, false, |way| requests_once(way, hosts, plan, load, requests))?;
+        add(&mut sheet, row, plan, false, WAYS, |way| requests_once(way, hosts, plan, load, requests))?;
     }
     record.add(sheet);
+    super::served::served(hosts, plan, record)?;
     let mut sheet = Sheet::new(BULK, &ratios, &[2]);
-    add(&mut sheet, "from a plain client", plan, false, |way| bulk([Way::Blocking, way], hosts, plan))?;
-    add(&mut sheet, "to a plain server", plan, false, |way| bulk([way, Way::Blocking], hosts, plan))?;
+    streams(&mut sheet, 1500, hosts, plan)?;
+    drop(agents);
+    let larger = pair(Joint { mtu: 9000, ..Joint::default() })?;
+    let _agents = self::agents(&larger, plan)?;
+    streams(&mut sheet, 9000, &larger, plan)?;
     record.add(sheet);
     Ok(())
 }
 
-/// The medium round trip; the one without shunt spins, as the others look.
-fn round_trip(way: Way, hosts: &[Host; 2], plan: &Plan<'_>) -> io::Result<(f64, f64)> {
+/// Of both hosts.
+pub fn agents(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<Vec<Agent>, String> {
+    hosts.iter().map(|host| Agent::start(host, plan.shunt, &["--lend", "0", "--take"])).collect()
+}
+
+fn streams(sheet: &mut Sheet, mtu: u32, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
+    let from = |way| bulk([(Way::Blocking, &hosts[0]), (way, &hosts[1])], 64 << 10, plan);
+    let to = |way| bulk([(way, &hosts[0]), (Way::Blocking, &hosts[1])], 64 << 10, plan);
+    add(sheet, &format!("from a plain client, MTU {mtu}"), plan, false, WAYS, from)?;
+    add(sheet, &format!("to a plain server, MTU {mtu}"), plan, false, WAYS, to)
+}
+
+/// The medium round trip of so many bytes, in us; an end without shunt spins, as the others look.
+pub fn round_trip([client, server]: [Way; 2], size: usize, hosts: &[Host; 2], plan: &Plan<'_>) -> io::Result<(f64, f64)> {
     let (port, address) = (next_port().to_string(), hosts[1].addresses[0].to_string());
     let samples = plan.scratch.join("samples");
     let path = Measuring::PingPong.path(plan.scratch);
-    let both = ["--port", &port, "--host", &address, "--size", "8"];
-    let server = Way::Blocking.launch(&hosts[1], plan, &path).args(["server"]).args(both).args(["--spin", "1"]);
-    let mut server = server.core(plan.cores().1).start(plan.scratch)?;
+    let (size, spins) = (size.to_string(), |way| if way == Way::Blocking { &["--spin", "1"][..] } else { &[] });
+    let both = ["--port", &port, "--host", &address, "--size", &size];
+    let launched = server.launch(&hosts[1], plan, &path).args(["server"]).args(both).args(spins(server));
+    let mut server = launched.core(plan.cores().1).start(plan.scratch)?;
     server.wait_for_output("ready", START_LIMIT)?;
     let milliseconds = plan.time.as_millis().to_string();
-    let client = way.launch(&hosts[0], plan, &path).args(["client"]).args(both).args(["--milliseconds", &milliseconds]);
-    let client = client.args(if way == Way::Blocking { &["--spin", "1"][..] } else { &[] });
-    let client = client.args(["--samples".as_ref(), samples.as_os_str()]);
+    let launched = client.launch(&hosts[0], plan, &path).args(["client"]).args(both).args(["--milliseconds", &milliseconds]);
+    let client = launched.args(spins(client)).args(["--samples".as_ref(), samples.as_os_str()]);
     client.core(plan.cores().0).start(plan.scratch)?.finish(RUN_LIMIT)?;
     server.finish(RUN_LIMIT)?;
     let bytes = std::fs::read(&samples)?;
@@ -126,16 +142,15 @@ fn requests_once(way: Way, hosts: &[Host; 2], plan: &Plan<'_>, load: &[&str], re
     Ok((redis::rate(&client.output)? / 1e3, processor.as_secs_f64() * 1e6 / f64::from(requests)))
 }
 
-/// A stream of 64 KiB sends from the client, which is the first of the ways, to the server.
-fn bulk([client, server]: [Way; 2], hosts: &[Host; 2], plan: &Plan<'_>) -> io::Result<(f64, f64)> {
-    let (port, address) = (next_port().to_string(), hosts[1].addresses[0].to_string());
-    let path = Measuring::Stream.path(plan.scratch);
-    let both = ["--port", &port, "--host", &address, "--size", "65536"];
-    let mut server =
-        server.launch(&hosts[1], plan, &path).args(["server"]).args(both).core(plan.cores().1).start(plan.scratch)?;
+/// A stream of sends of so many bytes from the client, which is the first of the ends, to the server: Gb/s.
+pub fn bulk([client, server]: [(Way, &Host); 2], size: usize, plan: &Plan<'_>) -> io::Result<(f64, f64)> {
+    let (port, address) = (next_port().to_string(), server.1.addresses[0].to_string());
+    let (path, size) = (Measuring::Stream.path(plan.scratch), size.to_string());
+    let both = ["--port", &port, "--host", &address, "--size", &size];
+    let launched = |(way, host): (Way, &Host), role| way.launch(host, plan, &path).args([role]).args(both);
+    let mut server = launched(server, "server").core(plan.cores().1).start(plan.scratch)?;
     server.wait_for_output("ready", START_LIMIT)?;
-    let milliseconds = plan.time.as_millis().to_string();
-    let client = client.launch(&hosts[0], plan, &path).args(["client"]).args(both).args(["--milliseconds", &milliseconds]);
+    let client = launched(client, "client").args(["--milliseconds", &plan.time.as_millis().to_string()]);
     let client = client.core(plan.cores().0).start(plan.scratch)?.finish(RUN_LIMIT)?;
     server.finish(RUN_LIMIT)?;
     let line = client.output.lines().rev().find(|line| line.starts_with('{')).unwrap_or_default();

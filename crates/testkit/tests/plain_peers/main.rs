@@ -7,7 +7,6 @@ mod site;
 mod tools;
 mod traces;
 mod users;
-mod wire;
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use shunt_testkit::{program, python_program, script};
 
 use crate::site::{Running, Site};
-use crate::wire::{Counts, Path};
+use shunt_testkit::wire::{Counts, Path};
 
 const TAKEN: u16 = 7000;
 const KERNEL: u16 = 7001;

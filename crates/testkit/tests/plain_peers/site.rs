@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, Host, Joint, Segment};
+use shunt_testkit::wire::{self, Wire};
 use shunt_testkit::{copy_shunt, spawn, Scratch};
-
-use crate::wire::{self, Wire};
 
 /// The file in the scratch directory.
 const CAPTURE: &str = "frames.pcapng";

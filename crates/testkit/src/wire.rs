@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use shunt_testkit::hosts::Host;
-use shunt_testkit::Random;
+use crate::hosts::{Host, Offload};
+use crate::Random;
 
 /// What becomes of frames; shares are of ten thousand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +66,9 @@ impl Wire {
     /// What the kernel answers.
     pub fn new(switch: Host, hosts: &[Host; 2], path: Path) -> io::Result<Wire> {
         // Packets as they are on a wire: none joined, none without its sum.
-        hosts.iter().try_for_each(|host| host.enter(|| plain_packets(&host.interface)))?;
+        for what in [Offload::Joining, Offload::Segments, Offload::Cutting, Offload::Sums] {
+            hosts.iter().try_for_each(|host| host.offload(what, false))?;
+        }
         let ports = ["port1", "port2"].map(|port| {
             switch.ip(&format!("link set {port} nomaster"));
             switch.enter(|| tap(port))
@@ -109,28 +111,6 @@ fn tap(interface: &str) -> io::Result<OwnedFd> {
         }
         Ok(fd)
     }
-}
-
-/// netdevice(7), SIOCETHTOOL: sums are made by the host, packets are cut by it, and none are joined.
-fn plain_packets(interface: &str) -> io::Result<()> {
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    // linux/ethtool.h: receive joined, cut by the device, cut late, sums.
-    const FEATURES: [u32; 4] = [0x2c, 0x1f, 0x24, 0x17];
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    for command in FEATURES {
-        let mut value = [command, 0];
-        // SAFETY: zero is a valid ifreq.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(interface.bytes()) {
-            *to = from as libc::c_char;
-        }
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request and the value that it points to outlive the call.
-        if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &request) } == -1 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 /// A frame under way: when it is due, the how manieth it was, where it goes, its bytes.
