@@ -25,7 +25,7 @@ pub struct Measured {
 
 /// Rounds that are enough where there is no time for all of them.
 const FEWEST: usize = 3;
-/// For what costs are measured, at most: where other threads have the processors each turn between two costs a slice of theirs.
+/// For what costs are measured when a program needs them, at most: where other threads have the processors each turn between two costs a slice of theirs.
 const MOST: Duration = Duration::from_millis(50);
 
 /// The lower quartile: what disturbs makes longer, and never shorter.
@@ -34,15 +34,15 @@ fn undisturbed(mut values: Vec<f64>) -> f64 {
     values[values.len() / 4]
 }
 
-/// Measures everything, on a pool of these pages. Some tens of milliseconds.
+/// Measures everything, on a pool of these pages: in so many rounds, or as many as `most` has time for.
 ///
 /// # Errors
 /// No pool can be had.
-pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
+pub fn table(pages: Pages, rounds: usize, most: Duration) -> Result<Vec<Measured>, Limit> {
     let unit = 64 << 10;
-    let largest = 4 << 20;
-    let audience = if pages == Pages::Small { Audience::Anyone } else { Audience::Trusted };
-    let pool = Pool::create(Shape { unit, units: 256 }, pages, audience)?;
+    // A line needs three sizes at least: of huge pages there is none below 2 MiB.
+    let (largest, audience) = if pages == Pages::Small { (4 << 20, Audience::Anyone) } else { (8 << 20, Audience::Trusted) };
+    let pool = Pool::create(Shape { unit, units: 4 * largest / unit }, pages, audience)?;
     pool.populate();
     let unit = pool.shape().unit;
     let sizes: Vec<usize> = (0..).map(|power| unit << power).take_while(|size| *size <= largest).collect();
@@ -62,8 +62,8 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
     let mut times = vec![vec![Vec::new(); names.len()]; sizes.len()];
     // Interleaved: an operation in a loop of its own costs half of what it does among others, and what disturbs disturbs all sizes.
     let started = Instant::now();
-    for round in 0..TIMES {
-        if round >= FEWEST && started.elapsed() > MOST {
+    for round in 0..rounds {
+        if round >= FEWEST && started.elapsed() > most {
             break;
         }
         for (size, times) in sizes.iter().zip(&mut times) {
@@ -172,7 +172,7 @@ fn waiting() -> Option<usize> {
 /// The costs of this machine, as far as they can be measured; else usual ones.
 pub fn costs() -> Costs {
     let mut costs = Costs::USUAL;
-    let Ok(table) = table(Pages::Small) else { return costs };
+    let Ok(table) = table(Pages::Small, TIMES, MOST) else { return costs };
     let near: Vec<(f64, f64)> = table[0].points.iter().copied().filter(|point| point.0 <= NEAR as f64).collect();
     let far: Vec<(f64, f64)> = table[0].points.iter().copied().filter(|point| point.0 >= NEAR as f64).collect();
     if near.len() > 1 {
