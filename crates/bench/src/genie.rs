@@ -89,7 +89,8 @@ fn measure(rig: &mut Rig, carrier: Carrier, rounds: usize) -> io::Result<Vec<Mea
                 if !lengths(carrier, *way).contains(length) {
                     continue;
                 }
-                let sample = rig.pass(&way.case(*semantics, *length), if with_clock { Measure::Operations } else { Measure::Latency })?;
+                let sample =
+                    rig.pass(&way.case(*semantics, *length), if with_clock { Measure::Operations } else { Measure::Latency })?;
                 if round < WARM {
                     continue;
                 }

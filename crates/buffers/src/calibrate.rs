@@ -123,10 +123,21 @@ pub fn once() -> &'static Costs {
     COSTS.get_or_init(costs)
 }
 
-/// The size from which on one copy by two is faster than two copies through the ring: both are tried between two threads, as what a copy
-/// costs in one processor's caches says little of lines that go to another's. `None`: that cannot be tried.
-fn waiting() -> Option<usize> {
+/// What two ends of a port find out together.
+struct Together {
+    /// The size from which on one copy by two is faster than two copies through the ring.
+    waiting_from: usize,
+    rewriting: Line,
+    sending: Line,
+}
+
+/// Copying, one copy by two and TCOW are tried between two threads, as what a copy costs in one processor's caches says little of lines that go to
+/// another's. `None`: that cannot be tried.
+fn together() -> Option<Together> {
     const SIZES: [usize; 7] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
+    const COPIED: usize = 0;
+    const PULLED: usize = 1;
+    const TCOW: usize = 2;
     let (mut here, mut there) = Port::pair().ok()?;
     // A port that has costs asks for none.
     here.set_costs(Costs::USUAL);
@@ -139,34 +150,47 @@ fn waiting() -> Option<usize> {
     });
     let receiver = receiver.ok()?;
     let mut region = pool.allocate(256 << 10).ok()?;
-    let mut times = SIZES.map(|_| [Vec::new(), Vec::new()]);
+    // By way: until all is there, of the call, and of writing the buffer again.
+    let mut times = SIZES.map(|_| [(); 3].map(|()| [(); 3].map(|()| Vec::new())));
     let started = Instant::now();
     for round in 0..TIMES {
         if started.elapsed() > MOST {
             break;
         }
         for (size, times) in SIZES.into_iter().zip(&mut times) {
-            for (pulled, times) in times.iter_mut().enumerate() {
+            for (way, times) in times.iter_mut().enumerate() {
                 region.bytes_mut()[..size].fill(round as u8);
-                (here.policy().waiting_from, here.policy().tcow_from) = (if pulled == 1 { 1 } else { usize::MAX }, usize::MAX);
+                let policy = here.policy();
+                policy.waiting_from = if way == PULLED { 1 } else { usize::MAX };
+                policy.tcow_from = if way == TCOW { 1 } else { usize::MAX };
                 let begun = Instant::now();
-                here.send(&region.bytes()[..size], false).ok()?;
+                here.send(&region.bytes()[..size], way == TCOW).ok()?;
+                let called = begun.elapsed();
                 here.receive(&mut [0]).ok()?;
-                times.push(begun.elapsed().as_nanos() as f64);
+                let received = begun.elapsed();
+                here.progress().ok()?;
+                let again = Instant::now();
+                region.bytes_mut()[..size].fill(round as u8);
+                let took = [received, called, again.elapsed()].map(|time| time.as_nanos() as f64);
+                times.iter_mut().zip(took).for_each(|(times, time)| times.push(time));
             }
         }
     }
-    let enough = times.iter().all(|times| times[1].len() >= FEWEST);
-    let faster = times.map(|times| {
-        let [copied, pulled] = times.map(undisturbed);
-        pulled < copied
-    });
-    let longest = faster.iter().rev().take_while(|faster| **faster).count();
+    let enough = times.iter().all(|ways| ways[TCOW][0].len() >= FEWEST);
+    let found = times.map(|ways| ways.map(|times| times.map(|times| if times.is_empty() { 0.0 } else { undisturbed(times) })));
+    let longest = found.iter().rev().take_while(|ways| ways[PULLED][0] < ways[COPIED][0]).count();
     let from = SIZES[SIZES.len() - longest..].first().copied().unwrap_or(usize::MAX);
+    let line = |cost: &dyn Fn(&[[f64; 3]; 3]) -> f64| {
+        let points: Vec<(f64, f64)> = SIZES.iter().zip(&found).map(|(size, ways)| (*size as f64, cost(ways))).collect();
+        Line::fit(&points)
+    };
     let _ = here.send(&[], false);
     let _ = receiver.join();
-    // Else single operations' costs decide, and then what messages take.
-    enough.then_some(from)
+    enough.then(|| Together {
+        waiting_from: from,
+        rewriting: line(&|ways| ways[TCOW][2] - ways[COPIED][2]),
+        sending: line(&|ways| ways[COPIED][1]),
+    })
 }
 
 /// The costs of this machine, as far as they can be measured; else usual ones.
@@ -187,6 +211,9 @@ pub fn costs() -> Costs {
     if !table[8].points.is_empty() {
         costs.fault = table[8].line;
     }
-    costs.waiting_from = waiting();
+    // Else single operations' costs decide, and then what messages take.
+    if let Some(Together { waiting_from, rewriting, sending }) = together() {
+        (costs.waiting_from, costs.rewriting, costs.sending) = (Some(waiting_from), rewriting, sending);
+    }
     costs
 }

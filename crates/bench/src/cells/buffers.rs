@@ -368,13 +368,7 @@ fn receive(port: &mut Port, read: bool) -> Result<(), Error> {
     }
 }
 
-fn send(
-    port: &mut Port,
-    pools: &[(Pages, Pool)],
-    size: usize,
-    cold: bool,
-    second: Option<&Second>,
-) -> Result<Vec<Taken>, Error> {
+fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool, second: Option<&Second>) -> Result<Vec<Taken>, Error> {
     let mut private = vec![1u8; size];
     let mut others = vec![0u8; if cold { CACHES } else { 0 }];
     let pool = |way: Way| {

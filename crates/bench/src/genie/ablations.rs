@@ -54,19 +54,110 @@ fn rows() -> Vec<Row> {
     let (copy, move_, share) = (Semantics::EMULATED_COPY, Semantics::EMULATED_MOVE, Semantics::EMULATED_SHARE);
     let copied_out = |case: Case| Case { swaps: false, ..case };
     vec![
-        ("TCOW, and the threshold of output", "copying at the sender", "5.1, 6: both halves together save 37 % at 60 KB; copied below 1,666 B", sent(copy), sent(Semantics::COPY), FROM_SHORT),
-        ("page referencing, and its threshold", "copying at the sender", "3.1, 6: emulated share is copied below 280 B", sent(share), sent(Semantics::COPY), SHORT),
-        ("input-disabled pageout (application-allocated)", "wiring at both ends (mlock)", "3.2, 7: 3,823 against 3,977 us at 60 KB, 35 us of the first page", early(share), early(Semantics::SHARE), LENGTHS),
-        ("input-disabled pageout (system-allocated)", "wiring at both ends (mlock)", "3.2, 7: 3,842 against 3,949 us at 60 KB", early(Semantics::EMULATED_WEAK_MOVE), early(Semantics::WEAK_MOVE), LENGTHS),
-        ("region hiding", "unmapping and mapping", "4, 7: 3,892 against 4,048 us at 60 KB, where move removes the region", early(move_), varied(move_, Variant::Unmapped), LENGTHS),
-        ("region caching, hidden", "another region of the pool", "2.2, 4: named; 24 us to create a region (table 6)", early(move_), varied(move_, Variant::Uncached), LENGTHS),
-        ("region caching, weak", "a region of new pages", "2.2: named; 24 us to create a region (table 6)", early(Semantics::EMULATED_WEAK_MOVE), varied(Semantics::EMULATED_WEAK_MOVE, Variant::Fresh), LENGTHS),
-        ("page swapping on input", "copyout", "5.2: emulated copy's input; 15 us + 0.0016 us a byte against 0.022 a byte", early(copy), copied_out(early(copy)), LENGTHS),
-        ("input alignment, pages swapped", "a buffer that is not aligned, copied out", "5.2, 7: 3,997 against 5,405 us at 60 KB", Way::Aligned.case(copy, 0), Way::Unaligned.case(copy, 0), LENGTHS),
-        ("input alignment, copied out (as the library does)", "a buffer that is not aligned", "5.2: no gain without swapping", copied_out(Way::Aligned.case(copy, 0)), copied_out(Way::Unaligned.case(copy, 0)), LENGTHS),
-        ("reverse copyout", "a last page of 3/4 is copied out", "5.2: at most half a page is copied", early(copy), varied(copy, Variant::Unreversed), &[3072, 4 * PAGE + 3072]),
-        ("its threshold", "a last page of 1/4 is swapped", "5.2, 7: 2,178 B, only moderately sensitive", early(copy), varied(copy, Variant::Reversed), &[1024, 4 * PAGE + 1024]),
-        ("the threshold of input", "pages are swapped although they hold little", "6: shorter data is copied", Case { receiver: Semantics::COPY, ..early(copy) }, early(copy), FROM_SHORT),
+        (
+            "TCOW, and the threshold of output",
+            "copying at the sender",
+            "5.1, 6: both halves together save 37 % at 60 KB; copied below 1,666 B",
+            sent(copy),
+            sent(Semantics::COPY),
+            FROM_SHORT,
+        ),
+        (
+            "page referencing, and its threshold",
+            "copying at the sender",
+            "3.1, 6: emulated share is copied below 280 B",
+            sent(share),
+            sent(Semantics::COPY),
+            SHORT,
+        ),
+        (
+            "input-disabled pageout (application-allocated)",
+            "wiring at both ends (mlock)",
+            "3.2, 7: 3,823 against 3,977 us at 60 KB, 35 us of the first page",
+            early(share),
+            early(Semantics::SHARE),
+            LENGTHS,
+        ),
+        (
+            "input-disabled pageout (system-allocated)",
+            "wiring at both ends (mlock)",
+            "3.2, 7: 3,842 against 3,949 us at 60 KB",
+            early(Semantics::EMULATED_WEAK_MOVE),
+            early(Semantics::WEAK_MOVE),
+            LENGTHS,
+        ),
+        (
+            "region hiding",
+            "unmapping and mapping",
+            "4, 7: 3,892 against 4,048 us at 60 KB, where move removes the region",
+            early(move_),
+            varied(move_, Variant::Unmapped),
+            LENGTHS,
+        ),
+        (
+            "region caching, hidden",
+            "another region of the pool",
+            "2.2, 4: named; 24 us to create a region (table 6)",
+            early(move_),
+            varied(move_, Variant::Uncached),
+            LENGTHS,
+        ),
+        (
+            "region caching, weak",
+            "a region of new pages",
+            "2.2: named; 24 us to create a region (table 6)",
+            early(Semantics::EMULATED_WEAK_MOVE),
+            varied(Semantics::EMULATED_WEAK_MOVE, Variant::Fresh),
+            LENGTHS,
+        ),
+        (
+            "page swapping on input",
+            "copyout",
+            "5.2: emulated copy's input; 15 us + 0.0016 us a byte against 0.022 a byte",
+            early(copy),
+            copied_out(early(copy)),
+            LENGTHS,
+        ),
+        (
+            "input alignment, pages swapped",
+            "a buffer that is not aligned, copied out",
+            "5.2, 7: 3,997 against 5,405 us at 60 KB",
+            Way::Aligned.case(copy, 0),
+            Way::Unaligned.case(copy, 0),
+            LENGTHS,
+        ),
+        (
+            "input alignment, copied out (as the library does)",
+            "a buffer that is not aligned",
+            "5.2: no gain without swapping",
+            copied_out(Way::Aligned.case(copy, 0)),
+            copied_out(Way::Unaligned.case(copy, 0)),
+            LENGTHS,
+        ),
+        (
+            "reverse copyout",
+            "a last page of 3/4 is copied out",
+            "5.2: at most half a page is copied",
+            early(copy),
+            varied(copy, Variant::Unreversed),
+            &[3072, 4 * PAGE + 3072],
+        ),
+        (
+            "its threshold",
+            "a last page of 1/4 is swapped",
+            "5.2, 7: 2,178 B, only moderately sensitive",
+            early(copy),
+            varied(copy, Variant::Reversed),
+            &[1024, 4 * PAGE + 1024],
+        ),
+        (
+            "the threshold of input",
+            "pages are swapped although they hold little",
+            "6: shorter data is copied",
+            Case { receiver: Semantics::COPY, ..early(copy) },
+            early(copy),
+            FROM_SHORT,
+        ),
     ]
 }
 
@@ -128,7 +219,11 @@ pub fn alone(core: usize, rounds: usize) -> io::Result<Vec<Alone>> {
     pool.populate();
     shunt_buffers::fault::ensure().map_err(io::Error::other)?;
     let mut all: Vec<Alone> = [
-        ("TCOW: a write behind the output copies nothing", "COW: each unit written is copied", "5.1: no copy when the output count is zero"),
+        (
+            "TCOW: a write behind the output copies nothing",
+            "COW: each unit written is copied",
+            "5.1: no copy when the output count is zero",
+        ),
         ("a fault gives the whole buffer back", "unit by unit", "5.1: page by page"),
         ("eight regions hidden in one call", "in eight calls", "-"),
     ]
@@ -229,7 +324,13 @@ pub fn write_alone(text: &mut String, all: &[Alone]) -> fmt::Result {
     for one in all {
         writeln!(text, "{}; without: {}  [section {}]", one.technique, one.without, one.published)?;
         for (threads, with, without, ratio) in &one.points {
-            writeln!(text, "    {threads} thread{} {:>9.2} {:>9.2} {ratio:>8.2} x", if *threads == 1 { " " } else { "s" }, with / 1e3, without / 1e3)?;
+            writeln!(
+                text,
+                "    {threads} thread{} {:>9.2} {:>9.2} {ratio:>8.2} x",
+                if *threads == 1 { " " } else { "s" },
+                with / 1e3,
+                without / 1e3
+            )?;
         }
     }
     let policy = Policy::new(calibrate::once());

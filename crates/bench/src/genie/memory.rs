@@ -270,6 +270,12 @@ impl Memory for Machine {
             Operation::DequeueMovedOut | Operation::DequeueWeaklyMovedOut
                 if matches!(self.variant, Variant::Uncached | Variant::Fresh) =>
             {
+                // The one that would have been taken is freed.
+                self.host.perform(operation, work)?;
+                if work.region.is_some() {
+                    self.host.perform(Operation::RemoveRegion, work)?;
+                }
+                work.region = None;
                 self.hidden = false;
             }
             Operation::MarkMovingIn if self.variant == Variant::Fresh => {

@@ -101,7 +101,11 @@ pub fn all(
                     unit: if percent { "%" } else { "µs" },
                     curves: then.into_iter().map(Curve::from).collect(),
                 },
-                Panel { title: format!("today, over {}", carrier.word()), unit, curves: now.into_iter().map(Curve::from).collect() },
+                Panel {
+                    title: format!("today, over {}", carrier.word()),
+                    unit,
+                    curves: now.into_iter().map(Curve::from).collect(),
+                },
             ];
             Ok((format!("genie-{stem}-{}", carrier.word()), draw(&title, &panels)?))
         })

@@ -62,7 +62,8 @@ pub fn write(text: &mut String, all: &[Processor], operations: impl Fn(Semantics
             let cell = point.map_or("-".into(), |(_, ours, theirs)| format!("{:.1} + {:.1}", ours / 1e3, theirs / 1e3));
             write!(text, "{cell:>17}")?;
         }
-        let whole = own.and_then(|one| one.points.iter().find(|point| point.0 == LONG)).map_or(f64::NAN, |point| point.1 + point.2);
+        let whole =
+            own.and_then(|one| one.points.iter().find(|point| point.0 == LONG)).map_or(f64::NAN, |point| point.1 + point.2);
         let share = whole / (2.0 * EACH.as_nanos() as f64) * 100.0;
         writeln!(text, "{share:>8.2} %{:>10.2}{:>10.0}", operations(semantics) / 1e3, published::utilization(semantics))?;
     }
