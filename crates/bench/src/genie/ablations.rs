@@ -215,6 +215,8 @@ fn in_turns([with, without]: &[Vec<f64>; 2], warm: usize) -> (f64, f64, f64) {
 pub fn alone(core: usize, rounds: usize) -> io::Result<Vec<Alone>> {
     const UNITS: usize = 16;
     const BATCH: usize = 8;
+    /// Until each unit has been saved once: its spare is memory from then on.
+    const SETTLED: usize = 40;
     let pool = Pool::create(Shape { unit: 64 << 10, units: 256 }, Pages::Small, Audience::Trusted).map_err(io::Error::other)?;
     pool.populate();
     shunt_buffers::fault::ensure().map_err(io::Error::other)?;
@@ -237,7 +239,7 @@ pub fn alone(core: usize, rounds: usize) -> io::Result<Vec<Alone>> {
     for threads in [1, 2] {
         let mut times: [[Vec<f64>; 2]; 3] = Default::default();
         beside(threads == 2, core, || -> Result<(), Limit> {
-            for _ in 0..WARM + rounds {
+            for _ in 0..SETTLED + rounds {
                 // What is written while an output is under way is saved unit by unit: the same as conventional COW would do behind it.
                 let rewritten = |pending: bool| -> Result<f64, Limit> {
                     let mut region = pool.allocate(UNITS * pool.shape().unit)?;
@@ -277,7 +279,7 @@ pub fn alone(core: usize, rounds: usize) -> io::Result<Vec<Alone>> {
         })
         .map_err(io::Error::other)?;
         for (one, times) in all.iter_mut().zip(&times) {
-            let (with, without, ratio) = in_turns(times, WARM);
+            let (with, without, ratio) = in_turns(times, SETTLED);
             one.points.push((threads, with, without, ratio));
         }
     }

@@ -114,9 +114,13 @@ impl Mail {
     fn tell(&self, word: &AtomicU64, value: u64) {
         word.store(value, SeqCst);
         if self.sleeps.load(SeqCst) != 0 {
-            // SAFETY: wakes, and reads nothing.
-            unsafe { libc::syscall(libc::SYS_futex, half(word), libc::FUTEX_WAKE, i32::MAX) };
+            Mail::wake(word);
         }
+    }
+
+    fn wake(word: &AtomicU64) {
+        // SAFETY: wakes, and reads nothing.
+        unsafe { libc::syscall(libc::SYS_futex, half(word), libc::FUTEX_WAKE, i32::MAX) };
     }
 
     /// Goes to sleep, or looks on; for a second at most.
@@ -211,9 +215,7 @@ impl Rig {
     pub fn pass(&mut self, case: &Case, measure: Measure) -> io::Result<Sample> {
         let timed = measure == Measure::Operations;
         let sleeps = u64::from(measure == Measure::Processor);
-        if self.mail.sleeps.swap(sleeps, SeqCst) != sleeps {
-            self.mail.tell(&self.mail.asked, self.turn);
-        }
+        let changed = self.mail.sleeps.swap(sleeps, SeqCst) != sleeps;
         let region = self.machine.host.pool().allocate(case.length).map_err(other)?;
         let address = region.pointer() as usize;
         self.turn += 1;
@@ -235,6 +237,10 @@ impl Rig {
         let words = [case.receiver.index() as u64, architecture as u64, flags, case.length as u64, case.variant as u64];
         words.iter().zip(&mail.case).for_each(|(word, place)| place.store(*word, SeqCst));
         mail.tell(&mail.asked, self.turn);
+        if changed {
+            // It may have gone to sleep before.
+            Mail::wake(&mail.asked);
+        }
         self.wait(&mail.armed)?;
 
         let clock = if sleeps == 1 { processor() } else { 0 };
