@@ -4,17 +4,22 @@
 //! Two processes walk the paper's tables for all eight semantics and every way of input, over a carrier; each operation is timed where it
 //! happens, and the breakdown model made from those times is held against what was measured.
 
+mod ablations;
 mod carrier;
 mod memory;
 mod model;
 mod pictures;
+mod primitives;
+mod processor;
 mod published;
 mod report;
 mod rig;
+mod shaped;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
@@ -24,8 +29,8 @@ use crate::machine::Machine;
 use crate::output::say;
 pub use carrier::Carrier;
 use model::{Measured, Way};
-use report::{Document, Findings};
-use rig::{Case, Rig, Stage};
+use report::{Document, Findings, Parts};
+use rig::{Case, Measure, Rig, Stage};
 
 const PAGE: usize = memory::PAGE;
 /// The paper's longest: fifteen pages.
@@ -84,7 +89,8 @@ fn measure(rig: &mut Rig, carrier: Carrier, rounds: usize) -> io::Result<Vec<Mea
                 if !lengths(carrier, *way).contains(length) {
                     continue;
                 }
-                let sample = rig.pass(&way.case(*semantics, *length), with_clock)?;
+                let sample =
+                    rig.pass(&way.case(*semantics, *length), if with_clock { Measure::Operations } else { Measure::Latency })?;
                 if round < WARM {
                     continue;
                 }
@@ -128,7 +134,7 @@ fn halves(rig: &mut Rig, rounds: usize) -> io::Result<[[f64; 8]; 8]> {
     for _ in 0..WARM + rounds {
         for (place, times) in times.iter_mut().enumerate() {
             let case = Way::Early.case(Semantics::ALL[place % 8], LONG);
-            times.push(rig.pass(&Case { sender: Semantics::ALL[place / 8], ..case }, false)?.latency);
+            times.push(rig.pass(&Case { sender: Semantics::ALL[place / 8], ..case }, Measure::Latency)?.latency);
         }
     }
     let mut found = [[0.0; 8]; 8];
@@ -144,7 +150,7 @@ fn without_swaps(rig: &mut Rig, rounds: usize) -> io::Result<[f64; 2]> {
     for _ in 0..WARM + rounds {
         for (swaps, times) in [true, false].into_iter().zip(&mut times) {
             let case = Way::Early.case(Semantics::EMULATED_COPY, LONG);
-            times.push(rig.pass(&Case { swaps, ..case }, false)?.latency);
+            times.push(rig.pass(&Case { swaps, ..case }, Measure::Latency)?.latency);
         }
     }
     Ok(times.map(|mut times| median(&mut times[WARM..])))
@@ -174,8 +180,11 @@ pub fn reproduce(plan: &Plan<'_>, output: Option<&Path>) -> io::Result<()> {
     let mut findings = Vec::new();
     let mut drawn = Vec::new();
     let mut missing = Vec::new();
+    let cores = (machine.client_core, machine.server_core);
+    let primitives = primitives::measure(cores, Duration::from_millis(if quick { 100 } else { 1_000 }));
+    let alone = ablations::alone(cores.1, rounds)?;
     for carrier in carriers {
-        let mut rig = match Rig::new(*carrier, (machine.client_core, machine.server_core), shunt) {
+        let mut rig = match Rig::new(*carrier, cores, shunt) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                 missing.push(format!("Not over {}: {error}.", carrier.word()));
                 continue;
@@ -185,12 +194,29 @@ pub fn reproduce(plan: &Plan<'_>, output: Option<&Path>) -> io::Result<()> {
         let all = measure(&mut rig, *carrier, rounds)?;
         let halves = halves(&mut rig, rounds)?;
         let swaps = without_swaps(&mut rig, rounds)?;
+        let ablations = ablations::measure(&mut rig, *carrier, rounds)?;
+        let processor = processor::measure(&mut rig, rounds)?;
         drop(rig);
-        drawn.extend(pictures::all(*carrier, &all).map_err(io::Error::other)?);
-        findings.push(Findings::of(*carrier, &all, halves, swaps).ok_or_else(|| io::Error::other("nothing was measured"))?);
+        drawn.extend(pictures::all(*carrier, &all, &processor, &ablations).map_err(io::Error::other)?);
+        let parts = Parts { halves, swaps, ablations, processor };
+        let mut found = Findings::of(*carrier, &all, parts).ok_or_else(|| io::Error::other("nothing was measured"))?;
+        if *carrier == Carrier::Udp {
+            match found.check(cores, rounds) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    missing.push(format!("The model is not checked against links of known rates: {error}."));
+                }
+                done => done?,
+            }
+        }
+        findings.push(found);
     }
-    let document =
-        Document { machine: machine.describe(), command: std::env::args().collect::<Vec<_>>().join(" "), carriers: findings };
+    let document = Document {
+        machine: machine.describe(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        primitives,
+        alone,
+        carriers: findings,
+    };
     let text = report::text(&document, &others) + &missing.iter().map(|line| format!("\n{line}\n")).collect::<String>();
     say(&text);
     if let Some(directory) = output {

@@ -25,7 +25,7 @@ pub struct Measured {
 
 /// Rounds that are enough where there is no time for all of them.
 const FEWEST: usize = 3;
-/// For what costs are measured, at most: where other threads have the processors each turn between two costs a slice of theirs.
+/// For what costs are measured when a program needs them, at most: where other threads have the processors each turn between two costs a slice of theirs.
 const MOST: Duration = Duration::from_millis(50);
 
 /// The lower quartile: what disturbs makes longer, and never shorter.
@@ -34,15 +34,15 @@ fn undisturbed(mut values: Vec<f64>) -> f64 {
     values[values.len() / 4]
 }
 
-/// Measures everything, on a pool of these pages. Some tens of milliseconds.
+/// Measures everything, on a pool of these pages: in so many rounds, or as many as `most` has time for.
 ///
 /// # Errors
 /// No pool can be had.
-pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
+pub fn table(pages: Pages, rounds: usize, most: Duration) -> Result<Vec<Measured>, Limit> {
     let unit = 64 << 10;
-    let largest = 4 << 20;
-    let audience = if pages == Pages::Small { Audience::Anyone } else { Audience::Trusted };
-    let pool = Pool::create(Shape { unit, units: 256 }, pages, audience)?;
+    // A line needs three sizes at least: of huge pages there is none below 2 MiB.
+    let (largest, audience) = if pages == Pages::Small { (4 << 20, Audience::Anyone) } else { (8 << 20, Audience::Trusted) };
+    let pool = Pool::create(Shape { unit, units: 4 * largest / unit }, pages, audience)?;
     pool.populate();
     let unit = pool.shape().unit;
     let sizes: Vec<usize> = (0..).map(|power| unit << power).take_while(|size| *size <= largest).collect();
@@ -62,8 +62,8 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
     let mut times = vec![vec![Vec::new(); names.len()]; sizes.len()];
     // Interleaved: an operation in a loop of its own costs half of what it does among others, and what disturbs disturbs all sizes.
     let started = Instant::now();
-    for round in 0..TIMES {
-        if round >= FEWEST && started.elapsed() > MOST {
+    for round in 0..rounds {
+        if round >= FEWEST && started.elapsed() > most {
             break;
         }
         for (size, times) in sizes.iter().zip(&mut times) {
@@ -123,10 +123,21 @@ pub fn once() -> &'static Costs {
     COSTS.get_or_init(costs)
 }
 
-/// The size from which on one copy by two is faster than two copies through the ring: both are tried between two threads, as what a copy
-/// costs in one processor's caches says little of lines that go to another's. `None`: that cannot be tried.
-fn waiting() -> Option<usize> {
+/// What two ends of a port find out together.
+struct Together {
+    /// The size from which on one copy by two is faster than two copies through the ring.
+    waiting_from: usize,
+    rewriting: Line,
+    sending: Line,
+}
+
+/// Copying, one copy by two and TCOW are tried between two threads, as what a copy costs in one processor's caches says little of lines that go to
+/// another's. `None`: that cannot be tried.
+fn together() -> Option<Together> {
     const SIZES: [usize; 7] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
+    const COPIED: usize = 0;
+    const PULLED: usize = 1;
+    const TCOW: usize = 2;
     let (mut here, mut there) = Port::pair().ok()?;
     // A port that has costs asks for none.
     here.set_costs(Costs::USUAL);
@@ -139,40 +150,53 @@ fn waiting() -> Option<usize> {
     });
     let receiver = receiver.ok()?;
     let mut region = pool.allocate(256 << 10).ok()?;
-    let mut times = SIZES.map(|_| [Vec::new(), Vec::new()]);
+    // By way: until all is there, of the call, and of writing the buffer again.
+    let mut times = SIZES.map(|_| [(); 3].map(|()| [(); 3].map(|()| Vec::new())));
     let started = Instant::now();
     for round in 0..TIMES {
         if started.elapsed() > MOST {
             break;
         }
         for (size, times) in SIZES.into_iter().zip(&mut times) {
-            for (pulled, times) in times.iter_mut().enumerate() {
+            for (way, times) in times.iter_mut().enumerate() {
                 region.bytes_mut()[..size].fill(round as u8);
-                (here.policy().waiting_from, here.policy().tcow_from) = (if pulled == 1 { 1 } else { usize::MAX }, usize::MAX);
+                let policy = here.policy();
+                policy.waiting_from = if way == PULLED { 1 } else { usize::MAX };
+                policy.tcow_from = if way == TCOW { 1 } else { usize::MAX };
                 let begun = Instant::now();
-                here.send(&region.bytes()[..size], false).ok()?;
+                here.send(&region.bytes()[..size], way == TCOW).ok()?;
+                let called = begun.elapsed();
                 here.receive(&mut [0]).ok()?;
-                times.push(begun.elapsed().as_nanos() as f64);
+                let received = begun.elapsed();
+                here.progress().ok()?;
+                let again = Instant::now();
+                region.bytes_mut()[..size].fill(round as u8);
+                let took = [received, called, again.elapsed()].map(|time| time.as_nanos() as f64);
+                times.iter_mut().zip(took).for_each(|(times, time)| times.push(time));
             }
         }
     }
-    let enough = times.iter().all(|times| times[1].len() >= FEWEST);
-    let faster = times.map(|times| {
-        let [copied, pulled] = times.map(undisturbed);
-        pulled < copied
-    });
-    let longest = faster.iter().rev().take_while(|faster| **faster).count();
+    let enough = times.iter().all(|ways| ways[TCOW][0].len() >= FEWEST);
+    let found = times.map(|ways| ways.map(|times| times.map(|times| if times.is_empty() { 0.0 } else { undisturbed(times) })));
+    let longest = found.iter().rev().take_while(|ways| ways[PULLED][0] < ways[COPIED][0]).count();
     let from = SIZES[SIZES.len() - longest..].first().copied().unwrap_or(usize::MAX);
+    let line = |cost: &dyn Fn(&[[f64; 3]; 3]) -> f64| {
+        let points: Vec<(f64, f64)> = SIZES.iter().zip(&found).map(|(size, ways)| (*size as f64, cost(ways))).collect();
+        Line::fit(&points)
+    };
     let _ = here.send(&[], false);
     let _ = receiver.join();
-    // Else single operations' costs decide, and then what messages take.
-    enough.then_some(from)
+    enough.then(|| Together {
+        waiting_from: from,
+        rewriting: line(&|ways| ways[TCOW][2] - ways[COPIED][2]),
+        sending: line(&|ways| ways[COPIED][1]),
+    })
 }
 
 /// The costs of this machine, as far as they can be measured; else usual ones.
 pub fn costs() -> Costs {
     let mut costs = Costs::USUAL;
-    let Ok(table) = table(Pages::Small) else { return costs };
+    let Ok(table) = table(Pages::Small, TIMES, MOST) else { return costs };
     let near: Vec<(f64, f64)> = table[0].points.iter().copied().filter(|point| point.0 <= NEAR as f64).collect();
     let far: Vec<(f64, f64)> = table[0].points.iter().copied().filter(|point| point.0 >= NEAR as f64).collect();
     if near.len() > 1 {
@@ -187,6 +211,9 @@ pub fn costs() -> Costs {
     if !table[8].points.is_empty() {
         costs.fault = table[8].line;
     }
-    costs.waiting_from = waiting();
+    // Else single operations' costs decide, and then what messages take.
+    if let Some(Together { waiting_from, rewriting, sending }) = together() {
+        (costs.waiting_from, costs.rewriting, costs.sending) = (Some(waiting_from), rewriting, sending);
+    }
     costs
 }

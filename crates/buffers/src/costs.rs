@@ -71,6 +71,11 @@ pub struct Costs {
     pub unwire: Line,
     /// A write fault of TCOW that saves nothing, and gives all of the region back.
     pub fault: Line,
+    /// What writing a message's buffer again takes longer, where the message went under TCOW and was read, than where it was copied: the fault, and
+    /// lines that come back from the reader's caches.
+    pub rewriting: Line,
+    /// The sender's own time of a message that is copied out of its caches into the ring.
+    pub sending: Line,
     /// From here on a message that is pulled while the call lasts is there sooner than one that is copied, where both were tried.
     pub waiting_from: Option<usize>,
 }
@@ -88,6 +93,8 @@ impl Costs {
         wire: Line::new(2_400.0, 0.016),
         unwire: Line::new(2_100.0, 0.009),
         fault: Line::new(3_000.0, 0.0),
+        rewriting: Line::new(3_000.0, 0.03),
+        sending: Line::new(200.0, 0.06),
         waiting_from: None,
     };
 

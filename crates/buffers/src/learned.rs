@@ -84,6 +84,11 @@ impl Learned {
         Turn { other: entry.ahead, timed: false }
     }
 
+    /// What copying such a message takes; 0: that is not known.
+    pub fn copied(&self, against: Against, length: usize) -> f32 {
+        self.0[against as usize][class(length)].costs[0]
+    }
+
     /// What a message that was to be timed took.
     pub fn note(&mut self, against: Against, length: usize, other: bool, nanoseconds: f32) {
         let entry = &mut self.0[against as usize][class(length)];

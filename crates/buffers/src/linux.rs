@@ -5,6 +5,8 @@
 //! | system buffer, overlay buffer | a region of the pool |
 //! | page reference | the region's word; the file's own page count keeps pages (I/O-deferred deallocation) |
 //! | wire | mlock(2): the basic forms alone |
+//! | input-disabled pageout | nothing: a page of the file that is paged out is read again, and no device holds its address; the basic forms wire |
+//! | input-disabled COW | a region with an input under way is not moved out (a comparison in its word); fork shares its pages, and copies none |
 //! | read-only, invalidate, reinstate | mprotect(2) |
 //! | swap pages | what pays is a handle changing hands: the region that came is the application's; below a unit, a copy |
 //! | remove region, create region | its units are free; a free run is taken |

@@ -96,6 +96,11 @@ impl Policy {
         self.learned.note(against, length, other, nanoseconds);
     }
 
+    /// What copying such a message takes, as far as it is known: else 0.
+    pub fn copied(&self, against: Against, length: usize) -> f32 {
+        self.learned.copied(against, length)
+    }
+
     /// Whether the buffer is copied for a while; counts that down.
     fn is_restrained(&mut self, region: usize, generation: u32) -> bool {
         let entry = &mut self.restraint[region % BUFFERS];

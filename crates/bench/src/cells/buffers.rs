@@ -5,7 +5,8 @@ mod streams;
 
 use std::fmt::Write as _;
 use std::io;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::{fork, ForkResult, Pid};
@@ -30,28 +31,29 @@ const CACHES: usize = 32 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Ring,
-    Waiting,
+    Waiting(Pages),
     Tcow(Pages),
     Reference(Pages),
     Move,
     /// Through shunt's rings, out of a region.
     Copied(Pages),
     /// By a policy of its own, which goes on learning from message to message.
-    Chosen(Against),
+    Chosen(Against, Pages),
 }
 
 /// What a policy chooses between, for which calls: out of the same regions.
-const CHOICES: [(&str, Against, Way, Way); 3] = [
-    ("may wait", Against::Waiting, Way::Copied(Pages::Small), Way::Waiting),
-    ("returns at once", Against::Tcow, Way::Copied(Pages::Small), Way::Tcow(Pages::Small)),
-    ("returns at once, huge pages", Against::HugeTcow, Way::Copied(Pages::Huge), Way::Tcow(Pages::Huge)),
+const CHOICES: [(&str, Against, Pages, Way); 4] = [
+    ("may wait", Against::Waiting, Pages::Small, Way::Waiting(Pages::Small)),
+    ("may wait, huge pages", Against::Waiting, Pages::Huge, Way::Waiting(Pages::Huge)),
+    ("returns at once", Against::Tcow, Pages::Small, Way::Tcow(Pages::Small)),
+    ("returns at once, huge pages", Against::HugeTcow, Pages::Huge, Way::Tcow(Pages::Huge)),
 ];
 /// Messages that a policy learns from before its choices count.
 const SETTLED: usize = 24;
 
 const WAYS: [(Way, &str); 7] = [
     (Way::Ring, "copy: through shunt's rings"),
-    (Way::Waiting, "emulated copy: pulled while the call lasts"),
+    (Way::Waiting(Pages::Small), "emulated copy: pulled while the call lasts"),
     (Way::Tcow(Pages::Small), "emulated copy: TCOW"),
     (Way::Tcow(Pages::Huge), "emulated copy: TCOW, huge pages"),
     (Way::Reference(Pages::Small), "emulated weak move: by reference"),
@@ -87,7 +89,7 @@ impl Cell for Buffers {
         for size in SIZES {
             for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
                 let place = (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" });
-                let taken = measure(cores, size, cold, read)?;
+                let taken = measure(cores, size, cold, read, false)?;
                 let _ = write!(text, "\n{:<26}", words_of(size, place));
                 for (way, title) in WAYS {
                     let Some(one) = taken.iter().find(|one| one.way == way) else {
@@ -103,6 +105,10 @@ impl Cell for Buffers {
                     }
                 }
                 regrets.extend(regret(&taken, &words_of(size, place)));
+                if read {
+                    let beside = measure(cores, size, cold, read, true)?;
+                    regrets.extend(regret(&beside, &format!("{}, 2 threads", words_of(size, (place.0, "read")))));
+                }
             }
         }
         let _ = writeln!(
@@ -111,7 +117,7 @@ impl Cell for Buffers {
              ratios, after {SETTLED} messages:"
         );
         for Regret { words, best, copied, other } in &regrets {
-            let _ = writeln!(text, "{words:<60}{best:>8.2}{copied:>8.2}{other:>8.2}");
+            let _ = writeln!(text, "{words:<64}{best:>8.2}{copied:>8.2}{other:>8.2}");
             for (what, ratio) in [("regret", best), ("over-copying", copied)] {
                 let figure = Figure::new(format!("buffers/{what}/{words}"), words.clone(), Unit::Nanoseconds, ratio * 1e3);
                 collector.add_floor(&format!("{what} x 1000"), vec![figure]);
@@ -119,7 +125,7 @@ impl Cell for Buffers {
         }
         passed(&mut text, cores, collector)?;
         let _ = writeln!(text, "\nprimitive operations, by least squares:");
-        for measured in calibrate::table(Pages::Small).map_err(io::Error::other)? {
+        for measured in calibrate::table(Pages::Small, ROUNDS, Duration::from_millis(200)).map_err(io::Error::other)? {
             let line = measured.line;
             let _ = writeln!(
                 text,
@@ -168,8 +174,9 @@ struct Regret {
 fn regret(taken: &[Taken], words: &str) -> Vec<Regret> {
     let of = |wanted: Way| taken.iter().find(|one| one.way == wanted);
     let mut found = Vec::new();
-    for (what, against, copied, other) in CHOICES {
-        let (Some(copied), Some(other), Some(chosen)) = (of(copied), of(other), of(Way::Chosen(against))) else { continue };
+    for (what, against, pages, other) in CHOICES {
+        let (copied, chosen) = (of(Way::Copied(pages)), of(Way::Chosen(against, pages)));
+        let (Some(copied), Some(other), Some(chosen)) = (copied, of(other), chosen) else { continue };
         let times = |one: &Taken| if against == Against::Waiting { one.whole.clone() } else { one.written.clone() };
         let over = |one: &Taken| median(times(one).iter().zip(times(copied)).map(|(one, copied)| one / copied).collect());
         let (chosen, other) = (over(chosen), over(other));
@@ -180,15 +187,26 @@ fn regret(taken: &[Taken], words: &str) -> Vec<Regret> {
 
 /// Streams, and what is passed on.
 fn passed(text: &mut String, cores: (usize, usize), collector: &mut Collector) -> io::Result<()> {
-    let median_of = |measure: &dyn Fn() -> io::Result<f64>| -> io::Result<f64> {
-        Ok(median((0..5).map(|_| measure()).collect::<io::Result<Vec<f64>>>()?))
-    };
-    let _ = writeln!(text, "\nstreams, each message written before and read after, GB/s:");
+    const TURNS: usize = 5;
+    let _ = writeln!(
+        text,
+        "\nstreams, each message written before and read after, GB/s, {TURNS} turns; in brackets times the kernel's, and times the rings', medians of the turns':"
+    );
     for size in [16 << 10, 64 << 10, 256 << 10, 1 << 20] {
         let _ = write!(text, "{:<12}", bytes(size));
-        for (by, title) in streams::STREAMS {
-            let rate = median_of(&|| streams::stream(cores, by, size))?;
-            let _ = write!(text, "{:>22} {:.2}", title.split(':').next().unwrap_or(title), rate / 1e9);
+        let mut rates = streams::STREAMS.map(|_| Vec::new());
+        for _ in 0..TURNS {
+            for ((by, _), rates) in streams::STREAMS.into_iter().zip(&mut rates) {
+                rates.push(streams::stream(cores, by, size)?);
+            }
+        }
+        let over = |number: usize, floor: usize| {
+            median(rates[number].iter().zip(&rates[floor]).map(|(rate, floor)| rate / floor).collect())
+        };
+        for (number, (_, title)) in streams::STREAMS.into_iter().enumerate() {
+            let rate = median(rates[number].clone());
+            let name = title.split(':').next().unwrap_or(title);
+            let _ = write!(text, "{name:>22} {:.2} ({:.2}, {:.2})", rate / 1e9, over(number, 0), over(number, 1));
             let figure =
                 Figure::new(format!("buffers/stream/{size}B"), format!("stream of {}", bytes(size)), Unit::BytesPerSecond, rate);
             collector.add_floor(title, vec![figure]);
@@ -200,7 +218,7 @@ fn passed(text: &mut String, cores: (usize, usize), collector: &mut Collector) -
         let _ = write!(text, "{:<12}", bytes(size));
         let mut times = Vec::new();
         for (by, title) in [streams::STREAMS[1], streams::STREAMS[2]] {
-            let time = median_of(&|| streams::stages(cores, by, size))?;
+            let time = median((0..TURNS).map(|_| streams::stages(cores, by, size)).collect::<io::Result<Vec<f64>>>()?);
             times.push(time);
             let _ = write!(text, "{:>22} {:.2}", title.split(':').next().unwrap_or(title), time / 1e3);
             let words = format!("three processes, {}", bytes(size));
@@ -251,7 +269,10 @@ fn learning() -> Policy {
 }
 
 /// All ways of which this machine has the pages, in turns between the same two processes: what disturbs one disturbs all.
-fn measure(cores: (usize, usize), size: usize, cold: bool, read: bool) -> io::Result<Vec<Taken>> {
+///
+/// `second`: beside a second thread of the sender, which runs on the receiver's processor whenever the receiver sleeps, as it does when a call begins. So
+/// what takes rights away has to interrupt that processor, and the sender's own time is what can be told of it: the ways whose calls return at once.
+fn measure(cores: (usize, usize), size: usize, cold: bool, read: bool, second: bool) -> io::Result<Vec<Taken>> {
     let shape = Shape { unit: 64 << 10, units: (32 << 20 >> 16).max((4 * size) >> 16) };
     let mut pools = Vec::new();
     let (mut here, mut there) = Port::pair().map_err(io::Error::other)?;
@@ -273,11 +294,50 @@ fn measure(cores: (usize, usize), size: usize, cold: bool, read: bool) -> io::Re
     }
     drop(there);
     pin(cores.0);
-    let result = send(&mut here, &pools, size, cold);
+    let result = match second {
+        false => send(&mut here, &pools, size, cold, None),
+        true => beside(cores.1, |second| send(&mut here, &pools, size, cold, Some(second))),
+    };
     // Its end is heard of by the other end of the socket that the child has.
     let _ = here.send(&[], false);
     let _ = nix::sys::wait::wait();
     result.map_err(io::Error::other)
+}
+
+/// A thread of this process that counts while it runs, which is only when its processor has nothing else to do.
+struct Second(AtomicU64);
+
+impl Second {
+    /// Waits until it runs, for some milliseconds at most.
+    fn runs(&self) {
+        let begun = Instant::now();
+        let mut ran = 0;
+        while ran < 4 && begun.elapsed() < Duration::from_millis(10) {
+            let (seen, since) = (self.0.load(Relaxed), Instant::now());
+            while since.elapsed() < Duration::from_micros(10) {
+                std::hint::spin_loop();
+            }
+            ran = if self.0.load(Relaxed) != seen { ran + 1 } else { 0 };
+        }
+    }
+}
+
+fn beside<T>(core: usize, work: impl FnOnce(&Second) -> T) -> T {
+    let (second, over) = (Second(AtomicU64::new(0)), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(core);
+            let nothing = libc::sched_param { sched_priority: 0 };
+            // SAFETY: plain call about this thread.
+            unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const nothing) };
+            while !over.load(Relaxed) {
+                second.0.fetch_add(1, Relaxed);
+            }
+        });
+        let done = work(&second);
+        over.store(true, Relaxed);
+        done
+    })
 }
 
 /// What the receiver is told in front of each message: it is read out of a buffer of its own, or in place.
@@ -308,27 +368,36 @@ fn receive(port: &mut Port, read: bool) -> Result<(), Error> {
     }
 }
 
-fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Result<Vec<Taken>, Error> {
+fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool, second: Option<&Second>) -> Result<Vec<Taken>, Error> {
     let mut private = vec![1u8; size];
     let mut others = vec![0u8; if cold { CACHES } else { 0 }];
     let pool = |way: Way| {
         let pages = match way {
-            Way::Tcow(pages) | Way::Reference(pages) | Way::Copied(pages) => pages,
-            Way::Chosen(Against::HugeTcow) => Pages::Huge,
-            _ => Pages::Small,
+            Way::Waiting(pages) | Way::Tcow(pages) | Way::Reference(pages) | Way::Copied(pages) | Way::Chosen(_, pages) => pages,
+            Way::Ring | Way::Move => Pages::Small,
         };
         pools.iter().find(|known| known.0 == pages).map(|known| &known.1)
     };
-    let ways = WAYS.into_iter().map(|(way, _)| way).chain([Way::Copied(Pages::Small), Way::Copied(Pages::Huge)]);
-    let ways = ways.chain(CHOICES.into_iter().map(|choice| Way::Chosen(choice.1)));
-    let ways = ways.filter(|way| pool(*way).is_some());
+    let ways = WAYS.into_iter().map(|(way, _)| way).chain([Way::Waiting(Pages::Huge)]);
+    let ways = ways.chain([Way::Copied(Pages::Small), Way::Copied(Pages::Huge)]);
+    let ways = ways.chain(CHOICES.into_iter().map(|choice| Way::Chosen(choice.1, choice.2)));
+    let at_once = |way: &Way| matches!(way, Way::Copied(_) | Way::Tcow(_) | Way::Chosen(Against::Tcow | Against::HugeTcow, _));
+    let ways = ways.filter(|way| pool(*way).is_some() && (second.is_none() || at_once(way)));
     let fresh = |way| Taken { way, whole: Vec::new(), own: Vec::new(), written: Vec::new(), kept: None, policy: learning() };
     let mut taken: Vec<Taken> = ways.map(fresh).collect();
     let rounds = SETTLED + if size < 64 << 10 { 3 * ROUNDS } else { ROUNDS };
+    let mut order: Vec<usize> = (0..taken.len()).collect();
+    let mut drawn = 1u32;
     for round in 0..rounds {
-        for one in &mut taken {
+        // In another order each round: what one way leaves in the caches is not always the same other way's.
+        for place in (1..order.len()).rev() {
+            drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            order.swap(place, (drawn >> 16) as usize % (place + 1));
+        }
+        for number in &order {
+            let one = &mut taken[*number];
             let Some(pool) = pool(one.way) else { continue };
-            let defer = matches!(one.way, Way::Tcow(_) | Way::Chosen(Against::Tcow | Against::HugeTcow));
+            let defer = matches!(one.way, Way::Tcow(_) | Way::Chosen(Against::Tcow | Against::HugeTcow, _));
             let policy = port.policy();
             policy.learns = false;
             (policy.waiting_from, policy.share_from) = (1, 1);
@@ -336,11 +405,12 @@ fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Re
             if matches!(one.way, Way::Copied(_)) {
                 policy.waiting_from = usize::MAX;
             }
-            let chosen = matches!(one.way, Way::Chosen(_));
+            let chosen = matches!(one.way, Way::Chosen(..));
             if chosen {
                 std::mem::swap(port.policy(), &mut one.policy);
             }
             let mut region = one.kept.take().map_or_else(|| pool.allocate(size), Ok)?;
+            second.inspect(|second| second.runs());
             let writing = Instant::now();
             let buffer = if one.way == Way::Ring { &mut private[..] } else { &mut region.bytes_mut()[..size] };
             buffer.fill(round as u8);
@@ -352,12 +422,13 @@ fn send(port: &mut Port, pools: &[(Pages, Pool)], size: usize, cold: bool) -> Re
             // A thread that has waited so long sleeps, and its waking is not what is measured.
             port.send(&[if in_place { IN_PLACE } else { COPIED }], false)?;
             port.receive(&mut [0])?;
+            second.inspect(|second| second.runs());
             let begun = Instant::now();
             match one.way {
                 Way::Ring => {
                     port.send(&private, false)?;
                 }
-                Way::Waiting | Way::Tcow(_) | Way::Copied(_) | Way::Chosen(_) => {
+                Way::Waiting(_) | Way::Tcow(_) | Way::Copied(_) | Way::Chosen(..) => {
                     port.send(&region.bytes()[..size], defer)?;
                     one.kept = Some(region);
                 }

@@ -4,6 +4,7 @@
 //! shm   the receiver copies out of the sender's region
 //! udp   the kernel's sockets over loopback, one datagram
 //! xdp   endpoints of two hosts (network namespaces and a veth): datagrams as long as the way takes, in their order
+//! 1, 10 Gb/s   the kernel's sockets between two such hosts, of which the sender's interface has that rate (tc-tbf(8))
 //! ```
 
 use std::io;
@@ -34,6 +35,13 @@ pub enum Carrier {
     Udp,
     /// AF_XDP between two hosts.
     Xdp,
+    /// The kernel's UDP between two hosts, by a link of so many Gb/s.
+    Shaped(u32),
+}
+
+/// Bytes that a link of a rate passes at once: three packets, or as many as go by in the time that a timer is late.
+pub fn bucket(gigabits: u32) -> usize {
+    (gigabits as usize * 1600).max(4000)
 }
 
 impl Carrier {
@@ -44,6 +52,7 @@ impl Carrier {
             Carrier::Shm => "shm",
             Carrier::Udp => "udp",
             Carrier::Xdp => "xdp",
+            Carrier::Shaped(_) => "shaped",
         }
     }
 
@@ -51,7 +60,7 @@ impl Carrier {
     pub fn longest(self) -> usize {
         match self {
             Carrier::Shm | Carrier::Xdp => LONGEST,
-            Carrier::Udp => 60 << 10,
+            Carrier::Udp | Carrier::Shaped(_) => 60 << 10,
         }
     }
 
@@ -64,10 +73,20 @@ impl Carrier {
             Carrier::Shm => Ok((Link::Memory, Link::Memory, Kept::default())),
             Carrier::Udp => {
                 let (one, two) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-                one.connect(two.local_addr()?)?;
-                two.connect(one.local_addr()?)?;
-                two.set_nonblocking(true)?;
-                Ok((Link::Socket(one), Link::Socket(two), Kept::default()))
+                join_sockets(one, two, Kept::default())
+            }
+            Carrier::Shaped(gigabits) => {
+                let missing = |why: String| io::Error::new(io::ErrorKind::Unsupported, why);
+                let hosts = pair(Joint::default()).map_err(missing)?;
+                let mut shape = hosts[0].command("tc");
+                let (rate, burst) = (format!("{gigabits}gbit"), bucket(gigabits).to_string());
+                shape.args(["qdisc", "add", "dev", &hosts[0].interface, "root", "tbf", "rate", &rate, "burst", &burst]);
+                shape.args(["limit", "1mb"]).stderr(std::process::Stdio::null());
+                if !shape.status().is_ok_and(|status| status.success()) {
+                    return Err(missing("the kernel or tc has no token bucket filter".into()));
+                }
+                let [one, two] = hosts.each_ref().map(|host| host.enter(|| UdpSocket::bind((host.addresses[0], 0))));
+                join_sockets(one?, two?, Kept { _agents: Vec::new(), _hosts: Vec::from(hosts) })
             }
             Carrier::Xdp => {
                 let missing = |why: String| io::Error::new(io::ErrorKind::Unsupported, why);
@@ -79,6 +98,13 @@ impl Carrier {
             }
         }
     }
+}
+
+fn join_sockets(one: UdpSocket, two: UdpSocket, kept: Kept) -> io::Result<(Link, Link, Kept)> {
+    one.connect(two.local_addr()?)?;
+    two.connect(one.local_addr()?)?;
+    two.set_nonblocking(true)?;
+    Ok((Link::Socket(one), Link::Socket(two), kept))
 }
 
 /// Agents and hosts; the agents go first.
@@ -131,7 +157,13 @@ impl Link {
             Link::Memory => Ok(()),
             Link::Socket(socket) => {
                 let mut outside = [0u8; 1];
-                while socket.peek(&mut outside).is_err() {}
+                let (mut turns, mut since) = (0u64, None);
+                while socket.peek(&mut outside).is_err() {
+                    turns += 1;
+                    if turns.is_multiple_of(1 << 10) && since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                        return Err(late());
+                    }
+                }
                 Ok(())
             }
             Link::Endpoint(end) => {

@@ -34,6 +34,36 @@ pub fn name(code: u8) -> &'static str {
     }
 }
 
+/// What is done in place of one of the paper's techniques.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variant {
+    /// As the paper has it.
+    Genie,
+    /// A region that is hidden is unmapped, and mapped again.
+    Unmapped,
+    /// An input gets a region of the pool, not one that was moved out before.
+    Uncached,
+    /// The same, and its pages are new.
+    Fresh,
+    /// A page that is filled in part is always swapped.
+    Reversed,
+    /// A page that is filled in part is never swapped.
+    Unreversed,
+}
+
+impl Variant {
+    pub const ALL: [Variant; 6] =
+        [Variant::Genie, Variant::Unmapped, Variant::Uncached, Variant::Fresh, Variant::Reversed, Variant::Unreversed];
+
+    fn threshold(self) -> usize {
+        match self {
+            Variant::Reversed => 1,
+            Variant::Unreversed => usize::MAX,
+            _ => THRESHOLD,
+        }
+    }
+}
+
 /// An operation that was done, and how long it took.
 #[derive(Clone, Copy)]
 pub struct Booked {
@@ -49,12 +79,15 @@ pub struct Machine {
     pub outboard: Option<*const u8>,
     /// Whether pages are swapped; else they are copied.
     pub swaps: bool,
+    pub variant: Variant,
     pub timed: bool,
     pub booked: Vec<Booked>,
     /// The region that was dequeued last is hidden.
     hidden: bool,
     /// Runs whose pages are another's for now: application's address, system's address, bytes.
     swapped: Vec<(usize, usize, usize)>,
+    /// Regions that are unmapped: address, bytes.
+    unmapped: Vec<(usize, usize)>,
 }
 
 impl Machine {
@@ -64,8 +97,18 @@ impl Machine {
         let pool = Pool::create(shape, Pages::Small, Audience::Trusted)?;
         pool.populate();
         let device = Attached::map(pool.descriptor(), Audience::Trusted)?;
-        let (swapped, booked) = (Vec::new(), Vec::with_capacity(32));
-        Ok(Machine { host: Host::new(pool), device, outboard: None, swaps: true, timed: false, booked, hidden: false, swapped })
+        Ok(Machine {
+            host: Host::new(pool),
+            device,
+            outboard: None,
+            swaps: true,
+            variant: Variant::Genie,
+            timed: false,
+            booked: Vec::with_capacity(32),
+            hidden: false,
+            swapped: Vec::new(),
+            unmapped: Vec::new(),
+        })
     }
 
     /// Where a device finds these bytes.
@@ -93,28 +136,72 @@ impl Machine {
 
     /// Gives addresses of this process other pages of the pool: two runs change places.
     fn exchange(&mut self, ours: usize, theirs: usize, length: usize) -> Result<(), Limit> {
-        let (fd, start) = (self.host.pool().descriptor(), self.start());
-        let front = self.host.pool().shape().front();
-        let map = |at: usize, of: usize| {
-            // SAFETY: both lie in the pool's units, whose mapping this replaces by another of the same file.
-            let got = unsafe {
-                libc::mmap(
-                    at as *mut _,
-                    length,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE,
-                    fd,
-                    (front + of - start) as libc::off_t,
-                )
-            };
-            if got == libc::MAP_FAILED {
-                Err(Limit::Protection)
-            } else {
-                Ok(())
-            }
+        self.map(ours, theirs, length)?;
+        self.map(theirs, ours, length)
+    }
+
+    /// Gives addresses the pages that others had first.
+    fn map(&self, at: usize, of: usize, length: usize) -> Result<(), Limit> {
+        let (fd, front) = (self.host.pool().descriptor(), self.host.pool().shape().front());
+        // SAFETY: both lie in the pool's units, whose mapping this replaces by another of the same file.
+        let got = unsafe {
+            libc::mmap(
+                at as *mut _,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE,
+                fd,
+                (front + of - self.start()) as libc::off_t,
+            )
         };
-        map(ours, theirs)?;
-        map(theirs, ours)
+        match got {
+            libc::MAP_FAILED => Err(Limit::Protection),
+            _ => Ok(()),
+        }
+    }
+
+    /// A region's address and its bytes.
+    fn whole(&self, work: &Work) -> Result<(usize, usize), Limit> {
+        let at = work.region.ok_or(Limit::Private)?;
+        let unit = self.host.pool().shape().unit;
+        Ok((self.start() + at.first * unit, at.count * unit))
+    }
+
+    /// In place of hiding: nothing is mapped there but what cannot be read.
+    fn unmap(&mut self, work: &Work) -> Result<(), Limit> {
+        let (at, length) = self.whole(work)?;
+        // SAFETY: units of the pool, which are mapped again before they are used.
+        let got = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+            libc::mmap(at as *mut _, length, libc::PROT_NONE, flags, -1, 0)
+        };
+        self.unmapped.push((at, length));
+        match got {
+            libc::MAP_FAILED => Err(Limit::Protection),
+            _ => Ok(()),
+        }
+    }
+
+    /// In place of reinstating.
+    fn map_again(&mut self, work: &Work) -> Result<(), Limit> {
+        let (at, length) = self.whole(work)?;
+        self.unmapped.retain(|known| known.0 != at);
+        self.map(at, at, length)
+    }
+
+    /// Maps whatever is unmapped: its units may be another region's soon.
+    pub fn show_all(&mut self) -> Result<(), Limit> {
+        std::mem::take(&mut self.unmapped).into_iter().try_for_each(|(at, length)| self.map(at, at, length))
+    }
+
+    /// Takes the pages of a region away: it has new ones when it is touched.
+    fn renew(&self, work: &Work) -> Result<(), Limit> {
+        let (at, length) = self.whole(work)?;
+        // SAFETY: the region's own units, whose bytes nobody wants.
+        match unsafe { libc::madvise(at as *mut _, length, libc::MADV_REMOVE) } {
+            0 => Ok(()),
+            _ => Err(Limit::Memory),
+        }
     }
 
     /// Swaps what is aligned, and copies the rest. True: pages were swapped.
@@ -131,7 +218,7 @@ impl Machine {
             return Ok(false);
         }
         let mut runs: Vec<(usize, usize, usize)> = Vec::new();
-        for step in steps(from, to, work.length, PAGE, THRESHOLD) {
+        for step in steps(from, to, work.length, PAGE, self.variant.threshold()) {
             match step {
                 Step::Copyout { from: part, length } => copy(from + part, to + part, length),
                 Step::Swap { page, front, back } => {
@@ -156,25 +243,9 @@ impl Machine {
 
     /// Every address has its own pages again: the pool finds regions by their addresses.
     pub fn restore(&mut self) -> Result<(), Limit> {
-        let (fd, start) = (self.host.pool().descriptor(), self.start());
-        let front = self.host.pool().shape().front();
         for (ours, theirs, length) in std::mem::take(&mut self.swapped) {
-            for at in [ours, theirs] {
-                // SAFETY: as in `exchange`.
-                let got = unsafe {
-                    libc::mmap(
-                        at as *mut _,
-                        length,
-                        libc::PROT_READ | libc::PROT_WRITE,
-                        libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE,
-                        fd,
-                        (front + at - start) as libc::off_t,
-                    )
-                };
-                if got == libc::MAP_FAILED {
-                    return Err(Limit::Protection);
-                }
-            }
+            self.map(ours, ours, length)?;
+            self.map(theirs, theirs, length)?;
         }
         Ok(())
     }
@@ -193,6 +264,23 @@ impl Memory for Machine {
                 let from = self.outboard.ok_or(Limit::Private)?;
                 // SAFETY: the sender's region, mapped here; the target is as long.
                 unsafe { core::ptr::copy_nonoverlapping(from, self.target(work), work.length) };
+            }
+            Operation::Invalidate if self.variant == Variant::Unmapped => self.unmap(work)?,
+            Operation::Reinstate if self.variant == Variant::Unmapped => self.map_again(work)?,
+            Operation::DequeueMovedOut | Operation::DequeueWeaklyMovedOut
+                if matches!(self.variant, Variant::Uncached | Variant::Fresh) =>
+            {
+                // The one that would have been taken is freed.
+                self.host.perform(operation, work)?;
+                if work.region.is_some() {
+                    self.host.perform(Operation::RemoveRegion, work)?;
+                }
+                work.region = None;
+                self.hidden = false;
+            }
+            Operation::MarkMovingIn if self.variant == Variant::Fresh => {
+                self.host.perform(operation, work)?;
+                self.renew(work)?;
             }
             Operation::SwapPages => {
                 self.host.perform(operation, work)?;

@@ -7,7 +7,7 @@ use shunt_buffers::costs::Line;
 use shunt_buffers::tables::Architecture;
 use shunt_buffers::Semantics;
 
-use super::memory::name;
+use super::memory::{name, Variant};
 use super::rig::{Case, Stage};
 
 /// A line as it is stored: nanoseconds.
@@ -57,7 +57,7 @@ impl Way {
             _ => Architecture::Pooled,
         };
         let aligned = self != Way::Unaligned;
-        Case { sender: semantics, receiver: semantics, architecture, aligned, swaps: true, length }
+        Case { sender: semantics, receiver: semantics, architecture, aligned, swaps: true, variant: Variant::Genie, length }
     }
 }
 

@@ -4,8 +4,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use shunt_buffers::Semantics;
 
+use super::ablations::Ablation;
 use super::carrier::Carrier;
 use super::model::{Measured, Way};
+use super::processor::Processor;
 use super::published;
 use super::LONG;
 use crate::drawing::{line, picture, write, write_middle, Area, Drawn, GRID, INK, QUIET};
@@ -31,11 +33,28 @@ type Points = Vec<(f64, f64)>;
 struct Panel<'a> {
     title: String,
     unit: &'a str,
-    curves: Vec<(Semantics, Points)>,
+    curves: Vec<Curve>,
+}
+
+struct Curve {
+    name: String,
+    colour: RGBColor,
+    points: Points,
+}
+
+impl From<(Semantics, Points)> for Curve {
+    fn from((semantics, points): (Semantics, Points)) -> Curve {
+        Curve { name: semantics.name().into(), colour: COLOURS[semantics.index()], points }
+    }
 }
 
 /// The figures for which there are points, by the stems of their files.
-pub fn all(carrier: Carrier, measured: &[Measured]) -> Result<Vec<(String, String)>, String> {
+pub fn all(
+    carrier: Carrier,
+    measured: &[Measured],
+    processor: &[Processor],
+    ablations: &[Ablation],
+) -> Result<Vec<(String, String)>, String> {
     let of = |way: Way, from: f64, to: f64, value: &dyn Fn(&Measured, (f64, f64)) -> f64| -> Vec<(Semantics, Points)> {
         let kinds = measured.iter().filter(|one| one.way == way);
         let points = |one: &Measured| {
@@ -61,26 +80,59 @@ pub fn all(carrier: Carrier, measured: &[Measured]) -> Result<Vec<(String, Strin
         let title = format!("Latency with {}", way.title());
         drawn.push((stem, title, then.collect::<Vec<_>>(), "µs", of(way, 4096.0, LONG as f64, &micro)));
     }
-    let busy = |one: &Measured, point: (f64, f64)| one.busy(point.0 as usize) / 1e3;
     let then =
         Semantics::ALL.map(|semantics| (semantics, vec![(4096.0, f64::NAN), (LONG as f64, published::utilization(semantics))]));
-    let title = "Processors' time in operations, early demultiplexing".to_owned();
-    drawn.push(("figure-4", title, then.into(), "µs", of(Way::Early, 4096.0, LONG as f64, &busy)));
+    let title = "Processors' time of both ends, early demultiplexing, a message a millisecond".to_owned();
+    let busy = processor.iter().filter_map(|one| {
+        let semantics = Semantics::ALL.into_iter().find(|known| known.name() == one.semantics)?;
+        let points = one.points.iter().map(|(length, ours, theirs)| (*length as f64, (ours + theirs) / 1e3));
+        Some((semantics, points.collect()))
+    });
+    drawn.push(("figure-4", title, then.into(), "µs", busy.collect()));
     let title = "Latency of short messages, early demultiplexing".to_owned();
     drawn.push(("figure-5", title, Vec::new(), "µs", of(Way::Early, 0.0, 4096.0, &micro)));
-    drawn
+    let mut done = drawn
         .into_iter()
-        .map(|(stem, title, then, unit, now)| {
+        .map(|(stem, title, then, unit, now): (_, String, Vec<(Semantics, Points)>, _, Vec<(Semantics, Points)>)| {
             let percent = stem == "figure-4";
             let panels = [
                 Panel {
                     title: if percent { "1996: of the processor, %, at 60 KB" } else { "1996: µs, by table 7" }.into(),
                     unit: if percent { "%" } else { "µs" },
-                    curves: then,
+                    curves: then.into_iter().map(Curve::from).collect(),
                 },
-                Panel { title: format!("today, over {}", carrier.word()), unit, curves: now },
+                Panel {
+                    title: format!("today, over {}", carrier.word()),
+                    unit,
+                    curves: now.into_iter().map(Curve::from).collect(),
+                },
             ];
             Ok((format!("genie-{stem}-{}", carrier.word()), draw(&title, &panels)?))
+        })
+        .collect::<Result<Vec<_>, String>>()?;
+    if !ablations.is_empty() {
+        let title = format!("Messages without a technique: times as long, over {}", carrier.word());
+        done.push((format!("genie-ablations-{}", carrier.word()), draw(&title, &panels_of(ablations))?));
+    }
+    Ok(done)
+}
+
+/// Ablations in two panels, for their legends.
+fn panels_of(ablations: &[Ablation]) -> Vec<Panel<'static>> {
+    let halves = ablations.chunks(ablations.len().div_ceil(2).max(1)).enumerate();
+    halves
+        .map(|(number, half)| Panel {
+            title: if number == 0 { "without / with; above 1 the technique pays".into() } else { String::new() },
+            unit: "x",
+            curves: half
+                .iter()
+                .zip(COLOURS)
+                .map(|(one, colour)| Curve {
+                    name: one.technique.split(',').next().unwrap_or_default().chars().take(26).collect(),
+                    colour,
+                    points: one.points.iter().map(|point| (point.0 as f64, point.3)).collect(),
+                })
+                .collect(),
         })
         .collect()
 }
@@ -99,7 +151,7 @@ fn draw(title: &str, panels: &[Panel]) -> Result<String, String> {
 
 fn draw_panel(area: &Area, panel: &Panel, left: i32, right: i32) -> Drawn {
     write(area, &panel.title, (left, 66), 15, &QUIET, HPos::Left)?;
-    let points = || panel.curves.iter().flat_map(|curve| &curve.1).filter(|point| !point.1.is_nan());
+    let points = || panel.curves.iter().flat_map(|curve| &curve.points).filter(|point| !point.1.is_nan());
     let most = points().fold((1.0, 0.001), |most: (f64, f64), point| (most.0.max(point.0), most.1.max(point.1)));
     let step = step(most.1);
     let top = (most.1 / step).ceil() * step;
@@ -115,24 +167,24 @@ fn draw_panel(area: &Area, panel: &Panel, left: i32, right: i32) -> Drawn {
         let label = if most.0 > 8192.0 { format!("{:.0} KB", bytes / 1024.0) } else { format!("{bytes:.0} B") };
         write(area, &label, (x(bytes), BOTTOM + 10), 13, &QUIET, HPos::Center)?;
     }
-    let mut last: Vec<(i32, Semantics)> = Vec::new();
-    for (semantics, points) in &panel.curves {
-        let colour = COLOURS[semantics.index()];
+    let mut last: Vec<(i32, &Curve)> = Vec::new();
+    for curve in &panel.curves {
+        let Curve { colour, points, .. } = curve;
         let seen: Vec<(i32, i32)> =
             points.iter().filter(|point| !point.1.is_nan()).map(|point| (x(point.0), y(point.1))).collect();
-        seen.windows(2).try_for_each(|two| line(area, two[0], two[1], &colour, 2))?;
+        seen.windows(2).try_for_each(|two| line(area, two[0], two[1], colour, 2))?;
         if let Some(end) = seen.last() {
             area.draw(&Circle::new(*end, 3, colour.filled())).map_err(crate::drawing::drawing)?;
-            last.push((end.1, *semantics));
+            last.push((end.1, curve));
         }
     }
     // The legend in the order of the curves' ends, as the paper has it, with room between the lines.
     last.sort_by_key(|one| one.0);
     let mut free = TOP - 10;
-    for (height, semantics) in last {
+    for (height, curve) in last {
         let place = height.max(free);
         free = place + 17;
-        write_middle(area, semantics.name(), (right + 10, place), 13, &COLOURS[semantics.index()], HPos::Left)?;
+        write_middle(area, &curve.name, (right + 10, place), 13, &curve.colour, HPos::Left)?;
     }
     Ok(())
 }
@@ -161,8 +213,16 @@ mod tests {
             operations: Default::default(),
             times: Default::default(),
         };
-        let drawn = all(Carrier::Shm, &[one]).unwrap();
-        assert_eq!(drawn.len(), 3, "figures 3, 4 and 5");
+        let drawn = {
+            let ablation = Ablation {
+                technique: "region hiding".into(),
+                without: "unmapping".into(),
+                published: "4".into(),
+                points: vec![(4096, 1000.0, 1500.0, 1.5)],
+            };
+            all(Carrier::Shm, &[one], &[], &[ablation]).unwrap()
+        };
+        assert_eq!(drawn.len(), 4, "figures 3, 4 and 5, and ablations");
         assert!(drawn.iter().all(|(stem, svg)| stem.ends_with("-shm") && svg.starts_with("<svg")));
         assert!(drawn[0].1.contains("early demultiplexing"));
     }

@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use shunt_buffers::tables::{self, Architecture, Operation};
 use shunt_buffers::Semantics;
 
+use super::ablations::{self, Ablation, Alone};
 use super::carrier::Carrier;
 use super::model::{self, Fit, Measured, Scaling, Way};
-use super::published;
-use super::LONG;
+use super::primitives::{self, Tables};
+use super::processor::{self, Processor};
+use super::shaped::{self, Checked};
+use super::{published, LONG};
 
 /// One kind of message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +47,21 @@ pub struct Findings {
     pub swaps: [f64; 2],
     /// Network rate in bits a second; semantics; predicted throughput of 60 KB in bits a second.
     pub predictions: Vec<(f64, String, f64)>,
+    #[serde(default)]
+    pub ablations: Vec<Ablation>,
+    #[serde(default)]
+    pub processor: Vec<Processor>,
+    /// Predictions against links of known rates.
+    #[serde(default)]
+    pub checked: Vec<Checked>,
+}
+
+/// What was measured beside the eight semantics by length.
+pub struct Parts {
+    pub halves: [[f64; 8]; 8],
+    pub swaps: [f64; 2],
+    pub ablations: Vec<Ablation>,
+    pub processor: Vec<Processor>,
 }
 
 /// What is stored.
@@ -51,6 +69,10 @@ pub struct Findings {
 pub struct Document {
     pub machine: String,
     pub command: String,
+    #[serde(default)]
+    pub primitives: Tables,
+    #[serde(default)]
+    pub alone: Vec<Alone>,
     pub carriers: Vec<Findings>,
 }
 
@@ -64,7 +86,8 @@ impl Document {
 const RATES: [f64; 5] = [0.622e9, 10e9, 25e9, 100e9, 400e9];
 
 impl Findings {
-    pub fn of(carrier: Carrier, all: &[Measured], halves: [[f64; 8]; 8], swaps: [f64; 2]) -> Option<Findings> {
+    pub fn of(carrier: Carrier, all: &[Measured], parts: Parts) -> Option<Findings> {
+        let Parts { halves, swaps, ablations, processor } = parts;
         let most = LONG as f64;
         let costs = model::costs(all, most);
         let base = model::base(all, &costs, most)?;
@@ -107,7 +130,19 @@ impl Findings {
             halves_error: (mean, apart.into_iter().fold(0.0, f64::max).exp() - 1.0),
             swaps,
             predictions,
+            ablations,
+            processor,
+            checked: Vec::new(),
         })
+    }
+
+    /// Holds the predictions against links of known rates.
+    pub fn check(&mut self, cores: (usize, usize), rounds: usize) -> io::Result<()> {
+        let Some(base) = self.costs.get("Base") else { return Ok(()) };
+        let early = |semantics| Some((semantics, self.kind(semantics, Way::Early)?.estimated));
+        let estimates: Vec<(Semantics, Fit)> = Semantics::ALL.into_iter().filter_map(early).collect();
+        self.checked = shaped::check(cores, rounds, &estimates, base)?;
+        Ok(())
     }
 
     fn kind(&self, semantics: Semantics, way: Way) -> Option<&Kind> {
@@ -125,6 +160,8 @@ pub fn text(document: &Document, others: &[Document]) -> String {
     let mut text =
         format!("\"Effects of Buffering Semantics on I/O Performance\" (OSDI '96), reproduced on {}\n", document.machine);
     let _ = operations(&mut text);
+    let _ = primitives::write(&mut text, &document.primitives);
+    let _ = ablations::write_alone(&mut text, &document.alone);
     for found in &document.carriers {
         let _ = over(&mut text, found, others);
     }
@@ -249,6 +286,8 @@ fn over(text: &mut String, found: &Findings, others: &[Document]) -> fmt::Result
         }
         writeln!(text, "{:>26.2}", of(Semantics::EMULATED_COPY) / of(Semantics::COPY))?;
     }
+    shaped::write(text, &found.checked)?;
+    ablations::write(text, &found.ablations)?;
     conclusions(text, found)
 }
 
@@ -282,11 +321,8 @@ fn figures(text: &mut String, found: &Findings) -> fmt::Result {
             }
         }
     }
-    writeln!(text, "\nFigure 4: the processors' time in operations at 60 KB with early demultiplexing, both ends, us; 1996: of the receiver's processor, %")?;
-    for semantics in Semantics::ALL {
-        let busy = found.kind(semantics, Way::Early).map_or(f64::NAN, |kind| kind.busy / 1e3);
-        writeln!(text, "{:<20}{busy:>9.2}{:>14.0}", semantics.name(), published::utilization(semantics))?;
-    }
+    let operations = |semantics| found.kind(semantics, Way::Early).map_or(f64::NAN, |kind| kind.busy);
+    processor::write(text, &found.processor, operations)?;
     writeln!(
         text,
         "\nFigure 5: short messages with early demultiplexing, us (1996: copy least, 145 for the shortest; move by far most)"
@@ -362,9 +398,11 @@ fn conclusions(text: &mut String, found: &Findings) -> fmt::Result {
             writeln!(
                 text,
                 "  Not reproduced: that swapping and protecting pages is cheap beside the network. {network}\n  \
-                 are the network here: both copies that references avoid are worth {:.0} % of a message, and changing page tables costs more.\n  \
+                 are the network here: both copies that references avoid are worth {:.0} % of emulated share's message, {:.0} % of copy's, and changing\n  \
+                 page tables costs more.\n  \
                  References alone (emulated share, emulated weak move) win at every length, as then.",
-                (at(Semantics::COPY) / at(Semantics::EMULATED_SHARE) - 1.0) * 100.0
+                (at(Semantics::COPY) / at(Semantics::EMULATED_SHARE) - 1.0) * 100.0,
+                (1.0 - at(Semantics::EMULATED_SHARE) / at(Semantics::COPY)) * 100.0
             )
         }
     }
@@ -384,9 +422,26 @@ mod tests {
     fn a_document_is_read_again_and_says_what_it_has() {
         let all: Vec<Measured> =
             Way::ALL.into_iter().flat_map(|way| Semantics::ALL.map(|semantics| flat(semantics, way))).collect();
-        let found = Findings::of(Carrier::Shm, &all, [[2000.0; 8]; 8], [1.0, 2.0]).unwrap();
+        let found = {
+            let (halves, swaps) = ([[2000.0; 8]; 8], [1.0, 2.0]);
+            let ablations = vec![Ablation {
+                technique: "region hiding".into(),
+                without: "unmapping".into(),
+                published: "4".into(),
+                points: vec![(LONG, 1000.0, 1500.0, 1.5)],
+            }];
+            let points = vec![(LONG, 4000.0, 6000.0)];
+            let processor = vec![Processor { semantics: Semantics::COPY.name().into(), points }];
+            Findings::of(Carrier::Shm, &all, Parts { halves, swaps, ablations, processor }).unwrap()
+        };
         assert!(found.halves_error.1 < 1e-9);
-        let document = Document { machine: "a machine".into(), command: "shunt bench".into(), carriers: vec![found] };
+        let document = Document {
+            machine: "a machine".into(),
+            command: "shunt bench".into(),
+            primitives: Tables::new(),
+            alone: Vec::new(),
+            carriers: vec![found],
+        };
         let again: Document = serde_json::from_str(&serde_json::to_string(&document).unwrap()).unwrap();
         assert_eq!((again.carriers[0].kinds.len(), again.carriers[0].kinds[1].way), (32, Way::Early));
         let text = text(&document, &[again]);
@@ -396,6 +451,8 @@ mod tests {
             assert!(text.contains(part), "{part}");
         }
         assert!(text.contains("emulated copy saves"), "{text}");
+        assert!(text.contains("60 KB      1.00      1.50     1.50 x"), "{text}");
+        assert!(text.contains("4.0 + 6.0    0.50 %"), "{text}");
         assert!(text.contains("with copyout in their place 0.00, copy 1.55"), "{text}");
         assert!(text.contains("all but copy lie within 0 % of each other (1996: 7 %)"), "{text}");
     }

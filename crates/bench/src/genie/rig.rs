@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::{fork, ForkResult, Pid};
@@ -21,7 +22,7 @@ use shunt_buffers::tables::Architecture;
 use shunt_buffers::{fault, Allocation, Semantics, Work};
 
 use super::carrier::{Carrier, Kept, Link};
-use super::memory::{now, Booked, Machine};
+use super::memory::{now, Booked, Machine, Variant};
 
 /// The longest message.
 pub const LONGEST: usize = 256 << 10;
@@ -40,6 +41,8 @@ pub struct Case {
     pub aligned: bool,
     /// Pages are swapped where they can be.
     pub swaps: bool,
+    /// A technique that is left out.
+    pub variant: Variant,
     pub length: usize,
 }
 
@@ -52,10 +55,23 @@ pub enum Stage {
     Dispose,
 }
 
+/// What is measured of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Measure {
+    /// Its latency alone: both ends look all the time.
+    Latency,
+    /// Each operation, with a clock.
+    Operations,
+    /// The processors' time of both ends, which sleep while there is nothing to do.
+    Processor,
+}
+
 /// One message.
 pub struct Sample {
     pub latency: f64,
     pub booked: Vec<(Stage, Booked)>,
+    /// Nanoseconds of the sender's processor and of the receiver's, if they were measured.
+    pub processor: [f64; 2],
 }
 
 /// What the two processes share.
@@ -63,6 +79,9 @@ pub struct Sample {
 struct Mail {
     asked: AtomicU64,
     case: [AtomicU64; 5],
+    /// Whoever waits sleeps.
+    sleeps: AtomicU64,
+    processor: AtomicU64,
     armed: AtomicU64,
     sent: AtomicU64,
     offset: AtomicU64,
@@ -83,6 +102,44 @@ fn shared() -> io::Result<&'static Mail> {
         }
         Ok(&*at.cast())
     }
+}
+
+/// The lower half of a word, which is what the kernel compares.
+fn half(word: &AtomicU64) -> *const u32 {
+    word.as_ptr().cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "big")))
+}
+
+impl Mail {
+    /// Sets a word, for whoever waits for it.
+    fn tell(&self, word: &AtomicU64, value: u64) {
+        word.store(value, SeqCst);
+        if self.sleeps.load(SeqCst) != 0 {
+            Mail::wake(word);
+        }
+    }
+
+    fn wake(word: &AtomicU64) {
+        // SAFETY: wakes, and reads nothing.
+        unsafe { libc::syscall(libc::SYS_futex, half(word), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Goes to sleep, or looks on; for a second at most.
+    fn pause(&self, word: &AtomicU64, seen: u64) {
+        if self.sleeps.load(SeqCst) == 0 {
+            return std::hint::spin_loop();
+        }
+        let most = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+        // SAFETY: a word of memory that stays mapped, and a time that outlives the call.
+        unsafe { libc::syscall(libc::SYS_futex, half(word), libc::FUTEX_WAIT, seen as u32, &raw const most) };
+    }
+}
+
+/// Nanoseconds of the processor that this thread has had.
+fn processor() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn other(limit: Limit) -> io::Error {
@@ -132,11 +189,16 @@ impl Rig {
     }
 
     fn wait(&self, word: &AtomicU64) -> io::Result<()> {
-        let mut looks = 0u64;
-        while word.load(SeqCst) != self.turn {
-            std::hint::spin_loop();
+        let (mut looks, mut since) = (0u64, Instant::now());
+        loop {
+            let seen = word.load(SeqCst);
+            if seen == self.turn {
+                break;
+            }
+            self.mail.pause(word, seen);
             looks += 1;
-            if looks.is_multiple_of(1 << 22) {
+            if looks.is_multiple_of(1 << 10) && since.elapsed() > Duration::from_millis(50) {
+                since = Instant::now();
                 match waitpid(self.child, Some(WaitPidFlag::WNOHANG))? {
                     WaitStatus::StillAlive => {}
                     ended => return Err(io::Error::other(format!("the receiver ended: {ended:?}"))),
@@ -150,7 +212,10 @@ impl Rig {
     }
 
     /// Passes one message.
-    pub fn pass(&mut self, case: &Case, timed: bool) -> io::Result<Sample> {
+    pub fn pass(&mut self, case: &Case, measure: Measure) -> io::Result<Sample> {
+        let timed = measure == Measure::Operations;
+        let sleeps = u64::from(measure == Measure::Processor);
+        let changed = self.mail.sleeps.swap(sleeps, SeqCst) != sleeps;
         let region = self.machine.host.pool().allocate(case.length).map_err(other)?;
         let address = region.pointer() as usize;
         self.turn += 1;
@@ -169,12 +234,17 @@ impl Rig {
         let mail = self.mail;
         let flags = case.aligned as u64 | (case.swaps as u64) << 1 | (timed as u64) << 2;
         let architecture = Architecture::ALL.iter().position(|known| *known == case.architecture).unwrap_or(0);
-        let words = [case.receiver.index() as u64, architecture as u64, flags, case.length as u64, 0];
+        let words = [case.receiver.index() as u64, architecture as u64, flags, case.length as u64, case.variant as u64];
         words.iter().zip(&mail.case).for_each(|(word, place)| place.store(*word, SeqCst));
-        mail.asked.store(self.turn, SeqCst);
+        mail.tell(&mail.asked, self.turn);
+        if changed {
+            // It may have gone to sleep before.
+            Mail::wake(&mail.asked);
+        }
         self.wait(&mail.armed)?;
 
-        self.machine.timed = timed;
+        let clock = if sleeps == 1 { processor() } else { 0 };
+        (self.machine.timed, self.machine.variant) = (timed, case.variant);
         self.machine.booked.clear();
         let begun = now();
         let output = Output::prepare(case.sender, work, None, &mut self.machine).map_err(other)?;
@@ -190,11 +260,14 @@ impl Rig {
             self.link.send(bytes)?;
         } else {
             mail.offset.store(offset as u64, SeqCst);
-            mail.sent.store(self.turn, SeqCst);
         }
+        mail.tell(&mail.sent, self.turn);
         self.wait(&mail.done)?;
         output.complete(&mut self.machine);
         drop(kept);
+        let ours = if sleeps == 1 { processor() - clock } else { 0 };
+        self.machine.show_all().map_err(other)?;
+        let processor = [ours as f64, mail.processor.load(SeqCst) as f64];
         let latency = mail.at.load(SeqCst).saturating_sub(begun) as f64;
         let less = |booked: Booked| Booked { nanoseconds: booked.nanoseconds.saturating_sub(self.empty), ..booked };
         let ours =
@@ -207,7 +280,7 @@ impl Rig {
             let stage = if word >> 56 == 0 { Stage::Ready } else { Stage::Dispose };
             (stage, less(Booked { code: (word >> 48) as u8, nanoseconds: word & 0xffff_ffff_ffff }))
         });
-        Ok(Sample { latency, booked: ours.chain(theirs).collect() })
+        Ok(Sample { latency, booked: ours.chain(theirs).collect(), processor })
     }
 }
 
@@ -224,8 +297,8 @@ struct Receiver {
     machine: Machine,
     sender: Attached,
     link: Link,
-    /// For each length the regions that were kept of it: an application has its sizes.
-    hosts: BTreeMap<usize, Host>,
+    /// For each length the regions that were kept of it: an application has its sizes. A variant has its own.
+    hosts: BTreeMap<(usize, u64), Host>,
 }
 
 impl Receiver {
@@ -239,26 +312,35 @@ impl Receiver {
         let mut turn = 0;
         loop {
             turn += 1;
-            while self.mail.asked.load(SeqCst) != turn {
-                std::hint::spin_loop();
-            }
-            let [receiver, architecture, flags, length, _] =
+            self.wait(&self.mail.asked, turn);
+            let [receiver, architecture, flags, length, variant] =
                 [0, 1, 2, 3, 4].map(|place: usize| self.mail.case[place].load(SeqCst));
             let semantics = Semantics::of_index(receiver as usize).ok_or_else(|| io::Error::other("no such semantics"))?;
             let architecture = Architecture::ALL[architecture as usize];
             (self.machine.swaps, self.machine.timed) = (flags & 2 != 0, flags & 4 != 0);
+            self.machine.variant = Variant::ALL[variant as usize];
             let length = length as usize;
-            let own = self.hosts.remove(&length).unwrap_or_else(|| Host::new(self.machine.host.pool().clone()));
+            let own = self.hosts.remove(&(length, variant)).unwrap_or_else(|| Host::new(self.machine.host.pool().clone()));
             let other_sizes = std::mem::replace(&mut self.machine.host, own);
             let passed = self.one(turn, semantics, architecture, flags & 1 != 0, length);
-            self.hosts.insert(length, std::mem::replace(&mut self.machine.host, other_sizes));
+            self.hosts.insert((length, variant), std::mem::replace(&mut self.machine.host, other_sizes));
             if let Err(error) = passed {
                 let limit = error.get_ref().and_then(|inner| inner.downcast_ref()).copied().unwrap_or(Limit::State);
                 self.mail.failed.store(limit as u64 + 1, SeqCst);
-                self.mail.armed.store(turn, SeqCst);
-                self.mail.done.store(turn, SeqCst);
+                self.mail.tell(&self.mail.armed, turn);
+                self.mail.tell(&self.mail.done, turn);
                 return Err(error);
             }
+        }
+    }
+
+    fn wait(&self, word: &AtomicU64, turn: u64) {
+        loop {
+            let seen = word.load(SeqCst);
+            if seen == turn {
+                return;
+            }
+            self.mail.pause(word, seen);
         }
     }
 
@@ -272,6 +354,8 @@ impl Receiver {
     ) -> io::Result<()> {
         let (mail, early) = (self.mail, architecture == Architecture::Early);
         let shift = if aligned { 0 } else { UNALIGNED };
+        let sleeps = mail.sleeps.load(SeqCst) != 0;
+        let clock = if sleeps { processor() } else { 0 };
         let mut buffer = None;
         let work = match semantics.allocation {
             Allocation::Application => {
@@ -288,14 +372,14 @@ impl Receiver {
             input.ready(architecture, &mut self.machine).map_err(other)?;
         }
         self.machine.booked.clear();
-        mail.armed.store(turn, SeqCst);
+        mail.tell(&mail.armed, turn);
 
-        if self.link.carries() && architecture != Architecture::Outboard {
+        let carried = self.link.carries() && architecture != Architecture::Outboard;
+        if !carried || sleeps {
+            self.wait(&mail.sent, turn);
+        }
+        if carried {
             self.link.wait()?;
-        } else {
-            while mail.sent.load(SeqCst) != turn {
-                std::hint::spin_loop();
-            }
         }
         let offset = mail.offset.load(SeqCst);
         let reference = Reference { offset, length: length as u64, generation: 0, pool: 0, ticket: 0 };
@@ -329,7 +413,8 @@ impl Receiver {
         }
         mail.count.store(self.machine.booked.len() as u64, SeqCst);
         mail.at.store(ended, SeqCst);
-        mail.done.store(turn, SeqCst);
+        mail.processor.store(if sleeps { processor() - clock } else { 0 }, SeqCst);
+        mail.tell(&mail.done, turn);
 
         // Not timed: what the next input finds. The application frees what it was given, and sends another of its regions on, which the
         // pool's order makes as cold as everything else is.
@@ -372,9 +457,11 @@ mod tests {
                 for way in Way::ALL.into_iter().filter(|way| carrier == Carrier::Shm || *way != Way::Outboard) {
                     for semantics in Semantics::ALL {
                         let case = way.case(semantics, length);
-                        for timed in [false, true] {
-                            let sample = rig.pass(&case, timed).unwrap();
+                        for measure in [Measure::Latency, Measure::Operations, Measure::Processor] {
+                            let timed = measure == Measure::Operations;
+                            let sample = rig.pass(&case, measure).unwrap();
                             assert!(sample.latency > 0.0);
+                            assert_eq!(sample.processor.iter().all(|time| *time > 0.0), measure == Measure::Processor);
                             let row = shunt_buffers::tables::output(semantics);
                             let count = |stage| sample.booked.iter().filter(|booked| booked.0 == stage).count();
                             let expected = if timed { row.prepare.len() } else { 0 };

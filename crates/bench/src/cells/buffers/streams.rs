@@ -2,11 +2,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::Instant;
 
 use nix::unistd::{fork, ForkResult};
 use shunt_buffers::port::{Error, Port};
-use shunt_buffers::region::{Audience, Limit, Pages, Pool, Region, Shape};
+use shunt_buffers::region::{Attached, Audience, Limit, Pages, Pool, Reference, Region, Shape};
 use shunt_buffers::Semantics;
 
 use super::{go_through, pin};
@@ -17,10 +18,16 @@ pub enum By {
     Kernel,
     Ring,
     Reference,
+    /// As many bytes by nothing but two counters: what writing and reading them takes.
+    Bare,
 }
 
-pub const STREAMS: [(By, &str); 3] =
-    [(By::Kernel, "kernel TCP"), (By::Ring, "copy: through shunt's rings"), (By::Reference, "emulated weak move: by reference")];
+pub const STREAMS: [(By, &str); 4] = [
+    (By::Kernel, "kernel TCP"),
+    (By::Ring, "copy: through shunt's rings"),
+    (By::Reference, "emulated weak move: by reference"),
+    (By::Bare, "bare loop: the same memory, two counters"),
+];
 
 /// Bytes of a run: enough for some tens of milliseconds.
 const BYTES: usize = 256 << 20;
@@ -93,6 +100,7 @@ pub fn stream(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
                 Ok(begun.elapsed().as_secs_f64())
             })?
         }
+        By::Bare => bare(cores, size, count)?,
         By::Ring | By::Reference => {
             let (mut here, mut there) = Port::pair().map_err(either)?;
             let pool = pool(size).map_err(either)?;
@@ -109,6 +117,58 @@ pub fn stream(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
         }
     };
     Ok((count * size) as f64 / seconds)
+}
+
+/// Two counters, each in a line of its own: messages written, messages read.
+#[repr(C, align(128))]
+struct Counter(AtomicU64);
+
+/// Seconds of `count` messages that are written into as many bytes as a pool of references has, in turns, and read there.
+fn bare(cores: (usize, usize), size: usize, count: usize) -> io::Result<f64> {
+    let pool = pool(size).map_err(either)?;
+    let own = pool.shape().bytes();
+    let region = pool.allocate(own).map_err(either)?;
+    let (start, places) = (region.pointer() as usize, own / size);
+    let seen = Attached::map(pool.descriptor(), Audience::Anyone).map_err(either)?;
+    let whole = Reference { offset: 0, length: own as u64, generation: region.located().generation, pool: 0, ticket: 0 };
+    let theirs = seen.check(&whole).map_err(|violation| either(Limit::from(violation)))?.pointer() as usize;
+    // SAFETY: fresh memory; zeros are valid; it stays mapped.
+    let counters: &'static [Counter; 2] = unsafe {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        &*at.cast()
+    };
+    let until = |counter: &Counter, least: u64| {
+        while counter.0.load(Acquire) < least {
+            std::hint::spin_loop();
+        }
+    };
+    let consume = || {
+        for turn in 0..count {
+            until(&counters[0], turn as u64 + 1);
+            std::hint::black_box(go_through((theirs + turn % places * size) as *const u8, size));
+            counters[1].0.store(turn as u64 + 1, Release);
+        }
+        Ok(())
+    };
+    let seconds = apart(cores.1, consume, || {
+        pin(cores.0);
+        let begun = Instant::now();
+        for turn in 0..count {
+            until(&counters[1], (turn + 1).saturating_sub(places) as u64);
+            // SAFETY: a place of the region's, which its reader has left.
+            unsafe { std::ptr::write_bytes((start + turn % places * size) as *mut u8, turn as u8, size) };
+            counters[0].0.store(turn as u64 + 1, Release);
+        }
+        until(&counters[1], count as u64);
+        Ok(begun.elapsed().as_secs_f64())
+    });
+    // SAFETY: both processes have finished with them.
+    unsafe { libc::munmap(std::ptr::from_ref(counters).cast_mut().cast(), 4096) };
+    seconds
 }
 
 fn consume(port: &mut Port, by: By, size: usize, count: usize) -> Result<(), Error> {
