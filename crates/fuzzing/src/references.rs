@@ -34,12 +34,16 @@ fn own() -> &'static Own {
     })
 }
 
+fn shown() -> Shown {
+    Shown::at(own().pool.address(), own().pool.descriptor(), std::process::id()).expect("a pool")
+}
+
 /// An end of a connection whose near end has shown the pool, and has been answered.
 fn met() -> Pair {
     let (pair, own) = (Pair::new(), own());
     let on = 1i32.to_ne_bytes();
     shunt_stream::options::effects::apply(pair.near.socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &on);
-    lend::show(pair.near.socket, own.pool.address(), own.pool.descriptor()).expect("shown");
+    lend::show(pair.near.socket, shown()).expect("shown");
     let sent = pair.near.send(&own.region.bytes()[..40_000], libc::MSG_ZEROCOPY | NOW).expect("room");
     assert_eq!(pair.far.receive(&mut vec![0; sent], libc::MSG_WAITALL), Ok(sent));
     pair
@@ -127,9 +131,7 @@ fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
                 assert_eq!(views::give_back(far.fd, number).is_ok(), number != 0);
             }
             _ => {
-                let own = own();
-                let shown = Shown::at(own.pool.address(), own.pool.descriptor(), std::process::id()).expect("a pool");
-                lend::keep_own(pair.near.socket, 0, &shown);
+                lend::keep_own(pair.near.socket, 0, &shown());
                 keep::on_sharing(far.socket);
                 views::stand_in(far.socket);
                 while shunt_stream::error_queue::take(pair.near.socket).is_some() {}

@@ -1,6 +1,6 @@
-//! Pools that go over streams by reference: those of this process that peers may see, and those of peers that are mapped.
+//! Pools and files that go over streams by reference: those of this process that peers may see, and those of peers that are mapped, or open.
 //!
-//! A pool of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
+//! One of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
 //! finds it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,10 +8,11 @@ use shunt_region::shown::{Shown, View};
 use shunt_segment::channel::references::{ShownPool, SHOWN};
 use shunt_sys::thread;
 use shunt_table::global::{LockedCell, Mutex};
+use shunt_table::private;
 use shunt_table::process::kernel_only;
 
-/// Pools of this process that peers can be shown.
-const POOLS: usize = 16;
+/// Pools of this process that peers can be shown, and files: of those the oldest make room.
+const POOLS: usize = 32;
 /// Pools of peers that are mapped.
 const VIEWS: usize = 64;
 
@@ -63,10 +64,16 @@ pub fn forked() {
 pub(crate) fn enter(shown: Shown) -> Option<u32> {
     let own = thread::process();
     with(|memory| {
-        if let Some(known) = memory.pools.iter().flatten().find(|known| known.shown == shown) {
-            return Some(known.number);
+        if let Some(known) = memory.pools.iter().flatten().find(|known| known.shown.is(&shown)) {
+            return known.shown.claim().ok().map(|()| known.number);
         }
-        let free = memory.pools.iter_mut().find(|place| place.is_none_or(|known| !known.shown.is_there(own)))?;
+        shown.claim().ok()?;
+        let age = |known: &Numbered| memory.numbers.wrapping_sub(known.number);
+        let rank = |place: &Option<Numbered>| match place {
+            Some(known) if known.shown.is_there(own) => known.shown.file.map(|_| age(known)),
+            _ => Some(u32::MAX),
+        };
+        let (free, _) = memory.pools.iter_mut().filter_map(|place| rank(place).map(|rank| (place, rank))).max_by_key(|row| row.1)?;
         memory.numbers = memory.numbers.wrapping_add(1).max(1);
         *free = Some(Numbered { number: memory.numbers, shown });
         Some(memory.numbers)
@@ -98,7 +105,7 @@ impl Memory {
     /// Enters a pool that was mapped just now, in the place of one that no stream reads.
     fn enter(&mut self, secret: [u64; 2], view: View) -> bool {
         for idle in self.views.iter_mut().filter(|view| view.is_some_and(|mapped| mapped.users == 0)) {
-            idle.take().into_iter().for_each(|mapped| mapped.view.close());
+            idle.take().into_iter().for_each(|mapped| close(mapped.view));
         }
         let free = self.views.iter_mut().find(|place| place.is_none());
         free.map(|place| *place = Some(Mapped { secret, view, users: 0 })).is_some()
@@ -127,7 +134,16 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         return None;
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
-    let view = View::open(owner, descriptor, secret).ok()?;
+    let mut view = View::open(owner, descriptor, secret).ok()?;
+    if view.file >= 0 {
+        view.file = match private::keep(view.file) {
+            Ok(kept) => kept,
+            Err(_) => {
+                view.close();
+                return None;
+            }
+        };
+    }
     let entered = with(|memory| match memory.known(place, secret) {
         // Another thread was faster.
         Some(known) => (Some(known), true),
@@ -136,9 +152,22 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
     });
     let (found, is_for_nothing) = entered.unwrap_or((None, true));
     if is_for_nothing {
-        view.close();
+        close(view);
     }
     found
+}
+
+fn close(view: View) {
+    view.close();
+    private::close(view.file);
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    with(|memory| {
+        let views = memory.views.iter_mut().flatten().map(|mapped| &mut mapped.view.file);
+        views.filter(|file| **file == from).for_each(|file| *file = to);
+    });
 }
 
 /// One reader more, besides the streams, of the pool that has this place in the list.

@@ -5,7 +5,8 @@ use crate::pools;
 use crate::socket::{flag, Socket};
 use crate::{corked, flush_relays};
 use core::sync::atomic::{fence, Ordering};
-use shunt_region::shown::Shown;
+use shunt_region::files::Place;
+pub use shunt_region::shown::{Asked, Shown};
 use shunt_segment::area::KEPT_SIZE;
 use shunt_segment::channel::references::{at, place, Record, ShownPool, SHOWN};
 use shunt_segment::channel::{arm, state, word};
@@ -22,11 +23,20 @@ pub const LEAST: usize = 32 << 10;
 /// Bytes that can be under way by reference: for more the link has no place to keep them.
 const UNDER_WAY: u64 = KEPT_SIZE as u64;
 
-/// Lets the peer of `socket` see the pool whose mapping begins at `base` and whose file is `descriptor`.
+/// What a program has named, if it can be shown ([`SHUNT_SO_FILE`]: `is_file`).
 ///
-/// Errors: EINVAL, EPROTO, EBADF, ENOMEM as [`Shown::at`]; EBUSY: it sees as many as it can.
-pub fn show(socket: &Socket, base: usize, descriptor: i32) -> Result<()> {
-    let shown = Shown::at(base, descriptor, thread::process())?;
+/// Errors: EINVAL, EPROTO, EBADF, ENOMEM as [`Shown::at`] and [`Shown::file`].
+///
+/// [`SHUNT_SO_FILE`]: Asked
+pub fn named(asked: &Asked, is_file: bool) -> Result<Shown> {
+    match is_file {
+        true => Shown::file(asked, thread::process()),
+        false => Shown::at(asked.address as usize, asked.descriptor, thread::process()),
+    }
+}
+
+/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can, or the file cannot be claimed.
+pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     let number = pools::enter(shown).ok_or(Errno(libc::EBUSY))?;
     let places = &socket.connected.loans.shown;
     if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
@@ -38,11 +48,13 @@ pub fn show(socket: &Socket, base: usize, descriptor: i32) -> Result<()> {
     Ok(())
 }
 
-/// Whether [`show`] would find a pool.
-///
-/// Errors: as [`show`].
-pub fn check(base: usize, descriptor: i32) -> Result<()> {
-    Shown::at(base, descriptor, thread::process()).map(|_| ())
+/// What was shown of a file from `address` on is copied from now on. Errors: EINVAL: nothing was.
+pub fn hide(socket: &Socket, address: u64) -> Result<()> {
+    let begins = |number: u32| pools::pool(number).is_some_and(|shown| shown.file.is_some() && shown.base as u64 == address);
+    let mut places = socket.connected.loans.shown.iter();
+    let place = places.find(|place| begins(place.load(Ordering::Relaxed))).ok_or(Errno(libc::EINVAL))?;
+    place.store(0, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Where bytes lie that can go by reference.
@@ -191,7 +203,7 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
 /// not lie in the pool is not this sender's, and other memory of the process is nothing for the peer.
 pub fn keep_own(socket: &Socket, slot: usize, shown: &Shown) {
     keep::keep(socket, socket.side(), |_, word| match place::pool(word) == slot {
-        true => shown.address(place::offset(word), place::length(word)),
+        true => shown.address(place::offset(word), place::length(word)).map(Place::Memory),
         false => None,
     });
 }
@@ -204,7 +216,7 @@ fn number_of(pool: u32, generation: u64) -> u32 {
 fn show_to_peer(offer: &ShownPool, shown: &Shown, number: u32) {
     offer.secret.iter().zip(shown.secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
     offer.pid.store(thread::process(), Ordering::Relaxed);
-    offer.descriptor.store(shown.descriptor as u32, Ordering::Relaxed);
+    offer.descriptor.store(shown.name(), Ordering::Relaxed);
     offer.answer.store(0, Ordering::Relaxed);
     offer.number.store(number, Ordering::Release);
 }
