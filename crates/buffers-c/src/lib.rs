@@ -93,7 +93,12 @@ pub unsafe extern "C" fn shunt_pool_show(pool: *const Pool, socket: c_int) -> c_
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn shunt_memory_show(data: *const c_void, length: usize, socket: c_int, error: *mut c_int) -> *mut ShownMemory {
+pub unsafe extern "C" fn shunt_memory_show(
+    data: *const c_void,
+    length: usize,
+    socket: c_int,
+    error: *mut c_int,
+) -> *mut ShownMemory {
     // SAFETY: the contract above.
     unsafe { made(sockets::show_memory(data.cast(), length, socket), error) }
 }

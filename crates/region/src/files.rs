@@ -54,14 +54,22 @@ pub(crate) fn is_claimed(fd: i32, secret: u64) -> Result<(), Errno> {
     let (mut lock, asked) = (lock_at(libc::F_WRLCK, secret), lock_at(libc::F_RDLCK, secret));
     calls::fcntl(fd, libc::F_OFD_GETLK, (&raw mut lock) as usize)?;
     let is_it = (lock.l_type, lock.l_start, lock.l_len) == (asked.l_type, asked.l_start, asked.l_len);
-    if is_it { Ok(()) } else { Err(Errno(libc::EPROTO)) }
+    if is_it {
+        Ok(())
+    } else {
+        Err(Errno(libc::EPROTO))
+    }
 }
 
 /// Device and number of a regular file, if it is memory and has `end` bytes at least.
 pub(crate) fn identity(fd: i32, end: usize) -> Result<[u64; 2], Errno> {
     is_memory(fd)?;
     let status = calls::status_of(fd)?;
-    if end <= LARGEST && has(fd, end) { Ok([status.st_dev, status.st_ino]) } else { Err(Errno(libc::EINVAL)) }
+    if end <= LARGEST && has(fd, end) {
+        Ok([status.st_dev, status.st_ino])
+    } else {
+        Err(Errno(libc::EINVAL))
+    }
 }
 
 /// A mapping of what the file has now, and how long it is; of none, where it need not be worth it. mincore(2) tells of pages to their file's owner alone.
@@ -239,7 +247,10 @@ mod tests {
         assert_eq!(copied(place.behind(5000), 10), Err(Errno(libc::EPROTO)));
         assert_eq!(copied(Place::File { descriptor: -1, offset: 0, mapped: 0 }, 10), Err(Errno(libc::EPROTO)));
         // SAFETY: an address that is none; nobody handles faults here, so it is left to the kernel.
-        assert_eq!(unsafe { Place::File { descriptor: fd, offset: 0, mapped: 0 }.copy(core::ptr::without_provenance_mut(8), 10) }, Ok(0));
+        assert_eq!(
+            unsafe { Place::File { descriptor: fd, offset: 0, mapped: 0 }.copy(core::ptr::without_provenance_mut(8), 10) },
+            Ok(0)
+        );
         let _ = (calls::munmap(base as *mut u8, size), calls::close(fd));
     }
 

@@ -111,6 +111,17 @@ impl Shown {
         Ok(Shown { base, descriptor, secret, front, bytes, file: None })
     }
 
+    /// What a program of process `owner`, this one, has named: a file (`SHUNT_SO_FILE`), or a pool (`SHUNT_SO_POOL`).
+    ///
+    /// # Errors
+    /// As [`Shown::file`] and [`Shown::at`].
+    pub fn named(asked: &Asked, is_file: bool, owner: u32) -> Result<Shown, Errno> {
+        match is_file {
+            true => Shown::file(asked, owner),
+            false => Shown::at(asked.address as usize, asked.descriptor, owner),
+        }
+    }
+
     /// A part of a file of memory that process `owner`, this one, has mapped shared. That it is mapped there, and stays so until it is shown no
     /// more, is the program's word.
     ///
@@ -172,6 +183,51 @@ impl Shown {
     }
 }
 
+/// What a process shows, and numbers for it: never another's.
+#[derive(Debug)]
+pub struct List {
+    all: [Option<(u32, Shown)>; List::ROOM],
+    numbers: u32,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List::new()
+    }
+}
+
+impl List {
+    /// At a time. Of files the oldest make room; a pool does when it is gone.
+    pub const ROOM: usize = 32;
+
+    /// An empty one.
+    pub const fn new() -> List {
+        List { all: [None; List::ROOM], numbers: 0 }
+    }
+
+    /// Enters what process `own`, this one, shows, and claims it; gives its number. `None`: there is no room, or it cannot be claimed.
+    pub fn enter(&mut self, shown: Shown, own: u32) -> Option<u32> {
+        if let Some((number, known)) = self.all.iter().flatten().find(|(_, known)| known.is(&shown)) {
+            return known.claim().ok().map(|()| *number);
+        }
+        shown.claim().ok()?;
+        let last = self.numbers;
+        let age = |place: &Option<(u32, Shown)>| match place {
+            Some((number, known)) if known.is_there(own) => known.file.map(|_| last.wrapping_sub(*number)),
+            _ => Some(u32::MAX),
+        };
+        let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
+        self.numbers = self.numbers.wrapping_add(1).max(1);
+        *oldest?.1 = Some((self.numbers, shown));
+        Some(self.numbers)
+    }
+
+    /// What has this number, whether it is there or not.
+    pub fn get(&self, number: u32) -> Option<Shown> {
+        self.all.iter().flatten().find(|known| known.0 == number).map(|known| known.1)
+    }
+}
+
 /// A peer's pool, mapped to be read, or a file of its.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
@@ -216,13 +272,17 @@ fn opened(process: Option<u32>, descriptor: u32, flags: i32) -> Result<Descripto
 }
 
 impl View {
-    /// Maps the pool that `secret` names and process `owner`, as it knows itself, has open as `descriptor`; or opens the file.
+    /// Maps the pool that `secret` names and process `owner`, as it knows itself, has open as `descriptor`; or opens the file,
+    /// whose descriptor `keep` takes, and gives as another one.
     ///
     /// # Errors
-    /// Those of openat(2) and mmap(2). EPROTO: another file, or one that its reader cannot rely on.
-    pub fn open(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<View, Errno> {
+    /// Those of openat(2) and mmap(2), and of `keep`. EPROTO: another file, or one that its reader cannot rely on.
+    pub fn open(owner: u32, descriptor: u32, secret: [u64; 2], keep: impl Fn(i32) -> Result<i32, Errno>) -> Result<View, Errno> {
         if descriptor & FILE != 0 {
-            return View::open_file(owner, descriptor & !FILE, secret);
+            let file = View::found(owner, descriptor & !FILE, secret)?;
+            let file = keep(core::mem::ManuallyDrop::new(file).0)?;
+            let (base, size) = files::mapped(file);
+            return Ok(View { base, size, front: 0, bytes: LARGEST, file });
         }
         // Of a file of another kind even opening it can be noticed, and a file system that is a process need never answer: so its kind is asked
         // first, by what the kernel knows itself.
@@ -254,15 +314,13 @@ impl View {
         }
     }
 
-    fn open_file(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<View, Errno> {
+    /// The file that `secret` names.
+    fn found(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<Descriptor, Errno> {
         let named = opened(Some(owner), descriptor, libc::O_PATH)?;
         files::is_memory(named.0)?;
         let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
         files::is_claimed(file.0, secret[0])?;
-        let (base, size) = files::mapped(file.0);
-        let view = View { base, size, front: 0, bytes: LARGEST, file: file.0 };
-        core::mem::forget(file);
-        Ok(view)
+        Ok(file)
     }
 
     /// Enters what is memory into this process's page tables: a fault for each page that is read the first time costs more.
@@ -314,7 +372,7 @@ mod tests {
         let mut region = pool.allocate(100).unwrap();
         region.bytes_mut()[..5].copy_from_slice(b"hello");
         let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
-        let view = View::open(me(), pool.descriptor() as u32, shown.secret).unwrap();
+        let view = View::open(me(), pool.descriptor() as u32, shown.secret, Ok).unwrap();
         let offset = shown.offset(region.bytes().as_ptr() as usize, 100).unwrap();
         let Some(Place::Memory(at)) = view.place(offset as u64, 5) else { panic!("mapped") };
         let at = at as *const u8;
@@ -330,7 +388,7 @@ mod tests {
     fn who_does_not_know_the_secret_opens_nothing() {
         let pool = pool(Audience::Anyone);
         let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
-        let open = |pid, fd, secret| View::open(pid, fd, secret).is_ok();
+        let open = |pid, fd, secret| View::open(pid, fd, secret, Ok).is_ok();
         assert!(open(me(), pool.descriptor() as u32, shown.secret));
         assert!(!open(me(), pool.descriptor() as u32, [1, 2]));
         assert!(!open(me(), pool.descriptor() as u32, [0; 2]));
@@ -349,7 +407,7 @@ mod tests {
         unsafe { bytes.as_mut_ptr().cast::<Copied>().write_unaligned(words) };
         assert_eq!(calls::pwrite(fd, bytes.as_ptr().cast(), written, 0), Ok(written));
         calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize)?;
-        let view = View::open(words.owner, fd as u32, words.secret);
+        let view = View::open(words.owner, fd as u32, words.secret, Ok);
         let _ = calls::close(fd);
         view
     }

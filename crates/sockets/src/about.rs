@@ -5,11 +5,11 @@
 
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
-use shunt_stream::references::lend::{self, Asked};
+use shunt_stream::references::lend::{self, Asked, Shown};
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_stream::views::{self, Next};
 use shunt_sys::libc::{self, c_int, socklen_t};
-use shunt_sys::{calls, user, Errno, Result};
+use shunt_sys::{calls, thread, user, Errno, Result};
 use shunt_table::process::status_page;
 use shunt_table::table::{self, Kind};
 
@@ -140,7 +140,7 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 
 /// setsockopt(2) at [`LEVEL`]. Of a connection that the kernel has, which copies, the value is looked at and nothing follows from it.
 ///
-/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::named`], [`lend::show`], [`views::give_back`].
+/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`Shown::named`], [`lend::show`], [`views::give_back`].
 ///
 /// # Safety
 /// `data` may be any address that is not ours.
@@ -175,7 +175,7 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
         let (mut peer, mut room) = ([0u8; 128], 128);
         calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room)?;
     }
-    let shown = lend::named(&asked, name == FILE)?;
+    let shown = Shown::named(&asked, name == FILE, thread::process())?;
     accelerated.map_or(Ok(()), |socket| lend::show(socket, shown))?;
     Ok(0)
 }

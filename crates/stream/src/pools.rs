@@ -4,24 +4,15 @@
 //! finds it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_region::shown::{Shown, View};
+use shunt_region::shown::{List, Shown, View};
 use shunt_segment::channel::references::{ShownPool, SHOWN};
 use shunt_sys::thread;
 use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::private;
 use shunt_table::process::kernel_only;
 
-/// Pools of this process that peers can be shown, and files: of those the oldest make room.
-const POOLS: usize = 32;
 /// Pools of peers that are mapped.
 const VIEWS: usize = 64;
-
-/// A pool of this process, and its number: never another's.
-#[derive(Clone, Copy)]
-struct Numbered {
-    number: u32,
-    shown: Shown,
-}
 
 /// A peer's pool.
 #[derive(Clone, Copy)]
@@ -33,8 +24,7 @@ struct Mapped {
 }
 
 struct Memory {
-    pools: [Option<Numbered>; POOLS],
-    numbers: u32,
+    own: List,
     views: [Option<Mapped>; VIEWS],
 }
 
@@ -43,8 +33,7 @@ struct Tables {
     memory: LockedCell<Memory>,
 }
 
-static TABLES: Tables =
-    Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { pools: [None; POOLS], numbers: 0, views: [None; VIEWS] }) };
+static TABLES: Tables = Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { own: List::new(), views: [None; VIEWS] }) };
 
 /// One thread at a time. `None`: this one was interrupted in there.
 fn with<R>(part: impl FnOnce(&mut Memory) -> R) -> Option<R> {
@@ -60,29 +49,14 @@ pub fn forked() {
     TABLES.lock.reset();
 }
 
-/// Enters a pool of this process; gives its number. `None`: there are as many as can be.
+/// Enters what this process shows; gives its number. `None`: there is as much as can be, or it is locked by others.
 pub(crate) fn enter(shown: Shown) -> Option<u32> {
-    let own = thread::process();
-    with(|memory| {
-        if let Some(known) = memory.pools.iter().flatten().find(|known| known.shown.is(&shown)) {
-            return known.shown.claim().ok().map(|()| known.number);
-        }
-        shown.claim().ok()?;
-        let age = |known: &Numbered| memory.numbers.wrapping_sub(known.number);
-        let rank = |place: &Option<Numbered>| match place {
-            Some(known) if known.shown.is_there(own) => known.shown.file.map(|_| age(known)),
-            _ => Some(u32::MAX),
-        };
-        let (free, _) = memory.pools.iter_mut().filter_map(|place| rank(place).map(|rank| (place, rank))).max_by_key(|row| row.1)?;
-        memory.numbers = memory.numbers.wrapping_add(1).max(1);
-        *free = Some(Numbered { number: memory.numbers, shown });
-        Some(memory.numbers)
-    })?
+    with(|memory| memory.own.enter(shown, thread::process()))?
 }
 
 /// The pool of this number, if it is still there.
 pub(crate) fn pool(number: u32) -> Option<Shown> {
-    let found = with(|memory| memory.pools.iter().flatten().find(|known| known.number == number).map(|known| known.shown))?;
+    let found = with(|memory| memory.own.get(number))?;
     found.filter(|shown| shown.is_there(thread::process()))
 }
 
@@ -134,16 +108,7 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         return None;
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
-    let mut view = View::open(owner, descriptor, secret).ok()?;
-    if view.file >= 0 {
-        view.file = match private::keep(view.file) {
-            Ok(kept) => kept,
-            Err(_) => {
-                view.close();
-                return None;
-            }
-        };
-    }
+    let view = View::open(owner, descriptor, secret, private::keep).ok()?;
     let entered = with(|memory| match memory.known(place, secret) {
         // Another thread was faster.
         Some(known) => (Some(known), true),

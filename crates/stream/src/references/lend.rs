@@ -23,18 +23,6 @@ pub const LEAST: usize = 32 << 10;
 /// Bytes that can be under way by reference: for more the link has no place to keep them.
 const UNDER_WAY: u64 = KEPT_SIZE as u64;
 
-/// What a program has named, if it can be shown ([`SHUNT_SO_FILE`]: `is_file`).
-///
-/// Errors: EINVAL, EPROTO, EBADF, ENOMEM as [`Shown::at`] and [`Shown::file`].
-///
-/// [`SHUNT_SO_FILE`]: Asked
-pub fn named(asked: &Asked, is_file: bool) -> Result<Shown> {
-    match is_file {
-        true => Shown::file(asked, thread::process()),
-        false => Shown::at(asked.address as usize, asked.descriptor, thread::process()),
-    }
-}
-
 /// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can, or the file cannot be claimed.
 pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     let number = pools::enter(shown).ok_or(Errno(libc::EBUSY))?;

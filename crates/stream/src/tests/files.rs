@@ -5,8 +5,8 @@ use super::referring::{catch_faults, LONG, ZERO_COPY};
 use super::*;
 use crate::error_queue;
 use crate::options::effects;
-use crate::references::lend::{self, Asked, Shown};
 use crate::references::keep;
+use crate::references::lend::{self, Asked, Shown};
 use shunt_segment::channel::references::{place, ShownPool, FILE};
 use shunt_sys::{calls, mapping};
 use std::os::fd::AsRawFd;
@@ -44,7 +44,7 @@ impl Mapped {
     }
 
     fn shown(&self) -> Shown {
-        lend::named(&self.asked(), true).expect("a file of memory")
+        Shown::file(&self.asked(), std::process::id()).expect("a file of memory")
     }
 }
 
@@ -211,7 +211,7 @@ fn a_record_outside_of_the_file_costs_its_connection() {
 fn what_is_no_file_of_memory_is_not_shown() {
     let memory = Mapped::new();
     let asked = memory.asked();
-    let refused = |asked: Asked, error: i32| assert_eq!(lend::named(&asked, true), Err(Errno(error)), "{asked:?}");
+    let refused = |asked: Asked, error: i32| assert_eq!(Shown::file(&asked, std::process::id()), Err(Errno(error)), "{asked:?}");
     refused(Asked { length: 0, ..asked }, libc::EINVAL);
     refused(Asked { length: asked.length + 1, ..asked }, libc::EINVAL);
     refused(Asked { offset: u64::MAX, ..asked }, libc::EINVAL);
@@ -221,7 +221,7 @@ fn what_is_no_file_of_memory_is_not_shown() {
     refused(Asked { descriptor: null.as_raw_fd(), ..asked }, libc::EPROTO);
     let maps = std::fs::File::open("/proc/self/maps").expect("open");
     refused(Asked { descriptor: maps.as_raw_fd(), ..asked }, libc::EPROTO);
-    assert_eq!(lend::named(&asked, false), Err(Errno(libc::EINVAL)), "no pool");
+    assert_eq!(Shown::named(&asked, false, std::process::id()), Err(Errno(libc::EINVAL)), "no pool");
 }
 
 /// What a hostile peer could offer: descriptors of its own of any kind, of others', and places that are not locked.
