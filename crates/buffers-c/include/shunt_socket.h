@@ -73,4 +73,10 @@ struct shunt_so_file {
     unsigned long long offset;  /* where in the file they begin */
 };
 
+/* To be set, an unsigned long long: how many bytes of this socket's may be under way by reference at a time, those that its peer reads in place
+ * aside. What is beyond is copied (`copied-quota` in `shunt why`); 0: all of it. At first, and at most, 4 MiB, in 8 runs, of which each is a piece of
+ * a send of 32 KiB at least and 16 MiB at most, and begins where the one before it ends (`copied-busy`); nor more than SO_SNDBUF and the peer's
+ * window let be. */
+#define SHUNT_SO_QUOTA 8
+
 #endif

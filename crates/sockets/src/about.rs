@@ -37,6 +37,9 @@ pub const GIVE_BACK: c_int = 6;
 /// `SHUNT_SO_FILE`, which is set: as [`POOL`], of a file of memory of the program's, or of none any more.
 pub const FILE: c_int = 7;
 
+/// `SHUNT_SO_QUOTA`, which is set: bytes that may be under way by reference, 64 bits.
+pub const QUOTA: c_int = 8;
+
 /// The value of [`VIEW`]: `struct shunt_so_view`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -145,13 +148,17 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 /// # Safety
 /// `data` may be any address that is not ours.
 pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
-    if name == GIVE_BACK {
+    if name == GIVE_BACK || name == QUOTA {
         if (length as usize) < size_of::<u64>() {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: any bytes are a number; the address may fault.
         let number = unsafe { user::read(data.cast::<u64>())? };
-        return views::give_back(fd, number).map(|()| 0);
+        if name == GIVE_BACK {
+            return views::give_back(fd, number).map(|()| 0);
+        }
+        carried(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
+        return Ok(0);
     }
     let accelerated = carried(fd)?;
     let mut asked = Asked::default();
@@ -176,8 +183,7 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
         calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room)?;
     }
     let shown = Shown::named(&asked, name == FILE, thread::process())?;
-    accelerated.map_or(Ok(()), |socket| lend::show(socket, shown))?;
-    Ok(0)
+    accelerated.map_or(Ok(()), |socket| lend::show(socket, shown)).map(|()| 0)
 }
 
 /// As the kernel tells options: as much as there is room for, and how much that was.
@@ -244,6 +250,7 @@ mod tests {
             ("SHUNT_SO_VIEW", VIEW),
             ("SHUNT_SO_GIVE_BACK", GIVE_BACK),
             ("SHUNT_SO_FILE", FILE),
+            ("SHUNT_SO_QUOTA", QUOTA),
             ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
             ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
             ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),

@@ -85,14 +85,16 @@ impl Memory {
         free.map(|place| *place = Some(Mapped { secret, view, users: 0 })).is_some()
     }
 
+    fn at(&mut self, view: u32) -> Option<&mut Mapped> {
+        (view as usize).checked_sub(1).and_then(|index| self.views[index].as_mut())
+    }
+
     fn leave(&mut self, view: u32) {
-        let mapped = (view as usize).checked_sub(1).and_then(|index| self.views[index].as_mut());
-        mapped.into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
+        self.at(view).into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
     }
 }
 
-/// Pools that a stream looks for, in its life. A peer that offers more, or changes what it has offered again and again, has them copied: each
-/// look costs this process a mapping.
+/// Pools that a stream looks for in its life. Each look costs a mapping; a peer that offers more, or others again and again, has them copied.
 const LOOKS: u32 = 32;
 
 /// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it, `looks` how often it looked for one.
@@ -135,12 +137,14 @@ pub fn moved(from: i32, to: i32) {
     });
 }
 
+/// Whether files of peers' are open, which takes calls to read.
+pub fn reads_files() -> bool {
+    with(|memory| memory.views.iter().flatten().any(|mapped| mapped.view.file >= 0)).unwrap_or(true)
+}
+
 /// One reader more, besides the streams, of the pool that has this place in the list.
 pub(crate) fn retain(view: u32) {
-    with(|memory| {
-        let mapped = (view as usize).checked_sub(1).and_then(|index| memory.views[index].as_mut());
-        mapped.into_iter().for_each(|mapped| mapped.users += 1);
-    });
+    with(|memory| memory.at(view).into_iter().for_each(|mapped| mapped.users += 1));
 }
 
 /// One less.

@@ -171,6 +171,20 @@ fn what_is_shown_no_more_is_copied_and_what_is_under_way_arrives() {
 }
 
 #[test]
+fn no_more_is_under_way_than_the_program_lets_be() {
+    let lent = Lent::met();
+    lent.near().socket.connected.loans.quota.store(LONG as u64 + 40_000, Ordering::Relaxed);
+    lent.send(0);
+    lent.send(LONG);
+    assert_eq!(lent.referred(), LONG as u64 + 40_000);
+    assert!(receive_whole(lent.far(), 2 * LONG) == lent.memory.bytes[..2 * LONG]);
+    lent.near().socket.connected.loans.quota.store(0, Ordering::Relaxed);
+    lent.send(0);
+    assert_eq!(lent.referred(), LONG as u64 + 40_000);
+    assert!(receive_whole(lent.far(), LONG) == lent.memory.bytes[..LONG]);
+}
+
+#[test]
 fn a_side_that_gets_other_owners_needs_the_file_no_more() {
     let lent = Lent::met();
     for part in 0..3 {
