@@ -75,8 +75,7 @@ struct shunt_so_file {
 
 /* To be set, an unsigned long long: how many bytes of this socket's may be under way by reference at a time, those that its peer reads in place
  * aside. What is beyond is copied (`copied-quota` in `shunt why`); 0: all of it. At first, and at most, 4 MiB, in 8 runs, of which each is a piece of
- * a send of 32 KiB at least and 16 MiB at most, and begins where the one before it ends (`copied-busy`); nor more than SO_SNDBUF and the peer's
- * window let be. */
+ * a send, of 32 KiB at least (`copied-busy`); nor more than SO_SNDBUF and the peer's window let be. EINVAL: less than a number. */
 #define SHUNT_SO_QUOTA 8
 
 #endif

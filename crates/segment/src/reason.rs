@@ -146,7 +146,7 @@ impl Reason {
         // No connection, not one of TCP, or nothing that the kernel carries instead.
         let none = matches!(self, Unknown | Unconnected | NotTcp | Datagrams | Local | ClientLeft | ForeignReads | ForeignBytes);
         // Of single sends.
-        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy);
+        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy | CopiedQuota);
         !carried && !none && !sends
     }
 }

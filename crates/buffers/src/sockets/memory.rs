@@ -26,7 +26,7 @@ const FILE: c_int = 7;
 
 /// `struct shunt_so_file`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Asked {
     address: u64,
     descriptor: c_int,
