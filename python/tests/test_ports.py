@@ -1,10 +1,12 @@
 """Messages between ports of this process, and to children."""
 import gc
+import mmap
 import multiprocessing
 import os
 import socket
 import threading
 import unittest
+from multiprocessing import shared_memory
 
 import shunt_buffers as sb
 
@@ -256,6 +258,110 @@ class Sockets(unittest.TestCase):
         left.close()
         self.assertIsNone(sb.receive(right, room, 10))
 
+    def test_shared_memory_of_the_program_s_is_sent_by_reference(self):
+        for make in (segment, memfd, tensor):
+            left, right = connection()
+            left.setsockopt(socket.SOL_SOCKET, 60, 1)
+            memory, close = make(8 * PART)
+            shown = sb.show(left, memory)
+            self.assertEqual(shown is not None, under_shunt(left))
+            by_reference = shown is not None and carried_in_memory(left)
+            for turn in range(8):
+                here = memory[turn * PART : (turn + 1) * PART]
+                here[:] = bytes([turn + 1]) * PART
+                self.assertEqual(sent_and_received(left, right, here), bytes([turn + 1]) * PART)
+                self.assertEqual(left.getsockopt(SOL_SHUNT, 4, 8) != bytes(8) if by_reference else False, by_reference and turn > 0)
+                while completed(left):
+                    pass
+            if shown is not None:
+                with self.assertRaises(BufferError):
+                    close()
+                before = left.getsockopt(SOL_SHUNT, 4, 8)
+                self.assertEqual(int.from_bytes(before, "little") > 6 * PART, by_reference)
+                shown.close()
+                self.assertEqual(sent_and_received(left, right, memory[:PART]), bytes([1]) * PART)
+                self.assertEqual(left.getsockopt(SOL_SHUNT, 4, 8), before, "it is shown no more")
+            del here
+            memory.release()
+            close()
+
+    def test_a_sender_that_truncates_or_rewrites_costs_no_more_than_its_connection(self):
+        for truncate in (True, False):
+            left, right = connection()
+            left.setsockopt(socket.SOL_SOCKET, 60, 1)
+            file = os.memfd_create("any")
+            os.ftruncate(file, 8 * PART)
+            memory = memoryview(mmap.mmap(file, 8 * PART))
+            memory[:] = b"a" * len(memory)
+            shown = sb.show(left, memory)
+            if shown is None or not carried_in_memory(left):
+                return
+            sent_and_received(left, right, memory[:PART])
+            left.sendmsg([memory[:PART]], (), 0x4000000)
+            if truncate:
+                os.ftruncate(file, 4096)
+                with self.assertRaises(ConnectionResetError):
+                    whole(right, PART)
+            else:
+                memory[:PART] = b"b" * PART
+                self.assertEqual(whole(right, PART), b"b" * PART, "Linux's rule forbids it, and nothing else happens")
+            os.close(file)
+
+    def test_memory_that_is_no_file_is_not_shown(self):
+        left, right = connection()
+        for data in (bytearray(PART), mmap.mmap(-1, PART, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)):
+            with self.assertRaises(sb.Error) as refused:
+                sb.show(left, data)
+            self.assertEqual(refused.exception.word, "region-private")
+
+
+SOL_SHUNT = 0x53484E54
+PART = 100_000
+
+
+def segment(size):
+    """As NumPy's users share arrays."""
+    memory = shared_memory.SharedMemory(create=True, size=size)
+    memory.unlink()
+    return memory.buf[:size], memory.close
+
+
+def memfd(size):
+    file = os.memfd_create("any")
+    os.ftruncate(file, size)
+    mapped = mmap.mmap(file, size)
+    os.close(file)  # mmap has one of its own
+    return memoryview(mapped), mapped.close
+
+
+def tensor(size):
+    """As PyTorch shares tensors: a file without a name."""
+    name = f"/dev/shm/shunt-torch-{os.getpid()}"
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(name)
+    os.ftruncate(file, size)
+    mapped = mmap.mmap(file, size)
+    os.close(file)
+    return memoryview(mapped), mapped.close
+
+
+def whole(sock, length):
+    got = bytearray()
+    while len(got) < length:
+        more = sock.recv(length - len(got))
+        if not more:
+            break
+        got += more
+    return bytes(got)
+
+
+def sent_and_received(left, right, view):
+    sender = threading.Thread(target=lambda: left.sendmsg([view], (), 0x4000000))
+    sender.start()
+    got = whole(right, len(view))
+    sender.join()
+    return got
+
 
 def option(sock, name):
     try:
@@ -305,6 +411,42 @@ class Processes(unittest.TestCase):
             port.reference()
         child.join()
         self.assertEqual(child.exitcode, 0)
+
+
+    def test_a_process_passes_on_what_it_does_not_read(self):
+        context = multiprocessing.get_context("fork")
+        ends = [socket.socketpair() for _ in range(2)]
+        first = context.Process(target=produce, args=(ends[0][0].fileno(), 20))
+        third = context.Process(target=consume, args=(ends[1][0].fileno(), 20))
+        for process in (first, third):
+            process.start()
+        for left, _ in ends:
+            left.close()
+        source, to = sb.Port.accept(ends[0][1]), sb.Port.connect(ends[1][1])
+        passed = 0
+        while passed < 20 or to.settle(source) > 0:
+            if passed < 20 and source.has_message:
+                message = source.reference()
+                with self.assertRaises(ValueError):
+                    source.forward(message, to)
+                to.forward(message, source)
+                with self.assertRaises(ValueError):
+                    to.forward(message, source)
+                passed += 1
+            to.settle(source)
+        self.assertEqual(to.copied(), {})
+        third.join()
+        self.assertEqual((third.exitcode, passed), (0, 20))
+        first.join()
+        self.assertEqual(first.exitcode, 0)
+
+
+def consume(descriptor, count):
+    port = sb.Port.accept(descriptor)
+    for number in range(count):
+        message = port.reference()
+        assert message.in_place and len(message) == BIG
+        assert bytes(message.view) == bytes([number]) * BIG
 
 
 @unittest.skipIf(numpy is None, "no numpy")

@@ -1,4 +1,4 @@
-/* Messages that are written before and read after, by plain send and by MSG_ZEROCOPY from a pool, in turns on one connection.
+/* Messages that are written before and read after, by plain send, and by MSG_ZEROCOPY from a pool and from a file of memory, in turns on one connection.
  *
  *   zerocopy server --port P [--core N] [--size BYTES]
  *   zerocopy client --port P [--core N] [--size BYTES] [--milliseconds N]
@@ -13,10 +13,11 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-enum { MOST_SAMPLES = 1 << 20, UNIT = 1 << 16, UNITS = 256, BUFFERS = 4, WAYS = 3, WARM_UP_ROUNDS = 64 };
+enum { MOST_SAMPLES = 1 << 20, UNIT = 1 << 16, UNITS = 256, BUFFERS = 4, WAYS = 4, WARM_UP_ROUNDS = 64 };
 #define SOL_SHUNT 0x53484e54
 #define SHUNT_SO_POOL 3
 #define SHUNT_SO_REFERRED 4
+#define SHUNT_SO_FILE 7
 
 struct header {
     char magic[8];
@@ -24,7 +25,7 @@ struct header {
     uint64_t secret[2];
 };
 
-static char *units;
+static char *units, *file_bytes;
 
 static void make_pool(int fd)
 {
@@ -51,6 +52,25 @@ static void make_pool(int fd)
     if (setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == -1)
         die("SO_ZEROCOPY");
     units = base + front;
+}
+
+/* A memfd as it is: no header, no seals. */
+static void make_file(int fd, size_t size)
+{
+    int file = memfd_create("file", MFD_CLOEXEC);
+    if (file == -1 || ftruncate(file, (off_t)size) == -1)
+        die("memfd_create");
+    file_bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file_bytes == MAP_FAILED)
+        die("mmap");
+    memset(file_bytes, 0, size);
+    struct {
+        uint64_t address;
+        int32_t descriptor, reserved;
+        uint64_t length, offset;
+    } shown = {(uint64_t)file_bytes, file, 0, size, 0};
+    if (setsockopt(fd, SOL_SHUNT, SHUNT_SO_FILE, &shown, sizeof shown) == -1 && errno != ENOPROTOOPT)
+        die("SHUNT_SO_FILE");
 }
 
 static void serve(const struct place *place, size_t size)
@@ -91,11 +111,12 @@ static int by_time(const void *a, const void *b)
 
 static void ask(const struct place *place, size_t size, uint64_t length_ns)
 {
-    static const char *names[WAYS] = {"plain", "pool", "reference"};
+    static const char *names[WAYS] = {"plain", "pool", "reference", "file"};
     uint32_t *samples[WAYS], numbers = 0;
     uint64_t counts = 0;
     int fd = connect_to(place);
     make_pool(fd);
+    make_file(fd, size * BUFFERS);
     no_delay(fd);
     char *own[BUFFERS];
     for (int i = 0; i < BUFFERS; i++)
@@ -105,7 +126,9 @@ static void ask(const struct place *place, size_t size, uint64_t length_ns)
     uint64_t start = now_ns();
     for (uint64_t round = 0; now_ns() - start < length_ns && counts < MOST_SAMPLES; round++) {
         for (int way = 0; way < WAYS; way++) {
-            char *message = way == 0 ? own[round % BUFFERS] : units + (round % BUFFERS + BUFFERS * (way - 1)) * size, reply;
+            char *message = units + (round % BUFFERS + BUFFERS * (way - 1)) * size, reply;
+            if (way == 0 || way == 3)
+                message = way == 0 ? own[round % BUFFERS] : file_bytes + round % BUFFERS * size;
             memset(message, (int)round, size);
             uint64_t begun = now_ns();
             if (way < 2) {
@@ -121,7 +144,7 @@ static void ask(const struct place *place, size_t size, uint64_t length_ns)
             if (!receive_all(fd, &reply, 1, 0))
                 die("the server closed");
             uint64_t took = now_ns() - begun;
-            if (way == 2)
+            if (way >= 2)
                 await_completion(fd, numbers - 1);
             if (round >= WARM_UP_ROUNDS)
                 samples[way][counts] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;

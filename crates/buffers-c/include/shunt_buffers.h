@@ -22,6 +22,7 @@ typedef struct shunt_region shunt_region;
 typedef struct shunt_port shunt_port;
 typedef struct shunt_message shunt_message;
 typedef struct shunt_view shunt_view;
+typedef struct shunt_shown_memory shunt_shown_memory;
 
 /* Semantics: {copy, share, move, weak move}, each basic or emulated. With copy and share a buffer stays the sender's; with move the
  * system has it from then on. Copy and move have strong integrity: what arrives is what was there when it was sent. With share and
@@ -70,6 +71,11 @@ void shunt_pool_populate(const shunt_pool *pool);
  * more that lie in its regions where they are, and the peer's plain recv copies from there. A region is not to be written before the
  * completion on the socket's error queue, as Linux documents MSG_ZEROCOPY. A limit (region-apart): not under shunt, and the kernel copies. */
 int shunt_pool_show(const shunt_pool *pool, int socket);
+/* The same of memory that is no pool, but a shared mapping of a file of memory: of memfd_create, or in /dev/shm. The peer may see all of
+ * the file: SHUNT_SO_FILE of shunt_socket.h. The bytes stay mapped until they are hidden, from when on they are copied; what is under way
+ * arrives all the same. NULL is none. Limits: region-private, another kind of memory, or its file is not to be found; region-apart. */
+shunt_shown_memory *shunt_memory_show(const void *data, size_t length, int socket, int *error);
+void shunt_memory_hide(shunt_shown_memory *shown);
 size_t shunt_pool_unit(const shunt_pool *pool);
 size_t shunt_pool_units(const shunt_pool *pool);
 /* Units that nobody has, and nobody reads. */

@@ -52,4 +52,30 @@ struct shunt_so_view {
  * a search. EINVAL: none are of that number. EINTR: a handler interrupted this thread in the middle of a call on the stream; again later. */
 #define SHUNT_SO_GIVE_BACK 6
 
+/* To be set: the same as SHUNT_SO_POOL, of memory that is no pool, but a file of memory already: of memfd_create, or in /dev/shm (shm_open, Python's
+ * multiprocessing.shared_memory, PyTorch's shared tensors, Arrow's plasma). The peer may see all of the file.
+ *
+ * The program's word: from here on, until it is shown no more, these bytes of it are mapped there, shared. It may unmap them before only if it
+ * has said so (descriptor -1, the same address): what is at the address later would be taken for the file's. What is under way stays
+ * the peer's to receive, whatever is unmapped or closed. A file that is made shorter before its bytes were received resets the connection, since they
+ * are gone; pages that are taken out of it are received as zeros.
+ *
+ * One byte far behind the end of the file (from 2^62 on) is locked, shared, for the open file of `descriptor`, as F_OFD_SETLK does it: so the
+ * peer knows which file is meant. It is to stay open until the peer has received the first of it. A lock of the whole file that others have for writing
+ * prevents that (EBUSY). SHUNT_SO_VIEW does not read files in place. EINVAL: not so many bytes, 64 GiB at most. EPROTO: another kind of file. EBADF:
+ * it cannot be read. shunt_memory_show does this, and finds the file. */
+#define SHUNT_SO_FILE 7
+struct shunt_so_file {
+    unsigned long long address; /* the first byte that is mapped */
+    int descriptor;             /* the file; -1: it is shown no more */
+    int reserved;               /* 0 */
+    unsigned long long length;  /* bytes that are mapped */
+    unsigned long long offset;  /* where in the file they begin */
+};
+
+/* To be set, an unsigned long long: how many bytes of this socket's may be under way by reference at a time, those that its peer reads in place
+ * aside. What is beyond is copied (`copied-quota` in `shunt why`); 0: all of it. At first, and at most, 4 MiB, in 8 runs, of which each is a piece of
+ * a send, of 32 KiB at least (`copied-busy`); nor more than SO_SNDBUF and the peer's window let be. EINVAL: less than a number. */
+#define SHUNT_SO_QUOTA 8
+
 #endif

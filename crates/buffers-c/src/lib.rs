@@ -21,7 +21,7 @@ use passing::{buffer, bytes, put, received, sent};
 use results::{code, failed};
 use shunt_buffers::port::{Error, Message, Port, AT_ONCE};
 use shunt_buffers::region::{before_kernel_writes, Audience, Pages, Pool, Region, Shape};
-use shunt_buffers::sockets::{self, Received};
+use shunt_buffers::sockets::{self, Received, ShownMemory};
 use std::ffi::{c_int, c_void};
 
 pub use network::*;
@@ -89,6 +89,25 @@ pub unsafe extern "C" fn shunt_pool_populate(pool: *const Pool) {
 pub unsafe extern "C" fn shunt_pool_show(pool: *const Pool, socket: c_int) -> c_int {
     // SAFETY: the contract above.
     unsafe { failed(sockets::show(&*pool, socket)) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_memory_show(
+    data: *const c_void,
+    length: usize,
+    socket: c_int,
+    error: *mut c_int,
+) -> *mut ShownMemory {
+    // SAFETY: the contract above.
+    unsafe { made(sockets::show_memory(data.cast(), length, socket), error) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_memory_hide(shown: *mut ShownMemory) {
+    // SAFETY: the contract above.
+    unsafe { free(shown) }
 }
 
 /// See the header.

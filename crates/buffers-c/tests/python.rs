@@ -53,7 +53,8 @@ fn the_package_is_installed_and_works() {
     assert_eq!(must(run(&inside, &["examples/frames.py", "12"], &here, None)), "12 frames, 12 of them copied\n");
     // Between sockets that are accelerated nothing is, once the receiver has come to the pool.
     let shunt = std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().join("shunt");
-    if shunt.is_file() && shunt.with_file_name("libshunt.so").is_file() {
+    let is_under = shunt.is_file() && shunt.with_file_name("libshunt.so").is_file();
+    if is_under {
         let under =
             |arguments: &[&str]| must(run(&shunt, &[&["run", "--", inside.to_str().unwrap()], arguments].concat(), &here, None));
         let tests = under(&["-m", "unittest", "discover", "-s", "python/tests", "-k", "Sockets"]);
@@ -68,6 +69,14 @@ fn the_package_is_installed_and_works() {
         assert!(!tests.contains("skipped"), "{tests}");
         let said = must(run(&inside, &["examples/loader.py", "2", "12"], &here, None));
         assert_eq!(said, "12 batches, 57802752 bytes, none copied\n");
+        let said = must(run(&inside, &["examples/shared_arrays.py", "12"], &here, None));
+        assert_eq!(said, "12 arrays, 0 % of their bytes by reference\n");
+        if is_under {
+            let said =
+                must(run(&shunt, &["run", "--", inside.to_str().unwrap(), "examples/shared_arrays.py", "40"], &here, None));
+            let part = said.strip_prefix("40 arrays, ").and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+            assert!(part.is_some_and(|part| part >= 50), "{said}");
+        }
     } else {
         println!("no NumPy, and none to be had: its tests were left out");
     }

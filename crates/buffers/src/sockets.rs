@@ -6,10 +6,14 @@
 //! copy, and nothing else changes. A region must not be written from a send on until the error queue of the socket says that it is
 //! complete, as Linux documents MSG_ZEROCOPY.
 //!
+//! Memory that is a file already, as NumPy, PyTorch and Arrow share theirs, is shown without a pool ([`show_memory`]).
+//!
 //! A receiver that only reads asks for the next bytes where they lie ([`receive()`]), and gives them back.
 
+mod memory;
 mod receive;
 
+pub use memory::{show_memory, ShownMemory};
 pub use receive::{receive, Received, View};
 
 use crate::port::Error;

@@ -64,6 +64,16 @@ tell_why() {
     done >>"$VERDICTS.why"
 }
 
+# Of programs that end by themselves: one makes the file, and waits for FILE.told.
+tell_why_at() {
+    rm -f "$1" "$1.told"
+    (
+        await test -e "$1"
+        tell_why || :
+        touch "$1.told"
+    ) &
+}
+
 helpers=$(declare -F)
 source "${BASH_SOURCE[0]%.sh}/$1.sh"
 openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -days 2 -subj /CN=localhost 2>/dev/null

@@ -1,11 +1,11 @@
 //! Both ends of a stream whose bytes go by reference, with any words in what tells where they lie: records, offers of pools, what is held.
 //!
-//! Lengths stay in bounds, calls return, no memory but the pool's is shown, and a stream of the process that has no part in it goes on.
+//! Lengths stay in bounds, calls return, no memory but the pool's, or the file's, is shown, and a stream of the process that has no part in it goes on.
 
 use crate::input::Input;
-use shunt_region::shown::Shown;
+use shunt_region::shown::{Asked, Shown};
 use shunt_region::{Audience, Pages, Pool, Region, Shape};
-use shunt_segment::channel::references::{at, place, HELD};
+use shunt_segment::channel::references::{at, place, FILE, HELD};
 use shunt_segment::channel::{state, word};
 use shunt_segment::sync::Ordering::Relaxed;
 use shunt_stream::pair::{End, Pair};
@@ -18,10 +18,12 @@ const SHAPE: Shape = Shape { unit: 64 << 10, units: 8 };
 const ROOM: usize = 200_000;
 const NOW: i32 = libc::MSG_DONTWAIT;
 
-/// One pool, and a region of it, for all runs.
+/// One pool, and a region of it, and a file of memory that is mapped, for all runs.
 struct Own {
     pool: Pool,
     region: Region,
+    file: i32,
+    mapped: &'static [u8],
 }
 
 fn own() -> &'static Own {
@@ -30,17 +32,42 @@ fn own() -> &'static Own {
         let pool = Pool::create(SHAPE, Pages::Small, Audience::Anyone).expect("a pool");
         let mut region = pool.allocate(SHAPE.bytes()).expect("an empty pool");
         region.bytes_mut().fill(7);
-        Own { pool, region }
+        let (file, size) = (calls::memfd_create(b"fuzz\0", libc::MFD_CLOEXEC).expect("a memfd"), SHAPE.bytes());
+        calls::ftruncate(file, size as i64).expect("room");
+        let base = shunt_sys::mapping::shared_part(file, 0, size).expect("a mapping");
+        // SAFETY: as long, fresh, and never unmapped.
+        let mapped = unsafe {
+            base.write_bytes(7, size);
+            std::slice::from_raw_parts(base, size)
+        };
+        Own { pool, region, file, mapped }
     })
 }
 
+/// What a connection shows of it: the file, or the pool.
+fn lent(is_file: bool) -> &'static [u8] {
+    if is_file {
+        own().mapped
+    } else {
+        own().region.bytes()
+    }
+}
+
+fn shown(is_file: bool) -> Shown {
+    let own = own();
+    let (address, length) = (own.mapped.as_ptr() as u64, own.mapped.len() as u64);
+    let file = Asked { address, descriptor: own.file, reserved: 0, length, offset: 0 };
+    let pool = Asked { address: own.pool.address() as u64, descriptor: own.pool.descriptor(), ..Asked::default() };
+    Shown::named(if is_file { &file } else { &pool }, is_file, std::process::id()).expect("one of these")
+}
+
 /// An end of a connection whose near end has shown the pool, and has been answered.
-fn met() -> Pair {
-    let (pair, own) = (Pair::new(), own());
+fn met(is_file: bool) -> Pair {
+    let pair = Pair::new();
     let on = 1i32.to_ne_bytes();
     shunt_stream::options::effects::apply(pair.near.socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &on);
-    lend::show(pair.near.socket, own.pool.address(), own.pool.descriptor()).expect("shown");
-    let sent = pair.near.send(&own.region.bytes()[..40_000], libc::MSG_ZEROCOPY | NOW).expect("room");
+    lend::show(pair.near.socket, shown(is_file)).expect("shown");
+    let sent = pair.near.send(&lent(is_file)[..40_000], libc::MSG_ZEROCOPY | NOW).expect("room");
     assert_eq!(pair.far.receive(&mut vec![0; sent], libc::MSG_WAITALL), Ok(sent));
     pair
 }
@@ -80,7 +107,10 @@ fn scribble(input: &mut Input, pair: &Pair) -> Option<()> {
         8 => {
             references.shown[which as usize % 2].pid.store([std::process::id(), 1, 0, u32::MAX][which as usize / 2 % 4], Relaxed)
         }
-        9 => references.shown[which as usize % 2].descriptor.store(input.byte()?.into(), Relaxed),
+        9 => {
+            let descriptor = u32::from(input.byte()?) | [0, FILE][which as usize / 2 % 2];
+            references.shown[which as usize % 2].descriptor.store(descriptor, Relaxed);
+        }
         10 => pair.far.socket.own().receive.held.store(input.word()? | HELD, Relaxed),
         11 => pair.far.socket.own().receive.holder.store(input.half()?.into(), Relaxed),
         // Bytes that no record tells of, or another one than the sender's.
@@ -95,14 +125,14 @@ fn scribble(input: &mut Input, pair: &Pair) -> Option<()> {
 }
 
 /// What the program at the far end is given: bytes of the pool, of the link, or of records, and no more than it asked for.
-fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
+fn act(input: &mut Input, pair: &Pair, is_file: bool, views: &mut Vec<u64>) -> Option<()> {
     let far: &End = &pair.far;
     loop {
         match input.byte()? % 12 {
             0..5 => scribble(input, pair)?,
-            5 | 6 => drop(
-                pair.near.send(&own().region.bytes()[input.byte()? as usize..][..input.length(ROOM)?], libc::MSG_ZEROCOPY | NOW),
-            ),
+            5 | 6 => {
+                drop(pair.near.send(&lent(is_file)[input.byte()? as usize..][..input.length(ROOM)?], libc::MSG_ZEROCOPY | NOW))
+            }
             7 => {
                 let length = input.length(ROOM)?;
                 let mut bytes = vec![0xAA; length + 64];
@@ -127,9 +157,7 @@ fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
                 assert_eq!(views::give_back(far.fd, number).is_ok(), number != 0);
             }
             _ => {
-                let own = own();
-                let shown = Shown::at(own.pool.address(), own.pool.descriptor(), std::process::id()).expect("a pool");
-                lend::keep_own(pair.near.socket, 0, &shown);
+                lend::keep_own(pair.near.socket, 0, &shown(is_file));
                 keep::on_sharing(far.socket);
                 views::stand_in(far.socket);
                 while shunt_stream::error_queue::take(pair.near.socket).is_some() {}
@@ -139,16 +167,17 @@ fn act(input: &mut Input, pair: &Pair, views: &mut Vec<u64>) -> Option<()> {
 }
 
 pub fn run(data: &[u8]) {
-    let (pair, mut views) = (met(), Vec::new());
-    let _ = act(&mut Input(data), &pair, &mut views);
+    let is_file = data.first().is_some_and(|first| first % 2 == 1);
+    let (pair, mut views) = (met(is_file), Vec::new());
+    let _ = act(&mut Input(data), &pair, is_file, &mut views);
     // Half of them outlive the connection.
     let late = views.split_off(views.len() / 2);
     views.into_iter().for_each(|number| assert_eq!(views::give_back(pair.far.fd, number), Ok(())));
     close(pair);
     late.into_iter().for_each(|number| assert_eq!(views::give_back(-1, number), Ok(())));
     // Nothing of that is to be seen by others.
-    let other = met();
-    let part = &own().region.bytes()[..50_000];
+    let other = met(is_file);
+    let part = &lent(is_file)[..50_000];
     assert_eq!(other.near.send(part, libc::MSG_ZEROCOPY | NOW), Ok(part.len()));
     assert_eq!(other.far.receive(&mut vec![0; part.len()], libc::MSG_WAITALL | NOW), Ok(part.len()));
     close(other);

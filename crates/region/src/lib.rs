@@ -46,6 +46,8 @@ mod cgroup;
 pub mod fifo;
 #[cfg(not(loom))]
 mod file;
+#[cfg(not(loom))]
+pub mod files;
 pub mod guard;
 #[cfg(not(loom))]
 mod holes;

@@ -6,27 +6,61 @@
 //! memory.
 //!
 //! A view is of a pool all of whose units are memory: what is memory stays so (seals), so no access to it faults or costs its reader memory.
+//!
+//! A program's own file of memory, which has neither header nor seals, is shown in the same way ([`Shown::file`]); how it is known and read
+//! says [`crate::files`].
 
+use crate::files::{self, Place};
 use crate::holes;
 use crate::huge::decimal;
 use crate::pool::{Header, MAGIC, VERSION};
 use crate::seals;
-use crate::shape::{Shape, PAGE};
+use crate::shape::{Shape, LARGEST, PAGE};
+use shunt_segment::channel::references::FILE;
 use shunt_sys::{calls, libc, mapping, memory_file, user, Errno};
 
-/// A pool of this process.
+/// A pool of this process, or a part of a file of memory that it has mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// First byte of its mapping.
     pub base: usize,
     /// Its descriptor.
     pub descriptor: i32,
-    /// What the header says.
+    /// What the header says; of a file, where it is claimed.
     pub secret: [u64; 2],
     /// Bytes in front of the units.
     pub front: usize,
     /// Bytes of the units.
     pub bytes: usize,
+    /// Of a file, what it is.
+    pub file: Option<File>,
+}
+
+/// What is mapped of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct File {
+    /// The process that has mapped it.
+    owner: u32,
+    /// Device and number.
+    identity: [u64; 2],
+    /// Where in the file the mapping begins.
+    from: usize,
+}
+
+/// How a program names what is to be shown: `struct shunt_so_file` of `shunt_socket.h`, which begins as `struct shunt_so_pool`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Asked {
+    /// First byte of the mapping.
+    pub address: u64,
+    /// The file.
+    pub descriptor: i32,
+    /// 0.
+    pub reserved: i32,
+    /// Bytes that are mapped; of a pool, none.
+    pub length: u64,
+    /// Where in the file they begin.
+    pub offset: u64,
 }
 
 /// A [`Header`] that was copied.
@@ -74,38 +108,139 @@ impl Shown {
             const MADV_POPULATE_WRITE: i32 = 23;
             calls::madvise((base + front) as *mut u8, bytes, MADV_POPULATE_WRITE).map_err(|_| Errno(libc::ENOMEM))?;
         }
-        Ok(Shown { base, descriptor, secret, front, bytes })
+        Ok(Shown { base, descriptor, secret, front, bytes, file: None })
     }
 
-    /// Where in the units `length` bytes at `address` are, if they are.
+    /// What a program of process `owner`, this one, has named: a file (`SHUNT_SO_FILE`), or a pool (`SHUNT_SO_POOL`).
+    ///
+    /// # Errors
+    /// As [`Shown::file`] and [`Shown::at`].
+    pub fn named(asked: &Asked, is_file: bool, owner: u32) -> Result<Shown, Errno> {
+        match is_file {
+            true => Shown::file(asked, owner),
+            false => Shown::at(asked.address as usize, asked.descriptor, owner),
+        }
+    }
+
+    /// A part of a file of memory that process `owner`, this one, has mapped shared. That it is mapped there, and stays so until it is shown no
+    /// more, is the program's word.
+    ///
+    /// # Errors
+    /// EINVAL: no part of the file; EPROTO: no file of memory; EBADF; those of getrandom(2).
+    pub fn file(asked: &Asked, owner: u32) -> Result<Shown, Errno> {
+        let [base, bytes, from] = [asked.address, asked.length, asked.offset].map(|number| number as usize);
+        let end = from.checked_add(bytes).filter(|_| bytes > 0 && base.checked_add(bytes).is_some());
+        let identity = files::identity(asked.descriptor, end.ok_or(Errno(libc::EINVAL))?)?;
+        let mut secret = [0u64; 2];
+        if calls::getrandom(secret.as_mut_ptr().cast(), 16, libc::GRND_NONBLOCK)? != 16 {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let file = Some(File { owner, identity, from });
+        Ok(Shown { base, descriptor: asked.descriptor, secret, front: 0, bytes, file })
+    }
+
+    /// Whether both are the same, but for the secret that a file is given when it is shown.
+    pub fn is(&self, other: &Shown) -> bool {
+        let secret = if self.file.is_some() { other.secret } else { self.secret };
+        Shown { secret, ..*self } == *other
+    }
+
+    /// A peer that is told the secret can open it from now on.
+    ///
+    /// # Errors
+    /// Those of fcntl(2): EBADF, a file that its process cannot read; EAGAIN, it is locked by others as a whole.
+    pub fn claim(&self) -> Result<(), Errno> {
+        self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret[0]))
+    }
+
+    /// How it is named to the peer.
+    pub fn name(&self) -> u32 {
+        self.descriptor as u32 | if self.file.is_some() { FILE } else { 0 }
+    }
+
+    fn from(&self) -> usize {
+        self.file.map_or(0, |file| file.from)
+    }
+
+    /// Where in the units, or in the file, `length` bytes at `address` are, if they are.
     pub fn offset(&self, address: usize, length: usize) -> Option<usize> {
         let offset = address.checked_sub(self.base + self.front)?;
-        (offset <= self.bytes && length <= self.bytes - offset).then_some(offset)
+        (offset <= self.bytes && length <= self.bytes - offset).then(|| offset + self.from())
     }
 
-    /// Where `length` bytes from `offset` of the units on are, if they are in them.
+    /// Where `length` bytes from that `offset` on are, if they are in them.
     pub fn address(&self, offset: u64, length: usize) -> Option<usize> {
-        let offset = usize::try_from(offset).ok()?;
+        let offset = usize::try_from(offset).ok()?.checked_sub(self.from())?;
         (offset <= self.bytes && length <= self.bytes - offset).then(|| self.base + self.front + offset)
     }
 
-    /// Whether the pool is still there, and process `owner`'s: it may have been given up, and other memory be at its addresses.
+    /// Whether it is still there, and process `owner`'s: a pool may have been given up, and other memory be at its addresses.
     pub fn is_there(&self, owner: u32) -> bool {
+        if let Some(file) = self.file {
+            return file.owner == owner;
+        }
         header(self.base, owner).is_some_and(|(secret, shape)| secret == self.secret && shape.bytes() == self.bytes)
     }
 }
 
-/// A peer's pool, mapped to be read.
+/// What a process shows, and numbers for it: never another's.
+#[derive(Debug)]
+pub struct List {
+    all: [Option<(u32, Shown)>; List::ROOM],
+    numbers: u32,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List::new()
+    }
+}
+
+impl List {
+    /// At a time. Of files the oldest make room; a pool does when it is gone.
+    pub const ROOM: usize = 32;
+
+    /// An empty one.
+    pub const fn new() -> List {
+        List { all: [None; List::ROOM], numbers: 0 }
+    }
+
+    /// Enters what process `own`, this one, shows, and claims it; gives its number. `None`: there is no room, or it cannot be claimed.
+    pub fn enter(&mut self, shown: Shown, own: u32) -> Option<u32> {
+        if let Some((number, known)) = self.all.iter().flatten().find(|(_, known)| known.is(&shown)) {
+            return known.claim().ok().map(|()| *number);
+        }
+        shown.claim().ok()?;
+        let last = self.numbers;
+        let age = |place: &Option<(u32, Shown)>| match place {
+            Some((number, known)) if known.is_there(own) => known.file.map(|_| last.wrapping_sub(*number)),
+            _ => Some(u32::MAX),
+        };
+        let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
+        self.numbers = self.numbers.wrapping_add(1).max(1);
+        *oldest?.1 = Some((self.numbers, shown));
+        Some(self.numbers)
+    }
+
+    /// What has this number, whether it is there or not.
+    pub fn get(&self, number: u32) -> Option<Shown> {
+        self.all.iter().flatten().find(|known| known.0 == number).map(|known| known.1)
+    }
+}
+
+/// A peer's pool, mapped to be read, or a file of its.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
-    /// First byte of the mapping.
+    /// First byte of the mapping; 0: a file that is not mapped.
     pub base: usize,
     /// Bytes of the mapping.
     pub size: usize,
     /// Bytes in front of the units.
     pub front: usize,
-    /// Bytes of the units.
+    /// Bytes of the units; of a file, more than it has.
     pub bytes: usize,
+    /// The file, where it is none of a pool, as a descriptor that is this process's; -1.
+    pub file: i32,
 }
 
 /// Closed when it goes.
@@ -137,11 +272,18 @@ fn opened(process: Option<u32>, descriptor: u32, flags: i32) -> Result<Descripto
 }
 
 impl View {
-    /// Maps the pool that `secret` names and process `owner`, as it knows itself, has open as `descriptor`.
+    /// Maps the pool that `secret` names and process `owner`, as it knows itself, has open as `descriptor`; or opens the file,
+    /// whose descriptor `keep` takes, and gives as another one.
     ///
     /// # Errors
-    /// Those of openat(2) and mmap(2). EPROTO: another file, or one that its reader cannot rely on.
-    pub fn open(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<View, Errno> {
+    /// Those of openat(2) and mmap(2), and of `keep`. EPROTO: another file, or one that its reader cannot rely on.
+    pub fn open(owner: u32, descriptor: u32, secret: [u64; 2], keep: impl Fn(i32) -> Result<i32, Errno>) -> Result<View, Errno> {
+        if descriptor & FILE != 0 {
+            let file = View::found(owner, descriptor & !FILE, secret)?;
+            let file = keep(core::mem::ManuallyDrop::new(file).0)?;
+            let (base, size) = files::mapped(file);
+            return Ok(View { base, size, front: 0, bytes: LARGEST, file });
+        }
         // Of a file of another kind even opening it can be noticed, and a file system that is a process need never answer: so its kind is asked
         // first, by what the kernel knows itself.
         let named = opened(Some(owner), descriptor, libc::O_PATH)?;
@@ -158,6 +300,7 @@ impl View {
             size,
             front: shape.front(),
             bytes: shape.bytes(),
+            file: -1,
         });
         match view.filter(|view| holes::first(file.0, view.front) >= view.front + view.bytes) {
             Some(view) => {
@@ -171,6 +314,15 @@ impl View {
         }
     }
 
+    /// The file that `secret` names.
+    fn found(owner: u32, descriptor: u32, secret: [u64; 2]) -> Result<Descriptor, Errno> {
+        let named = opened(Some(owner), descriptor, libc::O_PATH)?;
+        files::is_memory(named.0)?;
+        let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
+        files::is_claimed(file.0, secret[0])?;
+        Ok(file)
+    }
+
     /// Enters what is memory into this process's page tables: a fault for each page that is read the first time costs more.
     fn populate(&self) {
         const MADV_POPULATE_READ: i32 = 22;
@@ -180,14 +332,24 @@ impl View {
     }
 
     /// Where `length` bytes from `offset` of the units on are.
-    pub fn place(&self, offset: u64, length: usize) -> Option<*const u8> {
+    pub fn place(&self, offset: u64, length: usize) -> Option<Place> {
         let offset = usize::try_from(offset).ok()?;
-        (offset <= self.bytes && length <= self.bytes - offset).then(|| (self.base + self.front + offset) as *const u8)
+        if offset > self.bytes || length > self.bytes - offset {
+            return None;
+        }
+        let address = self.base + self.front + offset;
+        let is_mapped = self.base != 0 && offset + length <= self.size;
+        Some(match self.file {
+            -1 => Place::Memory(address),
+            descriptor => Place::File { descriptor, offset, mapped: if is_mapped { address } else { 0 } },
+        })
     }
 
-    /// Unmaps it. A thread that still copies from there gets a fault, which its copy answers.
+    /// Unmaps it; a file's descriptor is the caller's to close. A thread that still copies from there gets a fault, which its copy answers.
     pub fn close(self) {
-        let _ = calls::munmap(self.base as *mut u8, self.size);
+        if self.size > 0 {
+            let _ = calls::munmap(self.base as *mut u8, self.size);
+        }
     }
 }
 
@@ -210,9 +372,10 @@ mod tests {
         let mut region = pool.allocate(100).unwrap();
         region.bytes_mut()[..5].copy_from_slice(b"hello");
         let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
-        let view = View::open(me(), pool.descriptor() as u32, shown.secret).unwrap();
+        let view = View::open(me(), pool.descriptor() as u32, shown.secret, Ok).unwrap();
         let offset = shown.offset(region.bytes().as_ptr() as usize, 100).unwrap();
-        let at = view.place(offset as u64, 5).unwrap();
+        let Some(Place::Memory(at)) = view.place(offset as u64, 5) else { panic!("mapped") };
+        let at = at as *const u8;
         // SAFETY: five bytes of the view, which no thread writes now.
         assert_eq!(unsafe { core::slice::from_raw_parts(at, 5) }, b"hello");
         assert_eq!((view.place(4 << 16, 0).is_some(), view.place(4 << 16, 1), view.place(u64::MAX, 1)), (true, None, None));
@@ -225,7 +388,7 @@ mod tests {
     fn who_does_not_know_the_secret_opens_nothing() {
         let pool = pool(Audience::Anyone);
         let shown = Shown::at(pool.address(), pool.descriptor(), me()).unwrap();
-        let open = |pid, fd, secret| View::open(pid, fd, secret).is_ok();
+        let open = |pid, fd, secret| View::open(pid, fd, secret, Ok).is_ok();
         assert!(open(me(), pool.descriptor() as u32, shown.secret));
         assert!(!open(me(), pool.descriptor() as u32, [1, 2]));
         assert!(!open(me(), pool.descriptor() as u32, [0; 2]));
@@ -244,7 +407,7 @@ mod tests {
         unsafe { bytes.as_mut_ptr().cast::<Copied>().write_unaligned(words) };
         assert_eq!(calls::pwrite(fd, bytes.as_ptr().cast(), written, 0), Ok(written));
         calls::fcntl(fd, libc::F_ADD_SEALS, seals as usize)?;
-        let view = View::open(words.owner, fd as u32, words.secret);
+        let view = View::open(words.owner, fd as u32, words.secret, Ok);
         let _ = calls::close(fd);
         view
     }

@@ -89,9 +89,9 @@ reasons! {
     NearTranslated = 56, "near-translated", "The server that claimed the connection has another address than the one that was connected to: it was translated on the way, and hostd (shunt hostd) was not asked.";
     NearQuota = 57, "near-quota", "This process has as many segments of other network namespaces as it takes, or hostd as many claims of this user or network.";
     NearRefused = 58, "near-refused", "The other end in the shared directory did not go through with it: another version of shunt, no room, or no proof that it has the connection.";
-    ByReference = 59, "by-reference", "A send with MSG_ZEROCOPY stayed in its pool until it was received: one copy was made.";
-    CopiedNoPool = 60, "copied-no-pool", "A send with MSG_ZEROCOPY was copied: its bytes lie in no pool that the program has shown to the peer (SHUNT_SO_POOL).";
-    CopiedPeer = 61, "copied-peer", "A send with MSG_ZEROCOPY was copied: the peer may not open this process's pool, or has no room for it (another user, another PID namespace, no /proc, a limit).";
+    ByReference = 59, "by-reference", "A send with MSG_ZEROCOPY stayed in its memory until it was received: one copy was made.";
+    CopiedNoPool = 60, "copied-no-pool", "A send with MSG_ZEROCOPY was copied: its bytes lie in no pool or file that the program has shown to the peer (SHUNT_SO_POOL, SHUNT_SO_FILE).";
+    CopiedPeer = 61, "copied-peer", "A send with MSG_ZEROCOPY was copied: the peer may not open this process's pool or file, or has no room for it (another user, another PID namespace, no /proc, a limit).";
     CopiedBusy = 62, "copied-busy", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as can be, the pool was new, or the connection is shared, gathered or captured.";
     Taken = 63, "taken", "Carried at user level to a peer that has only a kernel (option inet).";
     GivenBack = 64, "given-back", "Was carried at user level (option inet), and is the kernel's again.";
@@ -126,6 +126,7 @@ reasons! {
     InetCrowd = 93, "inet-crowd", "Not carried at user level (option inet): many threads of this process sleep at a time, and each frame would wake them all.";
     Cut = 94, "cut", "Was carried by shared memory to another network namespace of this host, and is on its TCP connection again, as an administrator asked (shunt cut).";
     InetCounted = 95, "inet-counted", "Not carried at user level (option inet): rules of netfilter, or connection tracking, count or limit packets (shunt agent --despite-rules takes it).";
+    CopiedQuota = 96, "copied-quota", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as the program lets be (SHUNT_SO_QUOTA).";
 }
 
 impl Reason {
@@ -150,7 +151,7 @@ impl Reason {
         // No connection, not one of TCP, or nothing that the kernel carries instead.
         let none = matches!(self, Unknown | Unconnected | NotTcp | Datagrams | Local | ClientLeft | ForeignReads | ForeignBytes);
         // Of single sends.
-        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy);
+        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy | CopiedQuota);
         !carried && !none && !sends
     }
 }

@@ -5,11 +5,11 @@
 
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
-use shunt_stream::references::lend;
+use shunt_stream::references::lend::{self, Asked, Shown};
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_stream::views::{self, Next};
 use shunt_sys::libc::{self, c_int, socklen_t};
-use shunt_sys::{calls, user, Errno, Result};
+use shunt_sys::{calls, thread, user, Errno, Result};
 use shunt_table::process::status_page;
 use shunt_table::table::{self, Kind};
 
@@ -34,6 +34,12 @@ pub const VIEW: c_int = 5;
 /// `SHUNT_SO_GIVE_BACK`, which is set: the number of a view, 64 bits. The descriptor may be closed by now.
 pub const GIVE_BACK: c_int = 6;
 
+/// `SHUNT_SO_FILE`, which is set: as [`POOL`], of a file of memory of the program's, or of none any more.
+pub const FILE: c_int = 7;
+
+/// `SHUNT_SO_QUOTA`, which is set: bytes that may be under way by reference, 64 bits.
+pub const QUOTA: c_int = 8;
+
 /// The value of [`VIEW`]: `struct shunt_so_view`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -41,15 +47,6 @@ struct View {
     address: u64,
     length: u64,
     number: u64,
-}
-
-/// The value of [`POOL`]: `struct shunt_so_pool`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Shown {
-    address: u64,
-    descriptor: i32,
-    reserved: i32,
 }
 
 /// What carries the bytes of a socket.
@@ -62,12 +59,8 @@ pub mod carrier {
     pub const OTHER_HOST: i32 = 2;
 }
 
-/// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT; those
-/// of [`views::next`].
-///
-/// # Safety
-/// `data` and `length` may be any addresses that are not ours.
-pub unsafe fn get(fd: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+/// The stream at `fd`, if this library carries it.
+fn carried(fd: c_int) -> Result<Option<&'static Socket>> {
     let accelerated = stream(fd);
     if table::get(fd).kind() == Kind::Private {
         return Err(Errno(libc::EBADF));
@@ -75,6 +68,16 @@ pub unsafe fn get(fd: c_int, name: c_int, data: *mut u8, length: *mut socklen_t)
     if accelerated.is_none() && calls::status_of(fd)?.st_mode & libc::S_IFMT != libc::S_IFSOCK {
         return Err(Errno(libc::ENOTSOCK));
     }
+    Ok(accelerated)
+}
+
+/// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT; those
+/// of [`views::next`].
+///
+/// # Safety
+/// `data` and `length` may be any addresses that are not ours.
+pub unsafe fn get(fd: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    let accelerated = carried(fd)?;
     match name {
         CARRIER => {
             let carrier = match accelerated {
@@ -140,46 +143,47 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 
 /// setsockopt(2) at [`LEVEL`]. Of a connection that the kernel has, which copies, the value is looked at and nothing follows from it.
 ///
-/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`lend::show`], of [`views::give_back`].
+/// Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EFAULT; ENOTCONN; those of [`Shown::named`], [`lend::show`], [`views::give_back`].
 ///
 /// # Safety
 /// `data` may be any address that is not ours.
 pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
-    if name == GIVE_BACK {
+    if name == GIVE_BACK || name == QUOTA {
         if (length as usize) < size_of::<u64>() {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: any bytes are a number; the address may fault.
         let number = unsafe { user::read(data.cast::<u64>())? };
-        return views::give_back(fd, number).map(|()| 0);
-    }
-    let accelerated = stream(fd);
-    if table::get(fd).kind() == Kind::Private {
-        return Err(Errno(libc::EBADF));
-    }
-    if accelerated.is_none() && calls::status_of(fd)?.st_mode & libc::S_IFMT != libc::S_IFSOCK {
-        return Err(Errno(libc::ENOTSOCK));
-    }
-    if name != POOL {
-        return Err(Errno(libc::ENOPROTOOPT));
-    }
-    if (length as usize) < size_of::<Shown>() {
-        return Err(Errno(libc::EINVAL));
-    }
-    // SAFETY: any bytes are one; the address may fault.
-    let Shown { address, descriptor, reserved } = unsafe { user::read(data.cast::<Shown>())? };
-    if reserved != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    match accelerated {
-        Some(socket) => lend::show(socket, address as usize, descriptor)?,
-        None => {
-            let (mut peer, mut room) = ([0u8; 128], 128);
-            calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room)?;
-            lend::check(address as usize, descriptor)?;
+        if name == GIVE_BACK {
+            return views::give_back(fd, number).map(|()| 0);
         }
+        carried(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
+        return Ok(0);
     }
-    Ok(0)
+    let accelerated = carried(fd)?;
+    let mut asked = Asked::default();
+    let room = match name {
+        POOL => core::mem::offset_of!(Asked, length),
+        FILE => size_of::<Asked>(),
+        _ => return Err(Errno(libc::ENOPROTOOPT)),
+    };
+    if (length as usize) < room {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: as much as there is room for, and any bytes are one; the address may fault.
+    unsafe { user::copy_all(data, (&raw mut asked).cast(), room)? };
+    if asked.reserved != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    if name == FILE && asked.descriptor == -1 {
+        return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
+    }
+    if accelerated.is_none() {
+        let (mut peer, mut room) = ([0u8; 128], 128);
+        calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room)?;
+    }
+    let shown = Shown::named(&asked, name == FILE, thread::process())?;
+    accelerated.map_or(Ok(()), |socket| lend::show(socket, shown)).map(|()| 0)
 }
 
 /// As the kernel tells options: as much as there is room for, and how much that was.
@@ -245,6 +249,8 @@ mod tests {
             ("SHUNT_SO_REFERRED", REFERRED),
             ("SHUNT_SO_VIEW", VIEW),
             ("SHUNT_SO_GIVE_BACK", GIVE_BACK),
+            ("SHUNT_SO_FILE", FILE),
+            ("SHUNT_SO_QUOTA", QUOTA),
             ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
             ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
             ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),

@@ -23,6 +23,8 @@ pub struct Loans {
     pub(crate) handed: AtomicU32,
     /// Bytes that went by reference.
     pub bytes: AtomicU64,
+    /// Bytes that may be under way so: as many as the link has a place to keep, or fewer, as the program says.
+    pub quota: AtomicU64,
     /// Sends that went by reference, in part or whole, or were copied where a reference would have paid.
     pub(crate) referred: AtomicU32,
     /// See [`Loans::referred`].
@@ -131,6 +133,7 @@ impl Loans {
             kept: AtomicPtr::new(core::ptr::null_mut()),
             handed: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            quota: AtomicU64::new(KEPT_SIZE as u64),
             referred: AtomicU32::new(0),
             copied: AtomicU32::new(0),
             end: AtomicU64::new(0),
@@ -147,6 +150,7 @@ impl Loans {
         let narrow = [&self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.kept.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.quota.store(KEPT_SIZE as u64, Ordering::Relaxed);
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.lock.reset();
         // SAFETY: no thread has the object yet, or any more.

@@ -1,26 +1,18 @@
-//! Pools that go over streams by reference: those of this process that peers may see, and those of peers that are mapped.
+//! Pools and files that go over streams by reference: those of this process that peers may see, and those of peers that are mapped, or open.
 //!
-//! A pool of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
+//! One of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
 //! finds it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_region::shown::{Shown, View};
+use shunt_region::shown::{List, Shown, View};
 use shunt_segment::channel::references::{ShownPool, SHOWN};
 use shunt_sys::thread;
 use shunt_table::global::{LockedCell, Mutex};
+use shunt_table::private;
 use shunt_table::process::kernel_only;
 
-/// Pools of this process that peers can be shown.
-const POOLS: usize = 16;
 /// Pools of peers that are mapped.
 const VIEWS: usize = 64;
-
-/// A pool of this process, and its number: never another's.
-#[derive(Clone, Copy)]
-struct Numbered {
-    number: u32,
-    shown: Shown,
-}
 
 /// A peer's pool.
 #[derive(Clone, Copy)]
@@ -32,8 +24,7 @@ struct Mapped {
 }
 
 struct Memory {
-    pools: [Option<Numbered>; POOLS],
-    numbers: u32,
+    own: List,
     views: [Option<Mapped>; VIEWS],
 }
 
@@ -42,8 +33,7 @@ struct Tables {
     memory: LockedCell<Memory>,
 }
 
-static TABLES: Tables =
-    Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { pools: [None; POOLS], numbers: 0, views: [None; VIEWS] }) };
+static TABLES: Tables = Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { own: List::new(), views: [None; VIEWS] }) };
 
 /// One thread at a time. `None`: this one was interrupted in there.
 fn with<R>(part: impl FnOnce(&mut Memory) -> R) -> Option<R> {
@@ -59,23 +49,14 @@ pub fn forked() {
     TABLES.lock.reset();
 }
 
-/// Enters a pool of this process; gives its number. `None`: there are as many as can be.
+/// Enters what this process shows; gives its number. `None`: there is as much as can be, or it is locked by others.
 pub(crate) fn enter(shown: Shown) -> Option<u32> {
-    let own = thread::process();
-    with(|memory| {
-        if let Some(known) = memory.pools.iter().flatten().find(|known| known.shown == shown) {
-            return Some(known.number);
-        }
-        let free = memory.pools.iter_mut().find(|place| place.is_none_or(|known| !known.shown.is_there(own)))?;
-        memory.numbers = memory.numbers.wrapping_add(1).max(1);
-        *free = Some(Numbered { number: memory.numbers, shown });
-        Some(memory.numbers)
-    })?
+    with(|memory| memory.own.enter(shown, thread::process()))?
 }
 
 /// The pool of this number, if it is still there.
 pub(crate) fn pool(number: u32) -> Option<Shown> {
-    let found = with(|memory| memory.pools.iter().flatten().find(|known| known.number == number).map(|known| known.shown))?;
+    let found = with(|memory| memory.own.get(number))?;
     found.filter(|shown| shown.is_there(thread::process()))
 }
 
@@ -98,20 +79,22 @@ impl Memory {
     /// Enters a pool that was mapped just now, in the place of one that no stream reads.
     fn enter(&mut self, secret: [u64; 2], view: View) -> bool {
         for idle in self.views.iter_mut().filter(|view| view.is_some_and(|mapped| mapped.users == 0)) {
-            idle.take().into_iter().for_each(|mapped| mapped.view.close());
+            idle.take().into_iter().for_each(|mapped| close(mapped.view));
         }
         let free = self.views.iter_mut().find(|place| place.is_none());
         free.map(|place| *place = Some(Mapped { secret, view, users: 0 })).is_some()
     }
 
+    fn at(&mut self, view: u32) -> Option<&mut Mapped> {
+        (view as usize).checked_sub(1).and_then(|index| self.views[index].as_mut())
+    }
+
     fn leave(&mut self, view: u32) {
-        let mapped = (view as usize).checked_sub(1).and_then(|index| self.views[index].as_mut());
-        mapped.into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
+        self.at(view).into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
     }
 }
 
-/// Pools that a stream looks for, in its life. A peer that offers more, or changes what it has offered again and again, has them copied: each
-/// look costs this process a mapping.
+/// Pools that a stream looks for in its life. Each look costs a mapping; a peer that offers more, or others again and again, has them copied.
 const LOOKS: u32 = 32;
 
 /// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it, `looks` how often it looked for one.
@@ -127,7 +110,7 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         return None;
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
-    let view = View::open(owner, descriptor, secret).ok()?;
+    let view = View::open(owner, descriptor, secret, private::keep).ok()?;
     let entered = with(|memory| match memory.known(place, secret) {
         // Another thread was faster.
         Some(known) => (Some(known), true),
@@ -136,17 +119,32 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
     });
     let (found, is_for_nothing) = entered.unwrap_or((None, true));
     if is_for_nothing {
-        view.close();
+        close(view);
     }
     found
 }
 
+fn close(view: View) {
+    view.close();
+    private::close(view.file);
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    with(|memory| {
+        let views = memory.views.iter_mut().flatten().map(|mapped| &mut mapped.view.file);
+        views.filter(|file| **file == from).for_each(|file| *file = to);
+    });
+}
+
+/// Whether files of peers' are open, which takes calls to read.
+pub fn reads_files() -> bool {
+    with(|memory| memory.views.iter().flatten().any(|mapped| mapped.view.file >= 0)).unwrap_or(true)
+}
+
 /// One reader more, besides the streams, of the pool that has this place in the list.
 pub(crate) fn retain(view: u32) {
-    with(|memory| {
-        let mapped = (view as usize).checked_sub(1).and_then(|index| memory.views[index].as_mut());
-        mapped.into_iter().for_each(|mapped| mapped.users += 1);
-    });
+    with(|memory| memory.at(view).into_iter().for_each(|mapped| mapped.users += 1));
 }
 
 /// One less.

@@ -5,6 +5,7 @@ mod control;
 mod corks;
 mod ends;
 mod flags;
+mod files;
 mod held;
 mod life;
 mod mapped;

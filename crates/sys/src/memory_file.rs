@@ -40,8 +40,10 @@ pub fn is_anonymous(fd: c_int) -> Result<()> {
     }
 }
 
-/// Type and device of a file, as the kernel has them.
-fn kind_of(fd: c_int) -> Result<(u32, u32, u32)> {
+/// Type and device of a file, as the kernel has them: nothing is asked of its file system.
+///
+/// Errors: those of statx(2).
+pub fn kind_of(fd: c_int) -> Result<(u32, u32, u32)> {
     // SAFETY: plain integers.
     let mut found: libc::statx = unsafe { core::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;

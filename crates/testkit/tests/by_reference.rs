@@ -4,7 +4,7 @@
 //! A receiver that takes them where they lie holds them: no send of them is complete, and nothing is written over them, until it gives them
 //! back, or has ended.
 //!
-//! The programs are in Python (`by_reference/`), and the sender makes its pool by hand. What the kernel does with them is the measure.
+//! The programs are in Python (`by_reference/`), and the sender makes its pool by hand, or sends out of a memfd as it is. What the kernel does with them is the measure.
 
 use shunt_testkit::{in_every_mode, Host, Mode, Output};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn pass(host: &Host, what: &str) {
         true => process.expect_signal(libc::SIGKILL).text(),
         false => process.expect_success().text(),
     };
-    let said = ends(client, ["killed", "held_of_a_killed_sender"].contains(&what));
+    let said = ends(client, ["killed", "file_killed", "held_of_a_killed_sender"].contains(&what));
     let received = ends(server.wait(DEADLINE), ["held_and_killed", "held_by_a_killed_parent"].contains(&what));
     let expected = if host.mode() == Mode::Both { "by reference" } else { "copied" };
     assert!(said.starts_with(expected), "{what}: {said}");
@@ -73,6 +73,37 @@ fn by_another_process(host: &Host) {
     pass(host, "passed");
 }
 in_every_mode!(by_another_process);
+
+fn of_a_file_in_pieces(host: &Host) {
+    pass(host, "file_stream");
+}
+in_every_mode!(of_a_file_in_pieces);
+
+fn of_a_file_of_a_killed_sender(host: &Host) {
+    pass(host, "file_killed");
+}
+in_every_mode!(of_a_file_of_a_killed_sender);
+
+fn of_a_file_by_a_child(host: &Host) {
+    pass(host, "file_forked");
+}
+in_every_mode!(of_a_file_by_a_child);
+
+/// Needs root.
+fn of_a_file_by_another_user(host: &Host) {
+    pass(host, "file_another_user");
+}
+in_every_mode!(of_a_file_by_another_user);
+
+fn of_a_file_by_another_image(host: &Host) {
+    pass(host, "file_replaced");
+}
+in_every_mode!(of_a_file_by_another_image);
+
+fn of_a_file_by_another_process(host: &Host) {
+    pass(host, "file_passed");
+}
+in_every_mode!(of_a_file_by_another_process);
 
 fn held_in_any_order(host: &Host) {
     pass(host, "held_stream");

@@ -1,4 +1,5 @@
 """Large messages between two processes of one host, by reference. README.md beside this package has an example."""
+import contextlib
 import ctypes
 import enum
 import os
@@ -14,8 +15,8 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from . import _library as _c
 from ._library import Error, Full, Gone, Waited
 
-__all__ = ["Error", "Full", "Gone", "Message", "NetworkListener", "NetworkPort", "Pages", "Pool", "Port", "Region", "Semantics", "View", "Waited"]
-__all__ += ["dump", "load", "reasons", "receive"]
+__all__ = ["Error", "Full", "Gone", "Message", "NetworkListener", "NetworkPort", "Pages", "Pool", "Port", "Region", "Semantics", "Shown", "View", "Waited"]
+__all__ += ["dump", "load", "reasons", "receive", "show"]
 
 
 class Semantics(enum.IntEnum):
@@ -193,7 +194,56 @@ class Message(_Memory):
         self.in_place = bool(_c.message_is_in_place(handle))
         self._array = _array_at(_c.message_data(handle), _c.message_length(handle))
         # The finalizer holds the port: its mappings stay as long as a view of them.
-        weakref.finalize(self._array, core.return_later, handle).atexit = False
+        self._core, self._back = core, weakref.finalize(self._array, core.return_later, handle)
+        self._back.atexit = False
+
+    def _take(self, port):
+        if self._core is not port._core:
+            raise ValueError("the message came by another port")
+        back = self._back.detach()
+        if back is None:
+            raise ValueError("the message was passed on")
+        weakref.finalize(self._array, _stay, self._core).atexit = False
+        return back[2][0]
+
+
+def _stay(core):
+    # What is mapped of a message that was passed on stays as long as a view of it.
+    pass
+
+
+class Shown:
+    """Memory that `show` lets the peer of a socket see, and keeps. Closed, or dropped, what is sent from there is copied; what is under way
+    arrives all the same."""
+
+    def __init__(self, keep, handle):
+        self._hide = weakref.finalize(self, _hide, keep, handle)
+
+    def close(self):
+        self._hide()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _hide(keep, handle):
+    _c.memory_hide(handle)
+
+
+def show(sock, data):
+    """Lets the peer of a connected stream socket see the file of memory that these bytes (a buffer, an array) are mapped of, all of it:
+    `multiprocessing.shared_memory`, an mmap of a memfd or of a file in /dev/shm. `sock.send` with MSG_ZEROCOPY (after SO_ZEROCOPY) leaves 32 KiB and more of
+    them where they are, as long as what this gives is kept; the mapping cannot be closed before. A file that is truncated before its
+    bytes were received resets the connection. None: this program does not run under shunt, and the kernel copies."""
+    error = c_int()
+    address, length, keep = _borrowed(data)
+    handle = _c.memory_show(address, length, _descriptor(sock), byref(error))
+    if not handle and error.value == _c.codes()["region-apart"]:
+        return None
+    return Shown(keep, _c.made(handle, error))
 
 
 class View(_Memory):
@@ -405,6 +455,35 @@ class Port:
         with self._core as port:
             _c.check(_c.receive_reference(port, byref(handle)))
         return Message(self._core, handle.value)
+
+    @property
+    def has_message(self):
+        """Whether part of a message is there, at least."""
+        with self._core as port:
+            return bool(_c.has_message(port))
+
+    def forward(self, message, source):
+        """Passes a message on that came by the port `source`, without reading it: where it lies in a region the peer reads it there, and from
+        now on sees all of its pool; else it is copied. The message and its views are not to be used any more."""
+        if source._core is self._core:
+            raise ValueError("a message is not passed back")
+        with _both(self, source) as (to, port):
+            _c.check(_c.forward(to, message._take(source), port))
+
+    def settle(self, source):
+        """Gives back to `source` what the peer has finished with of the messages that were passed on; gives how many it still has."""
+        left = c_size_t()
+        with _both(self, source) as (to, port):
+            _c.check(_c.settle(to, port, byref(left)))
+        return left.value
+
+
+@contextlib.contextmanager
+def _both(to, source):
+    # In one order, whichever way messages go.
+    first, second = sorted((to._core, source._core), key=id)
+    with first, second:
+        yield to._core.handle, source._core.handle
 
 
 def reasons():

@@ -35,6 +35,8 @@ pub struct Report {
     pub pool_ns: u64,
     /// See `plain_ns`.
     pub reference_ns: u64,
+    /// See `plain_ns`.
+    pub file_ns: u64,
     /// Bytes that went by reference.
     pub referred: u64,
 }

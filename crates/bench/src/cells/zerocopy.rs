@@ -1,4 +1,4 @@
-//! Messages that are written before and read after, by plain send and by MSG_ZEROCOPY from a pool that the peer was shown.
+//! Messages that are written before and read after, by plain send and by MSG_ZEROCOPY from a pool and from a file of memory that the peer was shown.
 
 use std::io;
 use std::time::Duration;
@@ -51,8 +51,13 @@ impl Cell for ZeroCopy {
             if contender.carrier == Carrier::Shunt && said.referred == 0 {
                 return Err(io::Error::other("nothing went by reference"));
             }
-            let ways = [("plain", "plain send", said.plain_ns), ("pool", "  plain send from a pool", said.pool_ns)];
-            for (way, words, took) in ways.into_iter().chain([("reference", "  MSG_ZEROCOPY from a pool", said.reference_ns)]) {
+            let ways = [
+                ("plain", "plain send", said.plain_ns),
+                ("pool", "  plain send from a pool", said.pool_ns),
+                ("reference", "  MSG_ZEROCOPY from a pool", said.reference_ns),
+                ("file", "  MSG_ZEROCOPY from a memfd", said.file_ns),
+            ];
+            for (way, words, took) in ways {
                 let title = format!("{words}, {}", super::bytes(size));
                 turn.figures.push(Figure::new(format!("zerocopy/{way}/{size}B"), title, Unit::Nanoseconds, took as f64));
             }

@@ -2,7 +2,7 @@
 
 by_all_ways() {
     cat >ways.py <<'PY'
-import hashlib, multiprocessing, multiprocessing.managers, multiprocessing.shared_memory, numpy as np, sys
+import hashlib, multiprocessing, multiprocessing.managers, multiprocessing.shared_memory, numpy as np, os, sys, time
 from multiprocessing.connection import Client, Listener
 def shared(name, shape):
     memory = multiprocessing.shared_memory.SharedMemory(name)
@@ -49,10 +49,15 @@ if __name__ == "__main__":
             array = np.arange(n * 100_000, dtype="i8")
             connection.send(array)
             assert np.array_equal(connection.recv(), array + 1)
+        open("over", "w").close()
+        while not os.path.exists("over.told"): time.sleep(0.05)
     child.join()
     print("over TCP", child.exitcode)
 PY
-    for how in fork spawn forkserver; do timeout 60 /usr/bin/python3 ways.py $how; done
+    for how in fork spawn forkserver; do
+        tell_why_at over
+        timeout 60 /usr/bin/python3 ways.py $how
+    done
 }
 a_loader_s_workers() {
     cat >loader.py <<'PY'

@@ -44,6 +44,8 @@ for name, ask in ("source", source), ("target", target):
     # The part that holds something; the firmware goes on below it.
     ask("pmemsave", val=0x4000000, size=128 << 20, filename=os.getcwd() + "/" + name + ".memory")
     print(hashlib.sha256(open(name + ".memory", "rb").read()).hexdigest())
+open("moved", "w").close()
+while not os.path.exists("moved.told"): time.sleep(0.05)
 source("quit")
 target("quit")
 PY
@@ -51,6 +53,7 @@ PY
     ulimit -l unlimited 2>/dev/null
     _machine source
     _machine target -incoming defer
+    tell_why_at moved
     timeout 100 /usr/bin/python3 move.py "$@"
     rm -f *.sock *.memory
 }

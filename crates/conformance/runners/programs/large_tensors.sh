@@ -31,7 +31,7 @@ PY
 
 collectives() {
     cat >ranks.py <<'PY'
-import sys, torch, torch.distributed as ranks
+import os, sys, time, torch, torch.distributed as ranks
 rank = int(sys.argv[1])
 ranks.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=rank, world_size=2)
 for length in (1, 1000, 1 << 20):
@@ -41,9 +41,13 @@ for length in (1, 1000, 1 << 20):
     ranks.all_gather(gathered, torch.full((length,), float(rank)))
     ranks.broadcast(tensor, 0)
     if rank == 0: print(length, tensor.sum().item(), [part.sum().item() for part in gathered])
+if rank == 0:
+    open("gathered", "w").close()
+    while not os.path.exists("gathered.told"): time.sleep(0.05)
 ranks.barrier()
 ranks.destroy_process_group()
 PY
+    tell_why_at gathered
     timeout 120 /usr/bin/python3 ranks.py 1 5371 &
     timeout 120 /usr/bin/python3 ranks.py 0 5371
     wait $!

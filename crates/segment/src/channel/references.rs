@@ -11,6 +11,9 @@ pub const RECORDS: usize = 8;
 /// Pools that a side can have shown at a time.
 pub const SHOWN: usize = 2;
 
+/// In [`ShownPool::descriptor`]: a file of memory of the program's, and no pool. The secret names a byte that is locked in it.
+pub const FILE: u32 = 1 << 31;
+
 /// In [`super::Receive::held`]: the word is one.
 pub const HELD: u64 = 1 << 63;
 
@@ -74,7 +77,7 @@ pub struct ShownPool {
     pub secret: [AtomicU64; 2],
     /// The process that has it open, as it knows itself.
     pub pid: AtomicU32,
-    /// Its descriptor there.
+    /// Its descriptor there; with [`FILE`], of a file that has no header.
     pub descriptor: AtomicU32,
     /// Names the offer: odd, and different from those before. 0: none.
     pub number: AtomicU32,

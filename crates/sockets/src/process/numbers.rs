@@ -13,6 +13,7 @@ use shunt_table::{diag, route, table};
 pub fn moved(from: i32, to: i32) {
     shunt_stream::waiting::holding::moved(from, to);
     shunt_stream::waiting::wake_pollers::moved(from, to);
+    shunt_stream::pools::moved(from, to);
     for fd in table::numbers() {
         let word = table::get(fd);
         // One without descriptors of the program's is kept by calls that wait for it.

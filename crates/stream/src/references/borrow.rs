@@ -1,16 +1,17 @@
-//! The receiver's half: bytes are copied out of the peer's pool, which is mapped once.
+//! The receiver's half: bytes are copied out of the peer's pool, which is mapped once, or out of its file, which is opened once.
 
 use super::{generation, of_side, read};
 use crate::pools;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
+use shunt_region::files::Place;
 use shunt_region::shown::View;
 use shunt_ring::{Pipe, Trouble};
 use shunt_segment::area::{kept_offset, KEPT_SIZE};
 use shunt_segment::channel::references::{place, ShownPool};
 use shunt_segment::channel::word;
-use shunt_sys::{calls, libc, thread, user, Errno};
+use shunt_sys::{thread, user};
 
 /// Bytes that are copied between two announcements that they were taken.
 const PIECE: usize = 256 << 10;
@@ -54,8 +55,8 @@ pub unsafe fn copy(
 
 /// Where bytes are that are referred to.
 pub(crate) enum Where {
-    /// In a pool of the peer's, of which `view` is the place in this process's list.
-    Pool { address: usize, view: u32 },
+    /// In a pool or a file of the peer's, of which `view` is the place in this process's list.
+    Pool { place: Place, view: u32 },
     /// In the link, at their position.
     Link,
     /// In the offer of a pool: these, from so many on.
@@ -93,7 +94,7 @@ pub(crate) fn find(socket: &Socket, position: u64, most: usize) -> core::result:
     } else {
         let view = view_of(socket, slot, &references.shown[slot]).ok_or(Trouble::Violation)?;
         let whole = view.place(place::offset(word), length).ok_or(Trouble::Violation)?;
-        Where::Pool { address: whole as usize + from, view: socket.connected.loans.views[slot].load(Ordering::Relaxed) }
+        Where::Pool { place: whole.behind(from), view: socket.connected.loans.views[slot].load(Ordering::Relaxed) }
     };
     let part = most.min(length - from);
     Ok(Piece { place, length: part, ends: from + part == length })
@@ -114,7 +115,7 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
             unsafe { user::copy(bytes[from..].as_ptr(), target, part) }
         }
         // SAFETY: passed on; inside the view, and a fault is an answer.
-        Where::Pool { address, .. } => unsafe { user::copy(address as *const u8, target, part) },
+        Where::Pool { place, .. } => return unsafe { place.copy(target, part) }.map_err(|_| Trouble::Violation),
     };
     Ok(if copied { part } else { 0 })
 }
@@ -129,11 +130,9 @@ unsafe fn from_link(socket: &Socket, position: u64, target: *mut u8, length: usi
         return Ok(if unsafe { user::copy(mapped.wrapping_add(at), target, part) } { part } else { 0 });
     }
     let offset = kept_offset(socket.channel(), socket.side() ^ 1) + at;
-    match calls::pread(link_file(socket), target.cast(), part, offset as i64) {
-        Err(Errno(libc::EFAULT)) => Ok(0),
-        Ok(got @ 1..) => Ok(got),
-        _ => Err(Trouble::Violation),
-    }
+    let place = Place::File { descriptor: link_file(socket), offset, mapped: 0 };
+    // SAFETY: passed on.
+    unsafe { place.copy(target, part) }.map_err(|_| Trouble::Violation)
 }
 
 fn link_file(socket: &Socket) -> i32 {
@@ -161,8 +160,8 @@ fn view_of(socket: &Socket, slot: usize, offer: &ShownPool) -> Option<View> {
 }
 
 /// Where the bytes of the peer's record are in this process, if they are.
-pub(super) fn known(socket: &Socket, word: u64) -> Option<usize> {
+pub(super) fn known(socket: &Socket, word: u64) -> Option<Place> {
     let slot = place::pool(word);
     let view = view_of(socket, slot, &of_side(socket, socket.side() ^ 1).shown[slot])?;
-    view.place(place::offset(word), place::length(word)).map(|first| first as usize)
+    view.place(place::offset(word), place::length(word))
 }

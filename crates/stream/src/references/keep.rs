@@ -9,14 +9,15 @@ use crate::socket::Socket;
 use crate::waiting::wake;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
+use shunt_region::files::Place;
 use shunt_segment::area::{kept_offset, KEPT_SIZE};
 use shunt_segment::channel::references::place;
-use shunt_sys::{calls, mapping, user};
+use shunt_sys::{calls, mapping};
 
 /// Keeps what `sender`, a side of the stream's, refers to and its peer has not taken. `memory` tells where a record's bytes are in this
 /// process, if they are. The caller holds the sender's sending lock or the peer's receiving lock: so no record becomes another's.
 #[cold]
-pub(super) fn keep(socket: &Socket, sender: usize, memory: impl Fn(&Socket, u64) -> Option<usize>) {
+pub(super) fn keep(socket: &Socket, sender: usize, memory: impl Fn(&Socket, u64) -> Option<Place>) {
     let reader = &socket.page().sides[sender & 1 ^ 1];
     let (generation, taken) = (generation(socket), reader.receive.position.load(Ordering::Acquire));
     let mut left = KEPT_SIZE;
@@ -36,15 +37,15 @@ pub(super) fn keep(socket: &Socket, sender: usize, memory: impl Fn(&Socket, u64)
 
 /// Whether `length` bytes at `from`, which have `position` in the stream, were put into the link. By a mapping: a write of a process that may
 /// write short files only (RLIMIT_FSIZE) would end it.
-fn put(socket: &Socket, sender: usize, position: u64, from: usize, length: usize) -> bool {
+fn put(socket: &Socket, sender: usize, position: u64, from: Place, length: usize) -> bool {
     let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
     let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), sender), KEPT_SIZE) else { return false };
     let at = position as usize & (KEPT_SIZE - 1);
     let first = length.min(KEPT_SIZE - at);
     // SAFETY: `at + first` and the rest are inside what is mapped; the source may fault.
     let whole = unsafe {
-        user::copy(from as *const u8, base.wrapping_add(at), first)
-            && user::copy((from + first) as *const u8, base, length - first)
+        from.copy(base.wrapping_add(at), first) == Ok(first)
+            && from.behind(first).copy(base, length - first) == Ok(length - first)
     };
     let _ = calls::munmap(base, KEPT_SIZE);
     whole

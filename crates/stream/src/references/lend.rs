@@ -5,7 +5,8 @@ use crate::pools;
 use crate::socket::{flag, Socket};
 use crate::{corked, flush_relays};
 use core::sync::atomic::{fence, Ordering};
-use shunt_region::shown::Shown;
+use shunt_region::files::Place;
+pub use shunt_region::shown::{Asked, Shown};
 use shunt_segment::area::KEPT_SIZE;
 use shunt_segment::channel::references::{at, place, Record, ShownPool, SHOWN};
 use shunt_segment::channel::{arm, state, word};
@@ -19,14 +20,8 @@ use shunt_table::process::status_page;
 /// copies of both ends overlap (`shunt bench cell buffers`).
 pub const LEAST: usize = 32 << 10;
 
-/// Bytes that can be under way by reference: for more the link has no place to keep them.
-const UNDER_WAY: u64 = KEPT_SIZE as u64;
-
-/// Lets the peer of `socket` see the pool whose mapping begins at `base` and whose file is `descriptor`.
-///
-/// Errors: EINVAL, EPROTO, EBADF, ENOMEM as [`Shown::at`]; EBUSY: it sees as many as it can.
-pub fn show(socket: &Socket, base: usize, descriptor: i32) -> Result<()> {
-    let shown = Shown::at(base, descriptor, thread::process())?;
+/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can, or the file cannot be claimed.
+pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     let number = pools::enter(shown).ok_or(Errno(libc::EBUSY))?;
     let places = &socket.connected.loans.shown;
     if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
@@ -38,11 +33,11 @@ pub fn show(socket: &Socket, base: usize, descriptor: i32) -> Result<()> {
     Ok(())
 }
 
-/// Whether [`show`] would find a pool.
-///
-/// Errors: as [`show`].
-pub fn check(base: usize, descriptor: i32) -> Result<()> {
-    Shown::at(base, descriptor, thread::process()).map(|_| ())
+/// What was shown of a file from `address` on is copied from now on. Errors: EINVAL: nothing was.
+pub fn hide(socket: &Socket, address: u64) -> Result<()> {
+    let begins = |number: u32| pools::pool(number).is_some_and(|shown| shown.file.is_some() && shown.base as u64 == address);
+    let place = socket.connected.loans.shown.iter().find(|place| begins(place.load(Ordering::Relaxed)));
+    place.map(|place| place.store(0, Ordering::Relaxed)).ok_or(Errno(libc::EINVAL))
 }
 
 /// Where bytes lie that can go by reference.
@@ -150,7 +145,8 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
     };
     let which = if found.slot == 0 { 0 } else { place::POOL };
     let (offer, number) = (&references.shown[found.slot], number_of(found.number, generation));
-    if offer.number.load(Ordering::Relaxed) != number {
+    // Numbers come again, after as many as fit; secrets do not.
+    if (offer.number.load(Ordering::Relaxed), offer.secret[0].load(Ordering::Relaxed)) != (number, found.shown.secret[0]) {
         let of_slot = |record: &Record| !is_free(record) && place::pool(record.place.load(Ordering::Relaxed)) == found.slot;
         if references.records.iter().any(of_slot) {
             return Err(Reason::CopiedBusy);
@@ -167,14 +163,15 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
     if answer != number {
         return Err(if answer == number - 1 { Reason::CopiedPeer } else { Reason::CopiedBusy });
     }
-    let room = UNDER_WAY.saturating_sub(pipe.unacknowledged()).min(pipe.room_by_limit()) as usize;
-    let part = length.min(room).min(place::LONGEST);
+    let (loans, under_way) = (&socket.connected.loans, pipe.unacknowledged());
+    let most = (KEPT_SIZE as u64).min(pipe.room_by_limit().saturating_add(under_way));
+    let quota = loans.quota.load(Ordering::Relaxed);
+    let part = (quota.min(most).saturating_sub(under_way) as usize).min(length).min(place::LONGEST);
     if part < LEAST {
-        return Err(Reason::CopiedBusy);
+        return Err(if quota < most { Reason::CopiedQuota } else { Reason::CopiedBusy });
     }
     write(place::of(found.offset as u64, part, which));
     pipe.refer(part);
-    let loans = &socket.connected.loans;
     loans.end.store(position.wrapping_add(part as u64) & word::POSITION, Ordering::Relaxed);
     loans.bytes.fetch_add(part as u64, Ordering::Relaxed);
     loans.referred.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +188,7 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
 /// not lie in the pool is not this sender's, and other memory of the process is nothing for the peer.
 pub fn keep_own(socket: &Socket, slot: usize, shown: &Shown) {
     keep::keep(socket, socket.side(), |_, word| match place::pool(word) == slot {
-        true => shown.address(place::offset(word), place::length(word)),
+        true => shown.address(place::offset(word), place::length(word)).map(Place::Memory),
         false => None,
     });
 }
@@ -204,7 +201,7 @@ fn number_of(pool: u32, generation: u64) -> u32 {
 fn show_to_peer(offer: &ShownPool, shown: &Shown, number: u32) {
     offer.secret.iter().zip(shown.secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
     offer.pid.store(thread::process(), Ordering::Relaxed);
-    offer.descriptor.store(shown.descriptor as u32, Ordering::Relaxed);
+    offer.descriptor.store(shown.name(), Ordering::Relaxed);
     offer.answer.store(0, Ordering::Relaxed);
     offer.number.store(number, Ordering::Release);
 }

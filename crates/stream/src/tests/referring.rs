@@ -25,6 +25,10 @@ fn pool(units: usize) -> Pool {
     Pool::create(Shape { unit: 64 << 10, units }, Pages::Small, Audience::Anyone).expect("a pool")
 }
 
+fn shown(pool: &Pool) -> lend::Shown {
+    lend::Shown::at(pool.address(), pool.descriptor(), std::process::id()).expect("a pool")
+}
+
 unsafe extern "C" fn handler(number: i32, information: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
     // SAFETY: the kernel's structures; with the default action in place, a fault that is not the copies' ends the test.
     unsafe {
@@ -35,13 +39,14 @@ unsafe extern "C" fn handler(number: i32, information: *mut libc::siginfo_t, con
 }
 
 /// A pool of another test may be gone when it is looked for: what is read there faults.
-fn catch_faults() {
+pub(super) fn catch_faults() {
     // SAFETY: installs the handler above.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         assert_eq!(libc::sigaction(libc::SIGSEGV, &action, core::ptr::null_mut()), 0);
+        assert_eq!(libc::sigaction(libc::SIGBUS, &action, core::ptr::null_mut()), 0);
     }
 }
 
@@ -50,7 +55,7 @@ impl Lent {
         catch_faults();
         let (pair, pool) = (Pair::new(), pool(32));
         effects::apply(pair.near.socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &1i32.to_ne_bytes());
-        lend::show(pair.near.socket, pool.address(), pool.descriptor()).expect("shown");
+        lend::show(pair.near.socket, shown(&pool)).expect("shown");
         let mut region = pool.allocate(1 << 20).expect("a region");
         region.bytes_mut().copy_from_slice(&pattern(1 << 20));
         Lent { pair, pool, region }
@@ -280,7 +285,7 @@ fn kept(lent: &Lent, at: u64, length: usize) -> Vec<u8> {
 #[test]
 fn a_record_that_the_peer_has_changed_shows_it_no_other_memory_of_the_sender() {
     let lent = Lent::met();
-    let shown = shunt_region::shown::Shown::at(lent.pool.address(), lent.pool.descriptor(), std::process::id()).expect("a pool");
+    let shown = shown(&lent.pool);
     assert_eq!(lent.near().send(&lent.region.bytes()[..LONG], ZERO_COPY), Ok(LONG));
     let records = &lent.near().socket.page().head.references[lent.near().socket.side()].records;
     let taken = lent.near().socket.outgoing().taken();
@@ -305,7 +310,7 @@ fn a_peer_that_offers_pool_after_pool_has_few_of_them_mapped() {
     // SAFETY: atomic words.
     let offer: shunt_segment::channel::references::ShownPool = unsafe { core::mem::zeroed() };
     let view = |pool: &Pool| {
-        let shown = shunt_region::shown::Shown::at(pool.address(), pool.descriptor(), std::process::id()).expect("a pool");
+        let shown = shown(pool);
         offer.secret.iter().zip(shown.secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
         offer.pid.store(std::process::id(), Ordering::Relaxed);
         offer.descriptor.store(pool.descriptor() as u32, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 """What both programs know: runs of bytes that tell where they are."""
 import array, ctypes, errno, fcntl, mmap, os, random, resource, select, signal, socket, struct, sys, termios, time
-what, port, seed = sys.argv[1], int(sys.argv[2]), 7
+what, port, seed = sys.argv[1].removeprefix("file_"), int(sys.argv[2]), 7
+is_file = what != sys.argv[1]
 def pattern(length, salt):
     return bytes((at * 7 + at // 251 + salt) & 255 for at in range(length))
 PART = 100_000

@@ -1,24 +1,27 @@
-"""Sends by MSG_ZEROCOPY from a pool that it makes by hand, as crates/region/src/pool.rs has it."""
+"""Sends by MSG_ZEROCOPY from a pool that it makes by hand, as crates/region/src/pool.rs has it, or from a memfd as it is."""
 from known import *
-SOL_SHUNT, SHUNT_SO_POOL, SHUNT_SO_REFERRED, SO_ZEROCOPY, MSG_ZEROCOPY = 0x53484e54, 3, 4, 60, 0x4000000
+SOL_SHUNT, SHUNT_SO_POOL, SHUNT_SO_REFERRED, SHUNT_SO_FILE, SO_ZEROCOPY, MSG_ZEROCOPY = 0x53484e54, 3, 4, 7, 60, 0x4000000
 UNIT, UNITS = 65536, 32
 front = (4096 + UNITS * 8 + UNIT - 1) // UNIT * UNIT
 pool_file = os.memfd_create("pool", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
 os.ftruncate(pool_file, front + 2 * UNIT * UNITS)
 memory = mmap.mmap(pool_file, front + 2 * UNIT * UNITS)
-memory[:40] = struct.pack("8sIIII16s", b"shuntpol", 2, UNIT, UNITS, os.getpid(), os.urandom(16))
+if not is_file:
+    memory[:40] = struct.pack("8sIIII16s", b"shuntpol", 2, UNIT, UNITS, os.getpid(), os.urandom(16))
 places = []
 for salt, part in enumerate(PARTS):
     places.append(front + salt * 2 * UNIT)
     memory[places[-1]:places[-1] + PART] = part
-fcntl.fcntl(pool_file, 1033, 1 | 2 | 4 | 16)
+if not is_file:
+    fcntl.fcntl(pool_file, 1033, 1 | 2 | 4 | 16)
 address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 client = socket.create_connection(("127.0.0.1", port), 50)
 client.settimeout(None)
 client.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
 def show():
+    pool, file = struct.pack("Qii", address, pool_file, 0), struct.pack("QiiQQ", address, pool_file, 0, len(memory), 0)
     try:
-        client.setsockopt(SOL_SHUNT, SHUNT_SO_POOL, struct.pack("Qii", address, pool_file, 0))
+        client.setsockopt(SOL_SHUNT, *((SHUNT_SO_FILE, file) if is_file else (SHUNT_SO_POOL, pool)))
         return True
     except OSError as error:
         assert error.errno == errno.ENOPROTOOPT, error
