@@ -60,7 +60,7 @@ pub(super) struct Work {
     blocks: Vec<u8>,
     waiting: Vec<Waiting>,
     /// Packets that were put behind each other and are not written.
-    put: u64,
+    unwritten: u64,
     /// When the turn before began.
     before: u64,
     /// Of queues that are gone.
@@ -89,7 +89,7 @@ impl Work {
             interfaces: 0,
             blocks: Vec::new(),
             waiting: Vec::new(),
-            put: 0,
+            unwritten: 0,
             before: 0,
             lost: 0,
             bytes: vec![0; LONGEST].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("of this length")),
@@ -130,7 +130,7 @@ impl Work {
         self.known.iter().for_each(|known| known.source.reader.end());
         let frames = self.told.frames.load(Relaxed);
         // And those that were read and could not be written.
-        let unwritten = self.put + self.waiting.len() as u64;
+        let unwritten = self.unwritten + self.waiting.len() as u64;
         let lost = self.known.iter().fold(self.lost + unwritten, |sum, known| sum.saturating_add(known.source.reader.lost()));
         self.told.lost.store(lost, Relaxed);
         let missing = if lost > 0 { format!("; {lost} are missing: they found no room") } else { String::new() };
@@ -219,7 +219,7 @@ impl Work {
             let Waiting { at, length, .. } = self.waiting[index];
             self.output.blocks().extend_from_slice(&self.blocks[at..at + length]);
         }
-        self.put += count as u64;
+        self.unwritten += count as u64;
         self.waiting.drain(..count);
         let mut rest = Vec::new();
         for waiting in &mut self.waiting {
@@ -236,7 +236,7 @@ impl Work {
             left -= u32::from(told.ends.load(Relaxed) && left > 0);
             left > 0
         })?;
-        self.told.frames.fetch_add(std::mem::take(&mut self.put), Relaxed);
+        self.told.frames.fetch_add(std::mem::take(&mut self.unwritten), Relaxed);
         Ok(())
     }
 }
