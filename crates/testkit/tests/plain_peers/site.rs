@@ -168,7 +168,9 @@ impl Site {
         command.args(["why", &running.child.id().to_string()]);
         let output = command.output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stdout);
-        let line = said.lines().find(|line| line.split_ascii_whitespace().any(|word| word == reason) && !line.contains("tcp"));
-        line.and_then(|line| line.split_ascii_whitespace().find_map(|word| word.parse().ok())).unwrap_or(0)
+        // "since it started: given-back 2, taken 5"
+        let words: Vec<&str> = said.split_ascii_whitespace().map(|word| word.trim_end_matches(',')).collect();
+        let count = words.windows(2).find_map(|pair| if pair[0] == reason { pair[1].parse().ok() } else { None });
+        count.unwrap_or(0)
     }
 }
