@@ -59,6 +59,8 @@ pub(super) struct Work {
     /// Blocks in no order, and where each is.
     blocks: Vec<u8>,
     waiting: Vec<Waiting>,
+    /// Packets that were put behind each other and are not written.
+    unwritten: u64,
     /// When the turn before began.
     before: u64,
     /// Of queues that are gone.
@@ -87,6 +89,7 @@ impl Work {
             interfaces: 0,
             blocks: Vec::new(),
             waiting: Vec::new(),
+            unwritten: 0,
             before: 0,
             lost: 0,
             bytes: vec![0; LONGEST].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("of this length")),
@@ -125,7 +128,11 @@ impl Work {
         };
         self.told.is_over.store(true, Relaxed);
         self.known.iter().for_each(|known| known.source.reader.end());
-        let (frames, lost) = (self.told.frames.load(Relaxed), self.told.lost.load(Relaxed));
+        let frames = self.told.frames.load(Relaxed);
+        // And those that were read and could not be written.
+        let unwritten = self.unwritten + self.waiting.len() as u64;
+        let lost = self.known.iter().fold(self.lost + unwritten, |sum, known| sum.saturating_add(known.source.reader.lost()));
+        self.told.lost.store(lost, Relaxed);
         let missing = if lost > 0 { format!("; {lost} are missing: they found no room") } else { String::new() };
         let count = format!("{frames} frames captured{missing}");
         let text = match ended {
@@ -191,7 +198,7 @@ impl Work {
         }
         self.told.lost.store(lost, Relaxed);
         let some = !self.waiting.is_empty();
-        self.put(if ends { u64::MAX } else { self.before })?;
+        self.put(if ends { u64::MAX } else { self.before });
         self.before = now;
         for known in self.known.extract_if(.., |known| ends || known.ends == Ends::Now) {
             let dropped = known.source.reader.lost();
@@ -205,17 +212,14 @@ impl Work {
     }
 
     /// Puts the packets that were noted before a moment behind each other, in order of time.
-    fn put(&mut self, until: u64) -> io::Result<()> {
+    fn put(&mut self, until: u64) {
         self.waiting.sort_by_key(|waiting| waiting.ticks);
         let count = self.waiting.partition_point(|waiting| waiting.ticks < until);
         for index in 0..count {
             let Waiting { at, length, .. } = self.waiting[index];
             self.output.blocks().extend_from_slice(&self.blocks[at..at + length]);
-            if self.output.is_full() {
-                self.write()?;
-            }
         }
-        self.told.frames.fetch_add(count as u64, Relaxed);
+        self.unwritten += count as u64;
         self.waiting.drain(..count);
         let mut rest = Vec::new();
         for waiting in &mut self.waiting {
@@ -223,7 +227,6 @@ impl Work {
             rest.extend_from_slice(&self.blocks[at..at + waiting.length]);
         }
         self.blocks = rest;
-        Ok(())
     }
 
     /// Writes what waits for it. Where the agent ends, a reader that does not read is waited for no longer than a second.
@@ -232,6 +235,8 @@ impl Work {
         self.output.flush(|| {
             left -= u32::from(told.ends.load(Relaxed) && left > 0);
             left > 0
-        })
+        })?;
+        self.told.frames.fetch_add(std::mem::take(&mut self.unwritten), Relaxed);
+        Ok(())
     }
 }
