@@ -79,7 +79,7 @@ pub struct Sample {
 struct Mail {
     asked: AtomicU64,
     case: [AtomicU64; 5],
-    /// Whoever waits sleeps.
+    /// An end that waits sleeps.
     sleeps: AtomicU64,
     processor: AtomicU64,
     armed: AtomicU64,
@@ -110,7 +110,7 @@ fn half(word: &AtomicU64) -> *const u32 {
 }
 
 impl Mail {
-    /// Sets a word, for whoever waits for it.
+    /// Sets a word, for the end that waits for it.
     fn tell(&self, word: &AtomicU64, value: u64) {
         word.store(value, SeqCst);
         if self.sleeps.load(SeqCst) != 0 {
