@@ -260,9 +260,9 @@ class Sockets(unittest.TestCase):
 
     def test_shared_memory_of_the_program_s_is_sent_by_reference(self):
         for make in (segment, memfd, tensor):
+            memory, close = make(8 * PART)  # the first segment starts a process, with which older connections are shared
             left, right = connection()
             left.setsockopt(socket.SOL_SOCKET, 60, 1)
-            memory, close = make(8 * PART)
             shown = sb.show(left, memory)
             self.assertEqual(shown is not None, under_shunt(left))
             by_reference = shown is not None and carried_in_memory(left)
@@ -281,7 +281,8 @@ class Sockets(unittest.TestCase):
                 shown.close()
                 self.assertEqual(sent_and_received(left, right, memory[:PART]), bytes([1]) * PART)
                 self.assertEqual(left.getsockopt(SOL_SHUNT, 4, 8), before, "it is shown no more")
-            del here
+            del here, shown
+            gc.collect()
             memory.release()
             close()
 
