@@ -361,7 +361,8 @@ fn programs(target: u32, kind: u32, flags: u32) -> io::Result<u32> {
         numbers: u64,
         count: u32,
         padding: u32,
-        others: [u32; 4],
+        /// Flags of each, links, their flags, and a revision, which the kernel writes whatever the length.
+        others: [u64; 4],
     }
     let mut query = Query { target, kind, flags, attached: 0, numbers: 0, count: 0, padding: 0, others: [0; 4] };
     bpf(PROGRAMS_OF, &mut query)?;

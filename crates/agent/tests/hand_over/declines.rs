@@ -53,7 +53,7 @@ fn where_rules_count_or_limit_nothing_is_taken() {
     let _agent = Agent::start(&hosts[0]);
     let server = crate::peer::serve(&hosts[1], false);
     let chain = |hook: &str, rule: &str| {
-        format!("flush ruleset\ntable inet f {{ chain c {{ type filter hook {hook} priority 0; {rule}; }} }}\n")
+        format!("flush ruleset\ntable inet f {{ chain c {{ type filter hook {hook} priority 0; {rule}; }}\n}}\n")
     };
     let device = &hosts[0].interface;
     let counting = [
@@ -62,21 +62,23 @@ fn where_rules_count_or_limit_nothing_is_taken() {
         chain("prerouting", "quota over 1000 mbytes drop"),
         chain("postrouting", "ct state established counter accept"),
         "flush ruleset\ntable ip f { set s { type ipv4_addr; flags dynamic; }
-            chain c { type filter hook input priority 0; update @s { ip saddr counter }; } }\n"
+            chain c { type filter hook input priority 0; update @s { ip saddr counter }; }
+        }\n"
             .to_string(),
         "flush ruleset\ntable ip6 f { counter n { }
             chain other { counter name n; }
-            chain c { type filter hook input priority 0; tcp dport vmap { 7: jump other }; } }\n"
+            chain c { type filter hook input priority 0; tcp dport vmap { 7: jump other }; }
+        }\n"
             .to_string(),
         format!(
-            "flush ruleset\ntable netdev f {{ chain c {{ type filter hook ingress device \"{device}\" priority 0; counter; }} }}\n"
+            "flush ruleset\ntable netdev f {{ chain c {{ type filter hook ingress device \"{device}\" priority 0; counter; }}\n}}\n"
         ),
     ];
     let harmless = [
         "flush ruleset\n".to_string(),
         chain("forward", "counter"),
         chain("input", "ct state invalid counter drop; ct state established,related accept; counter"),
-        "flush ruleset\ntable ip n { chain c { type nat hook output priority -100; counter; } chain unused { counter; } }\n"
+        "flush ruleset\ntable ip n { chain c { type nat hook output priority -100; counter; }\nchain unused { counter; }\n}\n"
             .to_string(),
         chain("input", "tcp dport 9 drop"),
     ];
@@ -116,7 +118,7 @@ fn where_older_tables_have_rules_nothing_is_taken() {
 #[test]
 fn accounts_are_kept_unless_they_do_not_matter() {
     const RULES: &str =
-        "flush ruleset\ntable ip t { chain c { type filter hook input priority 0; ct state established accept; } }\n";
+        "flush ruleset\ntable ip t { chain c { type filter hook input priority 0; ct state established accept; }\n}\n";
     let Some(hosts) = pair() else { return };
     if !rules(&hosts[0], RULES) {
         return;
@@ -129,7 +131,7 @@ fn accounts_are_kept_unless_they_do_not_matter() {
     };
     tries(Agent::start(&hosts[0]), Err(Decline::Counted));
     tries(Agent::despite_rules(&hosts[0]), Ok(()));
-    assert!(rules(&hosts[0], "table ip u { chain c { type filter hook input priority 0; counter; } }\n"));
+    assert!(rules(&hosts[0], "table ip u { chain c { type filter hook input priority 0; counter; }\n}\n"));
     tries(Agent::despite_rules(&hosts[0]), Ok(()));
 }
 
