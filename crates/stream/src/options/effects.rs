@@ -2,6 +2,7 @@
 
 use super::limits;
 use crate::control;
+use crate::progress;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
@@ -75,5 +76,8 @@ pub fn tell_linger(socket: &Socket) {
         state.fetch_or(state::LINGER_RESET, Ordering::AcqRel);
     } else {
         state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
+    }
+    if socket.has(flag::REMOTE) {
+        progress::kick(socket); // a socket of the kernel may be the last to close
     }
 }
