@@ -115,7 +115,7 @@ impl Driver {
         if near_word & word::CLOSED == 0 {
             broken |= match self.lines[index].end_shown {
                 true => is_reset(calls::poll_one(socket, 0, 0).unwrap_or(0)),
-                false => !self.look(index, socket),
+                false => !self.look(index, socket, broken),
             };
         }
         if broken && !self.lines[index].broken {
@@ -184,13 +184,17 @@ impl Driver {
         whole
     }
 
-    /// Shows what has come; false: the connection is broken.
-    fn look(&mut self, index: usize, socket: i32) -> bool {
+    /// Shows what has come; false: the connection is broken. `broken`: it is, and what was told of that is not told again.
+    fn look(&mut self, index: usize, socket: i32, broken: bool) -> bool {
         // Before the bytes, which are all there when the end is, or the reset, which the program hears of though it has not read them.
         let events = calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0);
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
-            Ok(0) => self.show_end(index),
+            Ok(0) if broken => return false,
+            Ok(0) => {
+                self.show_end(index);
+                return !is_reset(events);
+            }
             Ok(got) => {
                 let shown = self.lines[index].shown as usize;
                 if got > shown {
@@ -200,8 +204,8 @@ impl Driver {
                 }
                 if got < PIECE && self.lines[index].shown as usize == got {
                     match events & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP {
-                        true => self.show_end(index),
-                        false => return !is_reset(events),
+                        true if !broken => self.show_end(index),
+                        _ => return !is_reset(events),
                     }
                 }
             }

@@ -12,11 +12,11 @@ use shunt_testkit::conversation::{survive, write_header, Bytes, Pattern};
 use shunt_testkit::Random;
 
 use crate::site::{until, within, Running, Site};
-use crate::traces::{has_connections, has_program, is_over, map_is_empty, odd_sockets};
+use crate::traces::{connections, has_program, is_over, map_is_empty, odd_sockets};
 
 /// Connections of a round.
 const CONNECTIONS: u64 = 3;
-/// Where agent and guard are gone a process waits 75 s for the end of a give-back that had begun; and its peer hears of it when it sends again, by then each minute or two.
+/// Where agent and guard are gone a process waits 75 s for the end of a give-back that had begun.
 const LAST: Duration = Duration::from_secs(400);
 /// Rounds that a conversation goes on after a kill that is none of its affair.
 const ON: u64 = 5;
@@ -131,10 +131,11 @@ impl Trial {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let _stop = Stop(&stop);
-            let running: Vec<_> = rounds
-                .iter()
-                .map(|rounds| {
-                    let (stream, seed, stop) = (self.connect(), self.random.word(), &stop);
+            let streams: Vec<TcpStream> = rounds.iter().map(|_| self.connect()).collect();
+            let seeds: Vec<u64> = rounds.iter().map(|_| self.random.word()).collect();
+            let running: Vec<_> = (rounds.iter().zip(&streams).zip(seeds))
+                .map(|((rounds, stream), seed)| {
+                    let (stream, stop) = (stream.try_clone().expect("a number"), &stop);
                     scope.spawn(move || echo(stream, seed, rounds, stop))
                 })
                 .collect();
@@ -152,9 +153,14 @@ impl Trial {
             let goes_on = || rounds.iter().zip(&then).map(|(count, then)| count.load(Relaxed) >= then + ON);
             let server = self.server.as_ref().expect("it runs").child.id();
             match victim {
-                Victim::Both => within(LAST, "each goes on or ends", || {
-                    goes_on().zip(&running).all(|(goes_on, thread)| goes_on || thread.is_finished())
-                }),
+                Victim::Both => {
+                    within(LAST, "each goes on, or its program has ended it", || {
+                        connections(&self.site.hosts[0]) <= goes_on().filter(|goes_on| *goes_on).count()
+                    });
+                    // A peer hears of it by its next segment.
+                    let halted = streams.iter().zip(goes_on()).filter(|(_, goes_on)| !goes_on);
+                    halted.for_each(|(mut stream, _)| _ = stream.write_all(b"?"));
+                }
                 _ => until("each goes on", || goes_on().all(|goes_on| goes_on)),
             }
             if victim == Victim::Agent {
@@ -204,7 +210,7 @@ impl Trial {
             assert_eq!(self.site.agent_says()["connections"]["lost"], 0);
         }
         if self.server.is_none() {
-            until("no connection is left", || !has_connections(&self.site.hosts[0]));
+            until("no connection is left", || connections(&self.site.hosts[0]) == 0);
         }
     }
 }
