@@ -66,8 +66,6 @@ impl Driver {
         }
         let (read, wrote) = taken.uncounted();
         let socket = line.socket.load(Ordering::Relaxed);
-        // A connection that was connected in repair takes its program for one that answers, whose acknowledgements wait for answers.
-        let _ = calls::setsockopt_int(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1);
         if let Some(near) = local.near(index) {
             // What was set since the take is the kernel's to do from now on, before the program has its socket: keepalive finds peers that are gone.
             let _ = calls::setsockopt_int(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
