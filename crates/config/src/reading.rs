@@ -3,7 +3,6 @@
 use crate::error::{OptionError, Source};
 use crate::options::Options;
 use crate::table::{Entry, Reader, TABLE};
-use crate::values::decimal;
 
 impl Options {
     /// The defaults, changed by the variables that `lookup` finds. An empty variable counts as unset, as in shells.
@@ -11,13 +10,13 @@ impl Options {
     /// # Errors
     /// The first variable, in the order of [`TABLE`], whose value cannot be used.
     pub fn from_environment<'a>(lookup: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Options, OptionError<'a>> {
-        let mut options = Options::default_const();
+        let seed = lookup("SHUNT_INET_SEED").and_then(|seed| crate::values::decimal(seed).ok());
+        let mut options = Options { inet_seed: seed.unwrap_or(0) as u32, ..Options::default_const() };
         for entry in TABLE.iter().filter(|entry| entry.reader == Reader::Library) {
             if let Some(value) = lookup(entry.variable).filter(|value| !value.is_empty()) {
                 options.set(entry, Source::Variable, value)?;
             }
         }
-        options.inet_seed = lookup("SHUNT_INET_SEED").and_then(|seed| decimal(seed).ok()).map_or(0, |seed| seed as u32);
         Ok(options)
     }
 

@@ -44,13 +44,11 @@ pub(crate) fn set_spin_on_kernel(options: &mut Options, value: &[u8]) -> Result<
 }
 
 pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.ports = Ports::parse(value)?;
-    Ok(())
+    Ports::parse(value).map(|ports| options.ports = ports)
 }
 
 pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.hosts = Hosts::parse(value)?;
-    Ok(())
+    Hosts::parse(value).map(|hosts| options.hosts = hosts)
 }
 
 pub(crate) fn set_inet(options: &mut Options, value: &[u8]) -> Result<(), Problem> {

@@ -85,6 +85,10 @@ impl<'a> Judge<'a> {
             }
             outcome = trial.run()?;
         }
+        // What was given back may be as it is with the kernel, too.
+        if arrangement.takes().is_some() && difference(&kernel, &outcome.lines).is_none() {
+            return Ok(verdict(scenario, arrangement, &kernel, &[], &outcome));
+        }
         let mut found = verdict(scenario, arrangement, &expected, &deviations, &outcome);
         // What was sent to a receiver that slept went through the kernel; on a crowded machine that may be all of it.
         for _ in 0..if WHILE_AWAKE.contains(&scenario.family.as_str()) { ATTEMPTS } else { 0 } {

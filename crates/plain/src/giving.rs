@@ -43,7 +43,11 @@ impl Driver {
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
             let _ = taken.give(&parts.hands);
         }
-        self.settle(index, now);
+        if !self.settle(index, now) {
+            // A thread that sleeps is to know of the deadline: the agent, whose end has woken it perhaps, is heard of once.
+            self.tell(index, arm::IN);
+            self.tell(index, arm::OUT);
+        }
     }
 
     /// Whether the socket is of use again.
@@ -107,8 +111,11 @@ impl Driver {
                 let _ = calls::shutdown(socket, libc::SHUT_WR);
             }
         }
-        if !self.lines[index].end_shown && near_word & word::CLOSED == 0 {
-            broken |= !self.look(index, socket);
+        if near_word & word::CLOSED == 0 {
+            broken |= match self.lines[index].end_shown {
+                true => is_reset(calls::poll_one(socket, 0, 0).unwrap_or(0)),
+                false => !self.look(index, socket, broken),
+            };
         }
         if broken && !self.lines[index].broken {
             let line = &mut self.lines[index];
@@ -177,14 +184,17 @@ impl Driver {
         whole
     }
 
-    /// Shows what has come; false: the connection is broken.
-    fn look(&mut self, index: usize, socket: i32) -> bool {
+    /// Shows what has come; false: the connection is broken. `broken`: it is, and what was told of that is not told again.
+    fn look(&mut self, index: usize, socket: i32, broken: bool) -> bool {
         // Before the bytes, which are all there when the end is, or the reset, which the program hears of though it has not read them.
         let events = calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0);
-        let reset = events & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR | libc::POLLHUP;
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
-            Ok(0) => self.show_end(index),
+            Ok(0) if broken => return false,
+            Ok(0) => {
+                self.show_end(index);
+                return !is_reset(events);
+            }
             Ok(got) => {
                 let shown = self.lines[index].shown as usize;
                 if got > shown {
@@ -194,8 +204,8 @@ impl Driver {
                 }
                 if got < PIECE && self.lines[index].shown as usize == got {
                     match events & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP {
-                        true => self.show_end(index),
-                        false => return !reset,
+                        true if !broken => self.show_end(index),
+                        _ => return !is_reset(events),
                     }
                 }
             }
@@ -231,6 +241,11 @@ impl Driver {
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
         socket
     }
+}
+
+/// Whether a socket of which poll(2) tells this was reset: an end in both directions is none, and a message in its queue of errors neither.
+fn is_reset(events: i16) -> bool {
+    events & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR | libc::POLLHUP
 }
 
 /// The process ends in good order: what is in the escrows the agent gives back, and what is in sockets is the kernel's.

@@ -37,6 +37,8 @@ pub struct Line {
     pub end_shown: bool,
     /// The kernel has told of an error, and the program was told of a reset.
     pub broken: bool,
+    /// Its program's end, however it comes, is to be a reset (SO_LINGER of no time).
+    pub lingers_not: bool,
     /// The next line of its chain, plus one.
     pub next: u16,
     /// The kernel's socket, and the companion's far end.

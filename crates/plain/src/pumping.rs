@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use shunt_poll::epoll;
 use shunt_ring::bell;
-use shunt_segment::channel::{arm, release, word};
+use shunt_segment::channel::{arm, release, state as told, word};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
@@ -20,6 +20,7 @@ use shunt_table::private;
 use shunt_table::process::status_page;
 use shunt_xdp::course::{drawn, Course};
 use shunt_xdp::learned::PAID;
+use shunt_xdp::restored;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
 
@@ -63,6 +64,7 @@ impl Parts {
             end_told: false,
             end_shown: false,
             broken: false,
+            lingers_not: false,
             next,
             socket: AtomicI32::new(socket),
             far: AtomicI32::new(far),
@@ -156,6 +158,7 @@ impl Driver {
 
     /// Does for a line what is to be done.
     pub fn pump(&mut self, index: usize, now: u64) {
+        self.linger(index);
         match self.lines[index].state {
             state::TAKEN => {
                 if let Err(ended) = self.pump_taken(index, now) {
@@ -168,6 +171,18 @@ impl Driver {
             _ => return,
         }
         self.due = self.due.min(self.lines[index].due);
+    }
+
+    /// A process that is killed closes no channel: the kernel is to know beforehand how it ends.
+    fn linger(&mut self, index: usize) {
+        let line = &self.lines[index];
+        if matches!(line.state, state::TAKEN..=state::KERNEL) {
+            let not = self.far(index).peer().receive.state.load(Ordering::Acquire) & told::LINGER_RESET != 0;
+            let line = &mut self.lines[index];
+            if core::mem::replace(&mut line.lingers_not, not) != not {
+                restored::linger(line.socket.load(Ordering::Relaxed), not);
+            }
+        }
     }
 
     /// What the program has received and sent since then counts from now on; gives how many bytes.

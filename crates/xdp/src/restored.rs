@@ -16,7 +16,12 @@ pub fn discard(socket: i32, mut count: u32) {
 
 /// The socket's end is a reset.
 pub fn linger_not(socket: i32) {
-    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    linger(socket, true);
+}
+
+/// The same, or an end as ever.
+pub fn linger(socket: i32, not: bool) {
+    let at_once = libc::linger { l_onoff: i32::from(not), l_linger: 0 };
     let length = size_of_val(&at_once) as u32;
     let _ = calls::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const at_once).cast(), length);
 }

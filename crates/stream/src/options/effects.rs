@@ -71,9 +71,9 @@ fn careful(socket: &Socket) {
 /// Other owners of the side may be the last to close.
 pub fn tell_linger(socket: &Socket) {
     let state = &socket.own().receive.state;
-    if socket.has(flag::LINGER_RESET) {
-        state.fetch_or(state::LINGER_RESET, Ordering::AcqRel);
-    } else {
-        state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
-    }
+    let _ = match socket.has(flag::LINGER_RESET) {
+        true => state.fetch_or(state::LINGER_RESET, Ordering::AcqRel),
+        false => state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel),
+    };
+    let _ = socket.has(flag::REMOTE) && crate::progress::kick(socket); // a socket of the kernel may be the last to close
 }

@@ -11,11 +11,13 @@ use std::time::Duration;
 use shunt_testkit::conversation::{survive, write_header, Bytes, Pattern};
 use shunt_testkit::Random;
 
-use crate::site::{until, Running, Site, PATIENCE};
-use crate::traces::{has_connections, has_program, is_over, map_is_empty, odd_sockets};
+use crate::site::{until, within, Running, Site};
+use crate::traces::{connections, has_program, is_over, map_is_empty, odd_sockets};
 
 /// Connections of a round.
 const CONNECTIONS: u64 = 3;
+/// Where agent and guard are gone a process waits 75 s for the end of a give-back that had begun.
+const LAST: Duration = Duration::from_secs(400);
 /// Rounds that a conversation goes on after a kill that is none of its affair.
 const ON: u64 = 5;
 
@@ -50,6 +52,15 @@ fn echo(mut stream: TcpStream, seed: u64, rounds: &AtomicU64, stop: &AtomicBool)
     }
 }
 
+/// Conversations stop when this goes, also where a test has failed.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// What the rounds have in common.
 struct Trial {
     site: Site,
@@ -77,8 +88,8 @@ impl Trial {
         let address = (self.site.hosts[0].addresses[0], 7000);
         let stream = self.site.hosts[1].enter(|| TcpStream::connect(address)).expect("the server listens");
         stream.set_nodelay(true).expect("an option");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+        stream.set_read_timeout(Some(LAST)).expect("a limit");
+        stream.set_write_timeout(Some(LAST)).expect("a limit");
         stream
     }
 
@@ -119,10 +130,12 @@ impl Trial {
         let rounds: Vec<AtomicU64> = (0..CONNECTIONS).map(|_| AtomicU64::new(0)).collect();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let running: Vec<_> = rounds
-                .iter()
-                .map(|rounds| {
-                    let (stream, seed, stop) = (self.connect(), self.random.word(), &stop);
+            let _stop = Stop(&stop);
+            let streams: Vec<TcpStream> = rounds.iter().map(|_| self.connect()).collect();
+            let seeds: Vec<u64> = rounds.iter().map(|_| self.random.word()).collect();
+            let running: Vec<_> = (rounds.iter().zip(&streams).zip(seeds))
+                .map(|((rounds, stream), seed)| {
+                    let (stream, stop) = (stream.try_clone().expect("a number"), &stop);
                     scope.spawn(move || echo(stream, seed, rounds, stop))
                 })
                 .collect();
@@ -140,9 +153,14 @@ impl Trial {
             let goes_on = || rounds.iter().zip(&then).map(|(count, then)| count.load(Relaxed) >= then + ON);
             let server = self.server.as_ref().expect("it runs").child.id();
             match victim {
-                Victim::Both => until("each goes on or ends", || {
-                    goes_on().zip(&running).all(|(goes_on, thread)| goes_on || thread.is_finished())
-                }),
+                Victim::Both => {
+                    within(LAST, "each goes on, or its program has ended it", || {
+                        connections(&self.site.hosts[0]) <= goes_on().filter(|goes_on| *goes_on).count()
+                    });
+                    // A peer hears of it by its next segment.
+                    let halted = streams.iter().zip(goes_on()).filter(|(_, goes_on)| !goes_on);
+                    halted.for_each(|(mut stream, _)| _ = stream.write_all(b"?"));
+                }
                 _ => until("each goes on", || goes_on().all(|goes_on| goes_on)),
             }
             if victim == Victim::Agent {
@@ -150,10 +168,12 @@ impl Trial {
             }
             if victim == Victim::Guard {
                 // Nothing is taken any more, since nobody would give it back; it is served all the same.
+                until("the guard is gone", || is_over(guard));
                 let before = self.site.count(self.server.as_ref().expect("it runs"), "inet-guard");
                 let (count, done) = (AtomicU64::new(0), AtomicBool::new(false));
                 let stream = self.connect();
                 thread::scope(|scope| {
+                    let _stop = Stop(&done);
                     let other = scope.spawn(|| echo(stream, 7, &count, &done));
                     until("a new one", || count.load(Relaxed) > ON);
                     done.store(true, Relaxed);
@@ -190,7 +210,7 @@ impl Trial {
             assert_eq!(self.site.agent_says()["connections"]["lost"], 0);
         }
         if self.server.is_none() {
-            until("no connection is left", || !has_connections(&self.site.hosts[0]));
+            until("no connection is left", || connections(&self.site.hosts[0]) == 0);
         }
     }
 }

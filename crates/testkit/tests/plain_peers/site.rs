@@ -14,8 +14,7 @@ use shunt_testkit::{copy_shunt, spawn, Scratch};
 /// The file in the scratch directory.
 const CAPTURE: &str = "frames.pcapng";
 
-/// Long for anything that is to come.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Both of them.
 pub struct Site {
@@ -52,8 +51,13 @@ impl Running {
 }
 
 /// Waits until the condition holds.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    within(PATIENCE, what, condition);
+}
+
+/// The same, for as long as that.
+pub fn within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}: in vain");
         std::thread::sleep(Duration::from_millis(5));

@@ -50,11 +50,11 @@ pub fn has_program(host: &Host) -> bool {
     String::from_utf8_lossy(&output.stdout).contains("xdp")
 }
 
-/// Whether TCP connections are established on the host.
-pub fn has_connections(host: &Host) -> bool {
+/// How many TCP connections are established on the host.
+pub fn connections(host: &Host) -> usize {
     host.enter(|| {
         let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
-        table.lines().skip(1).any(|line| line.split_ascii_whitespace().nth(3) == Some("01"))
+        table.lines().skip(1).filter(|line| line.split_ascii_whitespace().nth(3) == Some("01")).count()
     })
 }
 
