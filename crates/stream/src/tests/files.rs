@@ -170,6 +170,23 @@ fn what_is_shown_no_more_is_copied_and_what_is_under_way_arrives() {
     assert_eq!((receive_whole(lent.far(), LONG).len(), lent.referred()), (LONG, 2 * LONG as u64));
 }
 
+/// The longer one may be about to be unmapped, where the shorter one is not.
+#[test]
+fn what_is_shown_twice_from_one_address_on_is_hidden_as_a_whole() {
+    let lent = Lent::met();
+    lend::hide(lent.near().socket, lent.memory.bytes.as_ptr() as u64).expect("it was shown");
+    for length in [2 * LONG as u64, lent.memory.asked().length] {
+        let shown = Shown::file(&Asked { length, ..lent.memory.asked() }, std::process::id()).expect("a part");
+        lend::show(lent.near().socket, shown).expect("shown");
+    }
+    lend::hide(lent.near().socket, lent.memory.bytes.as_ptr() as u64).expect("both were shown");
+    for from in [3 * LONG, 4 * LONG] {
+        lent.send(from);
+        assert!(receive_whole(lent.far(), LONG) == lent.memory.bytes[from..from + LONG]);
+    }
+    assert_eq!(lent.referred(), 0);
+}
+
 #[test]
 fn no_more_is_under_way_than_the_program_lets_be() {
     let lent = Lent::met();
