@@ -9,7 +9,7 @@
 //! another process's descriptor, whose file it cannot read itself, has no lock there.
 
 use crate::shape::LARGEST;
-use shunt_sys::{calls, check, libc, mapping, memory_file, syscall, user, Errno};
+use shunt_sys::{calls, check, libc, memory_file, syscall, user, Errno};
 
 /// Bytes that are copied out of a mapping at a time.
 const PIECE: usize = 256 << 10;
@@ -74,10 +74,23 @@ pub(crate) fn identity(fd: i32, end: usize) -> Result<[u64; 2], Errno> {
 
 /// A mapping of what the file has now, and how long it is; of none, where it need not be worth it. mincore(2) tells of pages to their file's owner alone.
 pub(crate) fn mapped(fd: i32) -> (usize, usize) {
-    let status = calls::status_of(fd).ok().filter(|status| status.st_uid == calls::geteuid());
-    let size = status.map_or(0, |status| (status.st_size as usize).min(LARGEST));
-    let base = if size > 0 { mapping::private_to_read(fd, size).ok() } else { None };
+    let is_told = |status: &libc::stat| status.st_uid == calls::geteuid() && calls::soft_limit(libc::RLIMIT_AS) == u64::MAX;
+    let size = calls::status_of(fd).ok().filter(is_told).map_or(0, |status| (status.st_size as usize).min(LARGEST));
+    let base = if size > 0 { not_locked(fd, size).ok() } else { None };
     base.map_or((0, 0), |base| (base as usize, size))
+}
+
+/// Maps the file to be read. In a program that locks what it maps (mlockall, MCL_FUTURE) the kernel would make memory of all holes at once, so
+/// that nothing can be read before it is not locked any more.
+fn not_locked(fd: i32, size: usize) -> Result<*mut u8, Errno> {
+    // SAFETY: a fresh mapping disturbs nothing.
+    let base = unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_NONE, libc::MAP_PRIVATE, fd, 0)? };
+    // SAFETY: the mapping above.
+    let unlocked = check(unsafe { syscall!(libc::SYS_munlock, base, size) });
+    unlocked.and_then(|_| calls::mprotect(base, size, libc::PROT_READ)).inspect_err(|_| {
+        let _ = calls::munmap(base, size);
+    })?;
+    Ok(base)
 }
 
 /// Where bytes are that are to be copied.
@@ -252,6 +265,29 @@ mod tests {
             Ok(0)
         );
         let _ = (calls::munmap(base as *mut u8, size), calls::close(fd));
+    }
+
+    /// In a child, as a process locks and limits all of its memory.
+    #[test]
+    fn a_size_costs_a_program_neither_memory_that_it_locks_nor_address_space_that_is_limited() {
+        let fd = memfd(1 << 30);
+        // SAFETY: the child makes system calls only.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::mlockall(libc::MCL_FUTURE);
+                let locks = mapped(fd);
+                let is_memory = calls::status_of(fd).map_or(1, |status| status.st_blocks) != 0;
+                libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: 1 << 46, rlim_max: 1 << 46 });
+                libc::_exit(i32::from(is_memory) | i32::from(mapped(fd) != (0, 0)) << 1 | i32::from(locks.0 == 0) << 2);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        };
+        // Where not so much may be locked, it is not mapped.
+        assert!(libc::WIFEXITED(status) && [0, 4].contains(&libc::WEXITSTATUS(status)), "{status:#x}");
+        let _ = calls::close(fd);
     }
 
     #[test]
