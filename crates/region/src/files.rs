@@ -46,7 +46,10 @@ fn lock_at(kind: i32, secret: u64) -> libc::flock64 {
 /// Locks the byte, for as long as the open file is open.
 pub(crate) fn claim(fd: i32, secret: u64) -> Result<(), Errno> {
     let lock = lock_at(libc::F_RDLCK, secret);
-    calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize).map(|_| ())
+    match calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize) {
+        Err(Errno(libc::EAGAIN | libc::EACCES)) => Err(Errno(libc::EBUSY)),
+        answer => answer.map(|_| ()),
+    }
 }
 
 /// Whether another open file has locked that byte, and nothing but that.

@@ -148,7 +148,7 @@ impl Shown {
     /// A peer that is told the secret can open it from now on.
     ///
     /// # Errors
-    /// Those of fcntl(2): EBADF, a file that its process cannot read; EAGAIN, it is locked by others as a whole.
+    /// Those of fcntl(2): EBADF, a descriptor by which it cannot be read; EBUSY: it is locked by others as a whole.
     pub fn claim(&self) -> Result<(), Errno> {
         self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret[0]))
     }
@@ -205,21 +205,25 @@ impl List {
         List { all: [None; List::ROOM], numbers: 0 }
     }
 
-    /// Enters what process `own`, this one, shows, and claims it; gives its number. `None`: there is no room, or it cannot be claimed.
-    pub fn enter(&mut self, shown: Shown, own: u32) -> Option<u32> {
+    /// Enters what process `own`, this one, shows, and claims it; gives its number.
+    ///
+    /// # Errors
+    /// EBUSY: there is no room; those of [`Shown::claim`].
+    pub fn enter(&mut self, shown: Shown, own: u32) -> Result<u32, Errno> {
         if let Some((number, known)) = self.all.iter().flatten().find(|(_, known)| known.is(&shown)) {
-            return known.claim().ok().map(|()| *number);
+            return known.claim().map(|()| *number);
         }
-        shown.claim().ok()?;
+        shown.claim()?;
         let last = self.numbers;
         let age = |place: &Option<(u32, Shown)>| match place {
             Some((number, known)) if known.is_there(own) => known.file.map(|_| last.wrapping_sub(*number)),
             _ => Some(u32::MAX),
         };
         let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
+        let (_, place) = oldest.ok_or(Errno(libc::EBUSY))?;
         self.numbers = self.numbers.wrapping_add(1).max(1);
-        *oldest?.1 = Some((self.numbers, shown));
-        Some(self.numbers)
+        *place = Some((self.numbers, shown));
+        Ok(self.numbers)
     }
 
     /// What has this number, whether it is there or not.

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_region::shown::{List, Shown, View};
 use shunt_segment::channel::references::{ShownPool, SHOWN};
-use shunt_sys::thread;
+use shunt_sys::{calls, libc, thread, Errno, Result};
 use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::private;
 use shunt_table::process::kernel_only;
@@ -49,9 +49,9 @@ pub fn forked() {
     TABLES.lock.reset();
 }
 
-/// Enters what this process shows; gives its number. `None`: there is as much as can be, or it is locked by others.
-pub(crate) fn enter(shown: Shown) -> Option<u32> {
-    with(|memory| memory.own.enter(shown, thread::process()))?
+/// Enters what this process shows; gives its number. Errors: those of [`List::enter`].
+pub(crate) fn enter(shown: Shown) -> Result<u32> {
+    with(|memory| memory.own.enter(shown, thread::process())).unwrap_or(Err(Errno(libc::EBUSY)))
 }
 
 /// The pool of this number, if it is still there.

@@ -20,9 +20,9 @@ use shunt_table::process::status_page;
 /// copies of both ends overlap (`shunt bench cell buffers`).
 pub const LEAST: usize = 32 << 10;
 
-/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can, or the file cannot be claimed.
+/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
 pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
-    let number = pools::enter(shown).ok_or(Errno(libc::EBUSY))?;
+    let number = pools::enter(shown)?;
     let places = &socket.connected.loans.shown;
     if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
         return Ok(());

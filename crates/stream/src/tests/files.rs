@@ -295,6 +295,6 @@ fn an_offer_opens_nothing_but_a_file_of_memory_that_its_offerer_has_claimed() {
 fn files_make_room_for_others_in_their_order() {
     let files: Vec<Mapped> = (0..40).map(|_| Mapped::new()).collect();
     let numbers: Vec<u32> = files.iter().map(|file| crate::pools::enter(file.shown()).expect("room")).collect();
-    assert_eq!(crate::pools::enter(files[39].shown()), Some(numbers[39]), "it is known");
+    assert_eq!(crate::pools::enter(files[39].shown()), Ok(numbers[39]), "it is known");
     assert!(crate::pools::pool(numbers[39]).is_some() && crate::pools::pool(numbers[0]).is_none());
 }
