@@ -4,10 +4,11 @@
 //! (pread(2)), which reads a hole as zeros without making it memory; or, where all of the pages are there and a fault would be answered, out of a
 //! mapping, as that is faster.
 //!
-//! **Which file.** No secret can be written into it. Its owner holds a lock (F_OFD_SETLK) on one byte far behind its end, whose place is the
-//! secret. Only a process that can read the file can lock it so, and the lock's place is seen by those alone that look there: a peer that names
-//! another process's descriptor, whose file it cannot read itself, has no lock there.
+//! **Which file.** No secret can be written into it. Its owner holds a lock (F_OFD_SETLK) on one byte far behind its end, whose place follows from
+//! the secret. Only a process that can read the file can lock it so: a peer that names another process's descriptor, whose file it cannot
+//! read itself, has no lock there. Where locks are everybody can read (`/proc/locks`), so no secret follows from a place: a keyed hash is one-way.
 
+use crate::secret::siphash;
 use crate::shape::LARGEST;
 use shunt_sys::{calls, check, libc, memory_file, syscall, user, Errno};
 
@@ -35,16 +36,16 @@ pub(crate) fn is_memory(fd: i32) -> Result<(), Errno> {
 }
 
 /// A lock of the byte that a secret names.
-fn lock_at(kind: i32, secret: u64) -> libc::flock64 {
+fn lock_at(kind: i32, secret: [u64; 2]) -> libc::flock64 {
     // SAFETY: plain integers.
     let mut lock: libc::flock64 = unsafe { core::mem::zeroed() };
     (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
-    (lock.l_start, lock.l_len) = (1 << 62 | (secret >> 2) as i64, 1);
+    (lock.l_start, lock.l_len) = (1 << 62 | (siphash(secret, &[]) >> 2) as i64, 1);
     lock
 }
 
 /// Locks the byte, for as long as the open file is open.
-pub(crate) fn claim(fd: i32, secret: u64) -> Result<(), Errno> {
+pub(crate) fn claim(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     let lock = lock_at(libc::F_RDLCK, secret);
     match calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize) {
         Err(Errno(libc::EAGAIN | libc::EACCES)) => Err(Errno(libc::EBUSY)),
@@ -53,7 +54,7 @@ pub(crate) fn claim(fd: i32, secret: u64) -> Result<(), Errno> {
 }
 
 /// Whether another open file has locked that byte, and nothing but that.
-pub(crate) fn is_claimed(fd: i32, secret: u64) -> Result<(), Errno> {
+pub(crate) fn is_claimed(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     let (mut lock, asked) = (lock_at(libc::F_WRLCK, secret), lock_at(libc::F_RDLCK, secret));
     calls::fcntl(fd, libc::F_OFD_GETLK, (&raw mut lock) as usize)?;
     let is_it = (lock.l_type, lock.l_start, lock.l_len) == (asked.l_type, asked.l_start, asked.l_len);
@@ -75,7 +76,8 @@ pub(crate) fn identity(fd: i32, end: usize) -> Result<[u64; 2], Errno> {
     }
 }
 
-/// A mapping of what the file has now, and how long it is; of none, where it need not be worth it. mincore(2) tells of pages to their file's owner alone.
+/// A mapping of what the file has now, and how long it is; of none, where it need not be worth it. mincore(2) tells of pages to their file's owner
+/// alone. Where the program's address space is limited (RLIMIT_AS), none of it goes to what a peer calls a size.
 pub(crate) fn mapped(fd: i32) -> (usize, usize) {
     let is_told = |status: &libc::stat| status.st_uid == calls::geteuid() && calls::soft_limit(libc::RLIMIT_AS) == u64::MAX;
     let size = calls::status_of(fd).ok().filter(is_told).map_or(0, |status| (status.st_size as usize).min(LARGEST));
@@ -193,15 +195,15 @@ mod tests {
     fn a_lock_says_which_file_is_meant_as_long_as_it_is_open() {
         let file = memfd(4096);
         let (owner, peer) = (again(file), again(file));
-        let secret = 0xdead_beef_0123_4567;
+        let secret = [0xdead_beef_0123_4567, 7];
         assert_eq!(is_claimed(peer, secret), Err(Errno(libc::EPROTO)));
         claim(owner, secret).unwrap();
         claim(owner, secret).unwrap();
-        assert_eq!((is_claimed(peer, secret), is_claimed(peer, secret + 4)), (Ok(()), Err(Errno(libc::EPROTO))));
+        assert_eq!((is_claimed(peer, secret), is_claimed(peer, [secret[0], 8])), (Ok(()), Err(Errno(libc::EPROTO))));
         // A lock of all of the file is not one of that byte.
         let other = memfd(4096);
         let (all, look) = (again(other), again(other));
-        let lock = libc::flock64 { l_start: 0, l_len: 0, ..lock_at(libc::F_RDLCK, 0) };
+        let lock = libc::flock64 { l_start: 0, l_len: 0, ..lock_at(libc::F_RDLCK, secret) };
         calls::fcntl(all, libc::F_OFD_SETLK, (&raw const lock) as usize).unwrap();
         assert_eq!(is_claimed(look, secret), Err(Errno(libc::EPROTO)));
         let _ = calls::close(owner);
@@ -214,7 +216,7 @@ mod tests {
         let file = memfd(4096);
         let path = format!("/proc/self/fd/{file}\0");
         let written = calls::openat(libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0).unwrap();
-        assert_eq!(claim(written, 1), Err(Errno(libc::EBADF)));
+        assert_eq!(claim(written, [1; 2]), Err(Errno(libc::EBADF)));
         let _ = [file, written].map(calls::close);
     }
 

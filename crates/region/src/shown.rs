@@ -150,7 +150,7 @@ impl Shown {
     /// # Errors
     /// Those of fcntl(2): EBADF, a descriptor by which it cannot be read; EBUSY: it is locked by others as a whole.
     pub fn claim(&self) -> Result<(), Errno> {
-        self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret[0]))
+        self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret))
     }
 
     /// How it is named to the peer.
@@ -323,7 +323,7 @@ impl View {
         let named = opened(Some(owner), descriptor, libc::O_PATH)?;
         files::is_memory(named.0)?;
         let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
-        files::is_claimed(file.0, secret[0])?;
+        files::is_claimed(file.0, secret)?;
         Ok(file)
     }
 

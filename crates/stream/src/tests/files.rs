@@ -291,6 +291,32 @@ fn an_offer_opens_nothing_but_a_file_of_memory_that_its_offerer_has_claimed() {
     crate::pools::release(&[at, AtomicU32::new(0)]);
 }
 
+fn offered(fd: i32, secret: [u64; 2]) -> ShownPool {
+    // SAFETY: atomic words.
+    let offer: ShownPool = unsafe { core::mem::zeroed() };
+    offer.secret.iter().zip(secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
+    offer.pid.store(std::process::id(), Ordering::Relaxed);
+    offer.descriptor.store(fd as u32 | FILE, Ordering::Relaxed);
+    offer
+}
+
+/// proc(5)'s `locks` shows the place of every lock to everybody, also to a stranger that may open none of the processes' files.
+#[test]
+fn the_place_of_a_lock_names_no_file() {
+    let memory = Mapped::new();
+    let (shown, fd) = (memory.shown(), memory.file.as_raw_fd());
+    shown.claim().expect("free");
+    let all = std::fs::read_to_string("/proc/locks").expect("proc");
+    let inode = format!(":{}", calls::status_of(fd).expect("open").st_ino);
+    let lock =
+        all.lines().find(|line| line.contains("OFDLCK") && line.split(' ').any(|word| word.ends_with(&inode))).expect("seen");
+    let place: u64 = lock.split(' ').next_back().expect("its end").parse().expect("a number");
+    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    for secret in [[place, 0], [place << 2, 0], [0, place], [place << 2, place << 2], [place << 2, shown.secret[1]]] {
+        assert_eq!(crate::pools::view(&at, &looks, &offered(fd, secret)), None);
+    }
+}
+
 #[test]
 fn files_make_room_for_others_in_their_order() {
     let files: Vec<Mapped> = (0..40).map(|_| Mapped::new()).collect();
