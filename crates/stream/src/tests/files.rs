@@ -317,6 +317,56 @@ fn the_place_of_a_lock_names_no_file() {
     }
 }
 
+/// A pool stays mapped for the next connection; a program's own memory is to be free when the program has given it up.
+#[test]
+fn a_file_is_closed_with_the_last_stream_that_reads_it() {
+    let memory = Mapped::new();
+    let shown = memory.shown();
+    shown.claim().expect("free");
+    let offer = offered(memory.file.as_raw_fd(), shown.secret);
+    let (first, second, looks) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
+    let found = crate::pools::view(&first[0], &looks, &offer).expect("claimed");
+    assert_eq!(crate::pools::view(&second[0], &looks, &offer), Some(found));
+    let is_open = || {
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", found.file));
+        let inode = |fd: i32| calls::status_of(fd).map(|status| status.st_ino);
+        name.is_ok() && inode(found.file) == inode(memory.file.as_raw_fd())
+    };
+    crate::pools::release(&first);
+    assert!(is_open());
+    crate::pools::release(&second);
+    assert!(!is_open());
+}
+
+/// In a child, as a process has no other limit of them.
+#[test]
+fn no_number_of_the_program_s_goes_to_a_peer_s_file() {
+    let memory = Mapped::new();
+    let shown = memory.shown();
+    shown.claim().expect("free");
+    let offer = offered(memory.file.as_raw_fd(), shown.secret);
+    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    // SAFETY: the child makes system calls only.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            crate::pools::forked();
+            let lowest = shunt_table::private::lowest();
+            let limit = libc::rlimit { rlim_cur: lowest as u64 + 8, rlim_max: lowest as u64 + 8 };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            while libc::fcntl(2, libc::F_DUPFD, lowest) >= 0 {}
+            let without = crate::pools::view(&at, &looks, &offer).is_some();
+            libc::close(lowest + 7);
+            let with = crate::pools::view(&at, &looks, &offer).is_some();
+            libc::_exit(i32::from(without) | i32::from(!with) << 1);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+}
+
 #[test]
 fn files_make_room_for_others_in_their_order() {
     let files: Vec<Mapped> = (0..40).map(|_| Mapped::new()).collect();
