@@ -19,10 +19,11 @@ SHAPE, SLOTS = (512, 512), 4
 
 
 def send(address, arrays):
-    sock = socket.create_connection(address)
-    sock.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+    # Before the connection: the first one starts a process (multiprocessing's resource tracker), and what a fork has shared is copied.
     memory = shared_memory.SharedMemory(create=True, size=SLOTS * 4 * SHAPE[0] * SHAPE[1])
     memory.unlink()  # only its name
+    sock = socket.create_connection(address)
+    sock.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
     slots = np.ndarray((SLOTS, *SHAPE), np.float32, memory.buf)
     shown = sb.show(sock, slots)
     last, sends, complete = [0] * SLOTS, 0, 0

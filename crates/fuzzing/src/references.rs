@@ -131,7 +131,7 @@ fn act(input: &mut Input, pair: &Pair, is_file: bool, views: &mut Vec<u64>) -> O
         match input.byte()? % 12 {
             0..5 => scribble(input, pair)?,
             5 | 6 => {
-                drop(pair.near.send(&lent(is_file)[input.byte()? as usize..][..input.length(ROOM)?], libc::MSG_ZEROCOPY | NOW))
+                let _ = pair.near.send(&lent(is_file)[input.byte()? as usize..][..input.length(ROOM)?], libc::MSG_ZEROCOPY | NOW);
             }
             7 => {
                 let length = input.length(ROOM)?;

@@ -22,7 +22,7 @@ use crate::references::borrow::{self, Where};
 use crate::socket::{flag, numbers_of, Socket};
 use crate::{tap, urgent};
 use core::sync::atomic::Ordering;
-use shunt_region::files::Place;
+use shunt_region::files::Place::Memory;
 use shunt_segment::channel::word;
 use shunt_sys::{libc, thread, Errno, Result};
 use shunt_table::process::identity;
@@ -59,7 +59,9 @@ pub fn next(socket: &Socket, fd: i32, most: usize) -> Result<Next> {
         Ok(None) => pipe.before_referred().map(|count| Err(count.min(before_mark))),
         Ok(Some(_)) if most == 0 => Ok(Err(0)),
         Ok(Some((position, available))) => borrow::find(socket, position, available).map(|piece| match piece.place {
-            Where::Pool { place: Place::Memory(address), view } if !socket.has(flag::SHARED) => Ok((position, address, piece.length.min(most), view)),
+            Where::Pool { place: Memory(at), view } if !socket.has(flag::SHARED) => {
+                Ok((position, at, piece.length.min(most), view))
+            }
             _ => Err(piece.length.min(before_mark)),
         }),
         Err(trouble) => Err(trouble),

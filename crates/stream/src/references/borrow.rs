@@ -124,14 +124,12 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
 unsafe fn from_link(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
     let at = position as usize & (KEPT_SIZE - 1);
     let part = length.min(KEPT_SIZE - at);
-    let mapped = socket.connected.loans.kept.load(Ordering::Acquire);
-    if !mapped.is_null() {
-        // SAFETY: passed on; `at + part` is inside what is mapped.
-        return Ok(if unsafe { user::copy(mapped.wrapping_add(at), target, part) } { part } else { 0 });
-    }
     let offset = kept_offset(socket.channel(), socket.side() ^ 1) + at;
-    let place = Place::File { descriptor: link_file(socket), offset, mapped: 0 };
-    // SAFETY: passed on.
+    let place = match socket.connected.loans.kept.load(Ordering::Acquire) as usize {
+        0 => Place::File { descriptor: link_file(socket), offset, mapped: 0 },
+        mapped => Place::Memory(mapped + at),
+    };
+    // SAFETY: passed on; `at + part` is inside what is mapped.
     unsafe { place.copy(target, part) }.map_err(|_| Trouble::Violation)
 }
 

@@ -105,7 +105,8 @@ fn bytes_go_by_reference_out_of_a_memfd_and_out_of_dev_shm() {
         let last = lent.memory.bytes.len() - LONG;
         lent.send(last);
         assert_eq!((receive_whole(lent.far(), LONG), lent.referred()), (lent.memory.bytes[last..].to_vec(), 2 * LONG as u64));
-        assert_eq!(lent.near().send(&lent.memory.bytes[..LONG].to_vec(), ZERO_COPY), Ok(LONG));
+        let elsewhere = lent.memory.bytes[..LONG].to_vec();
+        assert_eq!(lent.near().send(&elsewhere, ZERO_COPY), Ok(LONG));
         assert_eq!((receive_whole(lent.far(), LONG).len(), lent.referred()), (LONG, 2 * LONG as u64));
     }
 }
