@@ -56,14 +56,15 @@ struct shunt_so_view {
  * multiprocessing.shared_memory, PyTorch's shared tensors, Arrow's plasma). The peer may see all of the file.
  *
  * The program's word: from here on, until it is shown no more, these bytes of it are mapped there, shared. It may unmap them before only if it
- * has said so (descriptor -1, the same address): what is at the address later would be taken for the file's. What is under way stays
- * the peer's to receive, whatever is unmapped or closed. A file that is made shorter before its bytes were received resets the connection, since they
+ * has said so (descriptor -1, the same address: all that was shown from there on): what is at the address later would be taken for the file's. What is under
+ * way stays the peer's to receive, whatever is unmapped or closed: the peer has the file open, and so its memory stays, until another one is shown in its
+ * place or the connection ends. A file that is made shorter before its bytes were received resets the connection, since they
  * are gone; pages that are taken out of it are received as zeros.
  *
  * One byte far behind the end of the file (from 2^62 on) is locked, shared, for the open file of `descriptor`, as F_OFD_SETLK does it: so the
  * peer knows which file is meant. It is to stay open until the peer has received the first of it. A lock of the whole file that others have for writing
- * prevents that (EBUSY). SHUNT_SO_VIEW does not read files in place. EINVAL: not so many bytes, 64 GiB at most. EPROTO: another kind of file. EBADF:
- * it cannot be read. shunt_memory_show does this, and finds the file. */
+ * prevents that (EBUSY); one that is asked for later, by this program's fcntl(2), too, waits for it. SHUNT_SO_VIEW does not read files in place. EINVAL:
+ * not so many bytes, 64 GiB at most. EPROTO: another kind of file. EBADF: it cannot be read. shunt_memory_show does this, and finds the file. */
 #define SHUNT_SO_FILE 7
 struct shunt_so_file {
     unsigned long long address; /* the first byte that is mapped */
@@ -75,7 +76,8 @@ struct shunt_so_file {
 
 /* To be set, an unsigned long long: how many bytes of this socket's may be under way by reference at a time, those that its peer reads in place
  * aside. What is beyond is copied (`copied-quota` in `shunt why`); 0: all of it. At first, and at most, 4 MiB, in 8 runs, of which each is a piece of
- * a send, of 32 KiB at least (`copied-busy`); nor more than SO_SNDBUF and the peer's window let be. EINVAL: less than a number. */
+ * a send, of 32 KiB at least (`copied-busy`); nor more than SO_SNDBUF and the peer's window let be. EINVAL: less than a number.
+ * ENOTCONN: no connection yet. */
 #define SHUNT_SO_QUOTA 8
 
 #endif

@@ -4,12 +4,13 @@
 //! (pread(2)), which reads a hole as zeros without making it memory; or, where all of the pages are there and a fault would be answered, out of a
 //! mapping, as that is faster.
 //!
-//! **Which file.** No secret can be written into it. Its owner holds a lock (F_OFD_SETLK) on one byte far behind its end, whose place is the
-//! secret. Only a process that can read the file can lock it so, and the lock's place is seen by those alone that look there: a peer that names
-//! another process's descriptor, whose file it cannot read itself, has no lock there.
+//! **Which file.** No secret can be written into it. Its owner holds a lock (F_OFD_SETLK) on one byte far behind its end, whose place follows from
+//! the secret. Only a process that can read the file can lock it so: a peer that names another process's descriptor, whose file it cannot
+//! read itself, has no lock there. Where locks are everybody can read (`/proc/locks`), so no secret follows from a place: a keyed hash is one-way.
 
+use crate::secret::siphash;
 use crate::shape::LARGEST;
-use shunt_sys::{calls, check, libc, mapping, memory_file, syscall, user, Errno};
+use shunt_sys::{calls, check, libc, memory_file, syscall, user, Errno};
 
 /// Bytes that are copied out of a mapping at a time.
 const PIECE: usize = 256 << 10;
@@ -35,22 +36,25 @@ pub(crate) fn is_memory(fd: i32) -> Result<(), Errno> {
 }
 
 /// A lock of the byte that a secret names.
-fn lock_at(kind: i32, secret: u64) -> libc::flock64 {
+fn lock_at(kind: i32, secret: [u64; 2]) -> libc::flock64 {
     // SAFETY: plain integers.
     let mut lock: libc::flock64 = unsafe { core::mem::zeroed() };
     (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
-    (lock.l_start, lock.l_len) = (1 << 62 | (secret >> 2) as i64, 1);
+    (lock.l_start, lock.l_len) = (1 << 62 | (siphash(secret, &[]) >> 2) as i64, 1);
     lock
 }
 
 /// Locks the byte, for as long as the open file is open.
-pub(crate) fn claim(fd: i32, secret: u64) -> Result<(), Errno> {
+pub(crate) fn claim(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     let lock = lock_at(libc::F_RDLCK, secret);
-    calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize).map(|_| ())
+    match calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize) {
+        Err(Errno(libc::EAGAIN | libc::EACCES)) => Err(Errno(libc::EBUSY)),
+        answer => answer.map(|_| ()),
+    }
 }
 
 /// Whether another open file has locked that byte, and nothing but that.
-pub(crate) fn is_claimed(fd: i32, secret: u64) -> Result<(), Errno> {
+pub(crate) fn is_claimed(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     let (mut lock, asked) = (lock_at(libc::F_WRLCK, secret), lock_at(libc::F_RDLCK, secret));
     calls::fcntl(fd, libc::F_OFD_GETLK, (&raw mut lock) as usize)?;
     let is_it = (lock.l_type, lock.l_start, lock.l_len) == (asked.l_type, asked.l_start, asked.l_len);
@@ -72,12 +76,26 @@ pub(crate) fn identity(fd: i32, end: usize) -> Result<[u64; 2], Errno> {
     }
 }
 
-/// A mapping of what the file has now, and how long it is; of none, where it need not be worth it. mincore(2) tells of pages to their file's owner alone.
+/// A mapping of what the file has now, and how long it is; of none, where it need not be worth it. mincore(2) tells of pages to their file's owner
+/// alone. Where the program's address space is limited (RLIMIT_AS), none of it goes to what a peer calls a size.
 pub(crate) fn mapped(fd: i32) -> (usize, usize) {
-    let status = calls::status_of(fd).ok().filter(|status| status.st_uid == calls::geteuid());
-    let size = status.map_or(0, |status| (status.st_size as usize).min(LARGEST));
-    let base = if size > 0 { mapping::private_to_read(fd, size).ok() } else { None };
+    let is_told = |status: &libc::stat| status.st_uid == calls::geteuid() && calls::soft_limit(libc::RLIMIT_AS) == u64::MAX;
+    let size = calls::status_of(fd).ok().filter(is_told).map_or(0, |status| (status.st_size as usize).min(LARGEST));
+    let base = if size > 0 { not_locked(fd, size).ok() } else { None };
     base.map_or((0, 0), |base| (base as usize, size))
+}
+
+/// Maps the file to be read. In a program that locks what it maps (mlockall, MCL_FUTURE) the kernel would make memory of all holes at once, so
+/// that nothing can be read before it is not locked any more.
+fn not_locked(fd: i32, size: usize) -> Result<*mut u8, Errno> {
+    // SAFETY: a fresh mapping disturbs nothing.
+    let base = unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_NONE, libc::MAP_PRIVATE, fd, 0)? };
+    // SAFETY: the mapping above.
+    let unlocked = check(unsafe { syscall!(libc::SYS_munlock, base, size) });
+    unlocked.and_then(|_| calls::mprotect(base, size, libc::PROT_READ)).inspect_err(|_| {
+        let _ = calls::munmap(base, size);
+    })?;
+    Ok(base)
 }
 
 /// Where bytes are that are to be copied.
@@ -177,15 +195,15 @@ mod tests {
     fn a_lock_says_which_file_is_meant_as_long_as_it_is_open() {
         let file = memfd(4096);
         let (owner, peer) = (again(file), again(file));
-        let secret = 0xdead_beef_0123_4567;
+        let secret = [0xdead_beef_0123_4567, 7];
         assert_eq!(is_claimed(peer, secret), Err(Errno(libc::EPROTO)));
         claim(owner, secret).unwrap();
         claim(owner, secret).unwrap();
-        assert_eq!((is_claimed(peer, secret), is_claimed(peer, secret + 4)), (Ok(()), Err(Errno(libc::EPROTO))));
+        assert_eq!((is_claimed(peer, secret), is_claimed(peer, [secret[0], 8])), (Ok(()), Err(Errno(libc::EPROTO))));
         // A lock of all of the file is not one of that byte.
         let other = memfd(4096);
         let (all, look) = (again(other), again(other));
-        let lock = libc::flock64 { l_start: 0, l_len: 0, ..lock_at(libc::F_RDLCK, 0) };
+        let lock = libc::flock64 { l_start: 0, l_len: 0, ..lock_at(libc::F_RDLCK, secret) };
         calls::fcntl(all, libc::F_OFD_SETLK, (&raw const lock) as usize).unwrap();
         assert_eq!(is_claimed(look, secret), Err(Errno(libc::EPROTO)));
         let _ = calls::close(owner);
@@ -198,7 +216,7 @@ mod tests {
         let file = memfd(4096);
         let path = format!("/proc/self/fd/{file}\0");
         let written = calls::openat(libc::AT_FDCWD, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC, 0).unwrap();
-        assert_eq!(claim(written, 1), Err(Errno(libc::EBADF)));
+        assert_eq!(claim(written, [1; 2]), Err(Errno(libc::EBADF)));
         let _ = [file, written].map(calls::close);
     }
 
@@ -252,6 +270,29 @@ mod tests {
         let got = unsafe { unmapped.copy(core::ptr::without_provenance_mut(8), 10) };
         assert_eq!(got, Ok(0));
         let _ = (calls::munmap(base as *mut u8, size), calls::close(fd));
+    }
+
+    /// In a child, as a process locks and limits all of its memory.
+    #[test]
+    fn a_size_costs_a_program_neither_memory_that_it_locks_nor_address_space_that_is_limited() {
+        let fd = memfd(1 << 30);
+        // SAFETY: the child makes system calls only.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::mlockall(libc::MCL_FUTURE);
+                let locks = mapped(fd);
+                let is_memory = calls::status_of(fd).map_or(1, |status| status.st_blocks) != 0;
+                libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: 1 << 46, rlim_max: 1 << 46 });
+                libc::_exit(i32::from(is_memory) | i32::from(mapped(fd) != (0, 0)) << 1 | i32::from(locks.0 == 0) << 2);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        };
+        // Where not so much may be locked, it is not mapped.
+        assert!(libc::WIFEXITED(status) && [0, 4].contains(&libc::WEXITSTATUS(status)), "{status:#x}");
+        let _ = calls::close(fd);
     }
 
     #[test]

@@ -148,9 +148,9 @@ impl Shown {
     /// A peer that is told the secret can open it from now on.
     ///
     /// # Errors
-    /// Those of fcntl(2): EBADF, a file that its process cannot read; EAGAIN, it is locked by others as a whole.
+    /// Those of fcntl(2): EBADF, a descriptor by which it cannot be read; EBUSY: it is locked by others as a whole.
     pub fn claim(&self) -> Result<(), Errno> {
-        self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret[0]))
+        self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret))
     }
 
     /// How it is named to the peer.
@@ -205,21 +205,25 @@ impl List {
         List { all: [None; List::ROOM], numbers: 0 }
     }
 
-    /// Enters what process `own`, this one, shows, and claims it; gives its number. `None`: there is no room, or it cannot be claimed.
-    pub fn enter(&mut self, shown: Shown, own: u32) -> Option<u32> {
+    /// Enters what process `own`, this one, shows, and claims it; gives its number.
+    ///
+    /// # Errors
+    /// EBUSY: there is no room; those of [`Shown::claim`].
+    pub fn enter(&mut self, shown: Shown, own: u32) -> Result<u32, Errno> {
         if let Some((number, known)) = self.all.iter().flatten().find(|(_, known)| known.is(&shown)) {
-            return known.claim().ok().map(|()| *number);
+            return known.claim().map(|()| *number);
         }
-        shown.claim().ok()?;
+        shown.claim()?;
         let last = self.numbers;
         let age = |place: &Option<(u32, Shown)>| match place {
             Some((number, known)) if known.is_there(own) => known.file.map(|_| last.wrapping_sub(*number)),
             _ => Some(u32::MAX),
         };
         let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
+        let (_, place) = oldest.ok_or(Errno(libc::EBUSY))?;
         self.numbers = self.numbers.wrapping_add(1).max(1);
-        *oldest?.1 = Some((self.numbers, shown));
-        Some(self.numbers)
+        *place = Some((self.numbers, shown));
+        Ok(self.numbers)
     }
 
     /// What has this number, whether it is there or not.
@@ -319,7 +323,7 @@ impl View {
         let named = opened(Some(owner), descriptor, libc::O_PATH)?;
         files::is_memory(named.0)?;
         let file = opened(None, named.0 as u32, libc::O_RDONLY | libc::O_NONBLOCK)?;
-        files::is_claimed(file.0, secret[0])?;
+        files::is_claimed(file.0, secret)?;
         Ok(file)
     }
 

@@ -71,6 +71,15 @@ fn carried(fd: c_int) -> Result<Option<&'static Socket>> {
     Ok(accelerated)
 }
 
+/// What is set of no connection yet would be lost when it is made. Errors: ENOTCONN.
+fn must_be_connected(fd: c_int, accelerated: Option<&Socket>) -> Result<()> {
+    let (mut peer, mut room) = ([0u8; 128], 128);
+    match accelerated {
+        Some(_) => Ok(()),
+        None => calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room),
+    }
+}
+
 /// getsockopt(2) at [`LEVEL`]. Errors: EBADF, ENOTSOCK, ENOPROTOOPT for an option that is not known, EINVAL, EFAULT; those
 /// of [`views::next`].
 ///
@@ -157,7 +166,9 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
         if name == GIVE_BACK {
             return views::give_back(fd, number).map(|()| 0);
         }
-        carried(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
+        let accelerated = carried(fd)?;
+        must_be_connected(fd, accelerated)?;
+        accelerated.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
         return Ok(0);
     }
     let accelerated = carried(fd)?;
@@ -178,10 +189,7 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
     if name == FILE && asked.descriptor == -1 {
         return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
     }
-    if accelerated.is_none() {
-        let (mut peer, mut room) = ([0u8; 128], 128);
-        calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room)?;
-    }
+    must_be_connected(fd, accelerated)?;
     let shown = Shown::named(&asked, name == FILE, thread::process())?;
     accelerated.map_or(Ok(()), |socket| lend::show(socket, shown)).map(|()| 0)
 }

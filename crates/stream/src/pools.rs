@@ -1,15 +1,16 @@
 //! Pools and files that go over streams by reference: those of this process that peers may see, and those of peers that are mapped, or open.
 //!
-//! One of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
-//! finds it.
+//! A pool of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
+//! finds it. A file of a program's own goes with the stream: its memory is to be free when the program gives it up.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_region::shown::{List, Shown, View};
 use shunt_segment::channel::references::{ShownPool, SHOWN};
-use shunt_sys::thread;
+use shunt_sys::{calls, libc, thread, Errno, Result};
 use shunt_table::global::{LockedCell, Mutex};
 use shunt_table::private;
 use shunt_table::process::kernel_only;
+use shunt_table::table;
 
 /// Pools of peers that are mapped.
 const VIEWS: usize = 64;
@@ -49,9 +50,9 @@ pub fn forked() {
     TABLES.lock.reset();
 }
 
-/// Enters what this process shows; gives its number. `None`: there is as much as can be, or it is locked by others.
-pub(crate) fn enter(shown: Shown) -> Option<u32> {
-    with(|memory| memory.own.enter(shown, thread::process()))?
+/// Enters what this process shows; gives its number. Errors: those of [`List::enter`].
+pub(crate) fn enter(shown: Shown) -> Result<u32> {
+    with(|memory| memory.own.enter(shown, thread::process())).unwrap_or(Err(Errno(libc::EBUSY)))
 }
 
 /// The pool of this number, if it is still there.
@@ -78,9 +79,7 @@ impl Memory {
 
     /// Enters a pool that was mapped just now, in the place of one that no stream reads.
     fn enter(&mut self, secret: [u64; 2], view: View) -> bool {
-        for idle in self.views.iter_mut().filter(|view| view.is_some_and(|mapped| mapped.users == 0)) {
-            idle.take().into_iter().for_each(|mapped| close(mapped.view));
-        }
+        self.close_idle(|_| true);
         let free = self.views.iter_mut().find(|place| place.is_none());
         free.map(|place| *place = Some(Mapped { secret, view, users: 0 })).is_some()
     }
@@ -91,6 +90,13 @@ impl Memory {
 
     fn leave(&mut self, view: u32) {
         self.at(view).into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
+    }
+
+    /// Closes those that no stream reads.
+    fn close_idle(&mut self, which: impl Fn(&Mapped) -> bool) {
+        for idle in self.views.iter_mut().filter(|view| view.as_ref().is_some_and(|mapped| mapped.users == 0 && which(mapped))) {
+            idle.take().into_iter().for_each(|mapped| close(mapped.view));
+        }
     }
 }
 
@@ -110,7 +116,7 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         return None;
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
-    let view = View::open(owner, descriptor, secret, private::keep).ok()?;
+    let view = View::open(owner, descriptor, secret, keep).ok()?;
     let entered = with(|memory| match memory.known(place, secret) {
         // Another thread was faster.
         Some(known) => (Some(known), true),
@@ -122,6 +128,13 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         close(view);
     }
     found
+}
+
+/// As [`private::keep`], but of the program's own numbers, where no private one is free, none is taken for a peer's file.
+fn keep(fd: i32) -> Result<i32> {
+    let kept = private::duplicate(fd);
+    let _ = calls::close(fd);
+    kept.inspect(|kept| table::set_private(*kept))
 }
 
 fn close(view: View) {
@@ -157,7 +170,10 @@ pub(crate) fn release(places: &[AtomicU32; SHOWN]) {
     for place in places {
         let view = place.swap(0, Ordering::Relaxed);
         if view != 0 {
-            with(|memory| memory.leave(view));
+            with(|memory| {
+                memory.leave(view);
+                memory.close_idle(|mapped| mapped.view.file >= 0);
+            });
         }
     }
 }

@@ -18,7 +18,7 @@ while True:
 /// `crates/buffers-c/include/shunt_socket.h`.
 const CLIENT: &str = r#"
 import errno, socket, struct, sys
-LEVEL, CARRIER, REASON = 0x53484e54, 1, 2
+LEVEL, CARRIER, REASON, QUOTA = 0x53484e54, 1, 2, 8
 client = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 30)
 client.sendall(b"x")
 assert client.recv(10) == b"x"
@@ -36,6 +36,10 @@ try:
     client.setsockopt(LEVEL, CARRIER, 0)
 except OSError as error:
     print(errno.errorcode[error.errno])
+try:
+    socket.socket().setsockopt(LEVEL, QUOTA, bytes(8))
+except OSError as error:
+    print(errno.errorcode[error.errno])
 "#;
 
 fn a_program_asks_what_carries_its_socket(host: &Host) {
@@ -47,12 +51,12 @@ fn a_program_asks_what_carries_its_socket(host: &Host) {
     let lines: Vec<&str> = said.lines().collect();
     let unknown = "ENOPROTOOPT";
     match host.mode() {
-        Mode::Both => assert_eq!(lines, ["1", "accelerated", unknown, unknown]),
+        Mode::Both => assert_eq!(lines, ["1", "accelerated", unknown, unknown, "ENOTCONN"]),
         Mode::ClientOnly => {
-            assert_eq!((lines[0], &lines[2..]), ("0", &[unknown, unknown][..]));
+            assert_eq!((lines[0], &lines[2..]), ("0", &[unknown, unknown, "ENOTCONN"][..]));
             assert!(!["accelerated", "unknown", "ENOTSUP"].contains(&lines[1]), "{said}");
         }
-        _ => assert_eq!(lines, ["ENOTSUP", "ENOTSUP", "ENOTSUP", unknown]),
+        _ => assert_eq!(lines, ["ENOTSUP", "ENOTSUP", "ENOTSUP", unknown, unknown]),
     }
 }
 in_every_mode!(a_program_asks_what_carries_its_socket);

@@ -17,7 +17,7 @@ use crate::port::Error;
 use core::ffi::c_int;
 use shunt_region::Limit;
 use shunt_sys::{libc, Errno};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
@@ -99,16 +99,17 @@ impl Mapping {
 
     /// Its file, opened once more: by a descriptor that the process has, or by its name.
     fn file(&self) -> Option<File> {
+        let is_it = |found: &Metadata| found.is_file() && (found.dev(), found.ino()) == (self.device, self.inode);
         let open = |path: &str| {
             let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path).ok()?;
-            let found = file.metadata().ok()?;
-            ((found.dev(), found.ino()) == (self.device, self.inode)).then_some(file)
+            is_it(&file.metadata().ok()?).then_some(file)
         };
         let descriptors = fs::read_dir("/proc/self/fd").ok()?.flatten();
         let named = descriptors.filter_map(|entry| {
             let path = format!("/proc/self/fd/{}", entry.file_name().to_str()?);
-            let found = fs::metadata(&path).ok()?;
-            ((found.dev(), found.ino()) == (self.device, self.inode)).then_some(path)
+            // No other file is asked what it is: one of a server that hangs would never answer.
+            let is_named_so = fs::read_link(&path).ok()?.to_str() == Some(&self.path);
+            (is_named_so && is_it(&fs::metadata(&path).ok()?)).then_some(path)
         });
         let again = |path: String| OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok();
         let known = named.filter_map(again).next();

@@ -20,9 +20,9 @@ use shunt_table::process::status_page;
 /// copies of both ends overlap (`shunt bench cell buffers`).
 pub const LEAST: usize = 32 << 10;
 
-/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can, or the file cannot be claimed.
+/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
 pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
-    let number = pools::enter(shown).ok_or(Errno(libc::EBUSY))?;
+    let number = pools::enter(shown)?;
     let places = &socket.connected.loans.shown;
     if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
         return Ok(());
@@ -33,11 +33,17 @@ pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     Ok(())
 }
 
-/// What was shown of a file from `address` on is copied from now on. Errors: EINVAL: nothing was.
+/// What was shown of files from `address` on is copied from now on, all of it: of two that begin there, one may be unmapped when the other is
+/// not. Errors: EINVAL: nothing was.
 pub fn hide(socket: &Socket, address: u64) -> Result<()> {
     let begins = |number: u32| pools::pool(number).is_some_and(|shown| shown.file.is_some() && shown.base as u64 == address);
-    let place = socket.connected.loans.shown.iter().find(|place| begins(place.load(Ordering::Relaxed)));
-    place.map(|place| place.store(0, Ordering::Relaxed)).ok_or(Errno(libc::EINVAL))
+    let places = socket.connected.loans.shown.iter().filter(|place| begins(place.load(Ordering::Relaxed)));
+    let hidden = places.map(|place| place.store(0, Ordering::Relaxed)).count();
+    if hidden > 0 {
+        Ok(())
+    } else {
+        Err(Errno(libc::EINVAL))
+    }
 }
 
 /// Where bytes lie that can go by reference.

@@ -171,6 +171,23 @@ fn what_is_shown_no_more_is_copied_and_what_is_under_way_arrives() {
     assert_eq!((receive_whole(lent.far(), LONG).len(), lent.referred()), (LONG, 2 * LONG as u64));
 }
 
+/// The longer one may be about to be unmapped, where the shorter one is not.
+#[test]
+fn what_is_shown_twice_from_one_address_on_is_hidden_as_a_whole() {
+    let lent = Lent::met();
+    lend::hide(lent.near().socket, lent.memory.bytes.as_ptr() as u64).expect("it was shown");
+    for length in [2 * LONG as u64, lent.memory.asked().length] {
+        let shown = Shown::file(&Asked { length, ..lent.memory.asked() }, std::process::id()).expect("a part");
+        lend::show(lent.near().socket, shown).expect("shown");
+    }
+    lend::hide(lent.near().socket, lent.memory.bytes.as_ptr() as u64).expect("both were shown");
+    for from in [3 * LONG, 4 * LONG] {
+        lent.send(from);
+        assert!(receive_whole(lent.far(), LONG) == lent.memory.bytes[from..from + LONG]);
+    }
+    assert_eq!(lent.referred(), 0);
+}
+
 #[test]
 fn no_more_is_under_way_than_the_program_lets_be() {
     let lent = Lent::met();
@@ -275,10 +292,86 @@ fn an_offer_opens_nothing_but_a_file_of_memory_that_its_offerer_has_claimed() {
     crate::pools::release(&[at, AtomicU32::new(0)]);
 }
 
+fn offered(fd: i32, secret: [u64; 2]) -> ShownPool {
+    // SAFETY: atomic words.
+    let offer: ShownPool = unsafe { core::mem::zeroed() };
+    offer.secret.iter().zip(secret).for_each(|(half, secret)| half.store(secret, Ordering::Relaxed));
+    offer.pid.store(std::process::id(), Ordering::Relaxed);
+    offer.descriptor.store(fd as u32 | FILE, Ordering::Relaxed);
+    offer
+}
+
+/// proc(5)'s `locks` shows the place of every lock to everybody, also to a stranger that may open none of the processes' files.
+#[test]
+fn the_place_of_a_lock_names_no_file() {
+    let memory = Mapped::new();
+    let (shown, fd) = (memory.shown(), memory.file.as_raw_fd());
+    shown.claim().expect("free");
+    let all = std::fs::read_to_string("/proc/locks").expect("proc");
+    let inode = format!(":{}", calls::status_of(fd).expect("open").st_ino);
+    let lock =
+        all.lines().find(|line| line.contains("OFDLCK") && line.split(' ').any(|word| word.ends_with(&inode))).expect("seen");
+    let place: u64 = lock.split(' ').next_back().expect("its end").parse().expect("a number");
+    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    for secret in [[place, 0], [place << 2, 0], [0, place], [place << 2, place << 2], [place << 2, shown.secret[1]]] {
+        assert_eq!(crate::pools::view(&at, &looks, &offered(fd, secret)), None);
+    }
+}
+
+/// A pool stays mapped for the next connection; a program's own memory is to be free when the program has given it up.
+#[test]
+fn a_file_is_closed_with_the_last_stream_that_reads_it() {
+    let memory = Mapped::new();
+    let shown = memory.shown();
+    shown.claim().expect("free");
+    let offer = offered(memory.file.as_raw_fd(), shown.secret);
+    let (first, second, looks) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
+    let found = crate::pools::view(&first[0], &looks, &offer).expect("claimed");
+    assert_eq!(crate::pools::view(&second[0], &looks, &offer), Some(found));
+    let is_open = || {
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", found.file));
+        let inode = |fd: i32| calls::status_of(fd).map(|status| status.st_ino);
+        name.is_ok() && inode(found.file) == inode(memory.file.as_raw_fd())
+    };
+    crate::pools::release(&first);
+    assert!(is_open());
+    crate::pools::release(&second);
+    assert!(!is_open());
+}
+
+/// In a child, as a process has no other limit of them.
+#[test]
+fn no_number_of_the_program_s_goes_to_a_peer_s_file() {
+    let memory = Mapped::new();
+    let shown = memory.shown();
+    shown.claim().expect("free");
+    let offer = offered(memory.file.as_raw_fd(), shown.secret);
+    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    // SAFETY: the child makes system calls only.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            crate::pools::forked();
+            let lowest = shunt_table::private::lowest();
+            let limit = libc::rlimit { rlim_cur: lowest as u64 + 8, rlim_max: lowest as u64 + 8 };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            while libc::fcntl(2, libc::F_DUPFD, lowest) >= 0 {}
+            let without = crate::pools::view(&at, &looks, &offer).is_some();
+            libc::close(lowest + 7);
+            let with = crate::pools::view(&at, &looks, &offer).is_some();
+            libc::_exit(i32::from(without) | i32::from(!with) << 1);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+}
+
 #[test]
 fn files_make_room_for_others_in_their_order() {
     let files: Vec<Mapped> = (0..40).map(|_| Mapped::new()).collect();
     let numbers: Vec<u32> = files.iter().map(|file| crate::pools::enter(file.shown()).expect("room")).collect();
-    assert_eq!(crate::pools::enter(files[39].shown()), Some(numbers[39]), "it is known");
+    assert_eq!(crate::pools::enter(files[39].shown()), Ok(numbers[39]), "it is known");
     assert!(crate::pools::pool(numbers[39]).is_some() && crate::pools::pool(numbers[0]).is_none());
 }
