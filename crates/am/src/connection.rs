@@ -91,7 +91,7 @@ impl Side<'_> {
     /// A number that no other side can guess, never 0.
     pub(crate) fn draw(&mut self) -> u64 {
         self.shared.drawn += 1;
-        crate::secret::siphash(self.shared.secret, &[self.shared.drawn]).max(1)
+        shunt_secret::siphash(self.shared.secret, &[self.shared.drawn]).max(1)
     }
 
     /// Forgets everything of the last connection but its counters and what the next one's set-up needs, except the lists: of

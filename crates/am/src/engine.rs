@@ -78,7 +78,7 @@ impl<'m> Engine<'m> {
         shared.secret = secret;
         shared.deadline = Nanoseconds::MAX;
         shared.drawn = 0;
-        shared.epoch = crate::secret::siphash(secret, &[0]).max(1);
+        shared.epoch = shunt_secret::siphash(secret, &[0]).max(1);
         for peer in 0..config.peers {
             if let Some(mut side) = engine.memory.side(peer) {
                 side.blank();

@@ -35,8 +35,8 @@ use crate::config::{Nanoseconds, MILLISECOND};
 use crate::connection::Side;
 use crate::dispatch::{Dispatch, Event, Link, Reason, Refused};
 use crate::frame::{Hello, Kind, Short, SHORT, TENTATIVE};
-use crate::secret::siphash;
 use crate::state::{life, sign, Parameters};
+use shunt_secret::siphash;
 
 #[cfg(test)]
 mod explore;

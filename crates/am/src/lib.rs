@@ -75,7 +75,6 @@ mod outgoing;
 #[cfg(feature = "std")]
 pub mod port;
 mod reorder;
-mod secret;
 mod single_packet;
 mod state;
 mod transmit;
@@ -87,5 +86,5 @@ pub use engine::{Engine, Offer, Status};
 pub use handshake::greeting_check;
 pub use memory::{Layout, MemoryError};
 pub use outgoing::{Fill, Get, Store};
-pub use secret::siphash;
+pub use shunt_secret::siphash;
 pub use state::Counters;

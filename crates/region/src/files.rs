@@ -8,8 +8,8 @@
 //! the secret. Only a process that can read the file can lock it so: a peer that names another process's descriptor, whose file it cannot
 //! read itself, has no lock there. Where locks are everybody can read (`/proc/locks`), so no secret follows from a place: a keyed hash is one-way.
 
-use crate::secret::siphash;
 use crate::shape::LARGEST;
+use shunt_secret::siphash;
 use shunt_sys::{calls, check, libc, memory_file, syscall, user, Errno};
 
 /// Bytes that are copied out of a mapping at a time.

@@ -62,9 +62,6 @@ pub mod reference;
 pub mod registry;
 #[cfg(not(loom))]
 mod seals;
-#[cfg(not(loom))]
-#[path = "../../am/src/secret.rs"] // which knows no system, and this crate no messages
-mod secret;
 mod shape;
 #[cfg(not(loom))]
 pub mod shown;

@@ -2,6 +2,12 @@
 //!
 //! Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), section 2. It is used as a pseudo-random
 //! function here, which is what it was made for; a generator such as xorshift would give its state away with its outputs.
+//!
+//! ```
+//! // The first vector of the reference implementation.
+//! assert_eq!(shunt_secret::siphash([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908], &[]), 0x726f_db47_dd0e_0e31);
+//! ```
+#![no_std]
 
 fn round(v: &mut [u64; 4]) {
     v[0] = v[0].wrapping_add(v[1]);
