@@ -70,6 +70,8 @@ pub mod state;
 pub mod told;
 #[cfg(not(loom))]
 mod trust;
+#[cfg(not(loom))]
+pub mod viewed;
 pub mod word;
 
 #[cfg(not(loom))]

@@ -18,25 +18,18 @@ pub const LEVEL: c_int = 0x5348_4e54;
 
 /// `SHUNT_SO_CARRIER`: an int, one of [`carrier`].
 pub const CARRIER: c_int = 1;
-
 /// `SHUNT_SO_REASON`: the name of the reason why the socket is carried as it is, with its NUL, as `shunt why` prints it.
 pub const REASON: c_int = 2;
-
 /// `SHUNT_SO_POOL`, which is set: the peer may see this pool, so that sends with MSG_ZEROCOPY go by reference.
 pub const POOL: c_int = 3;
-
 /// `SHUNT_SO_REFERRED`: how many bytes did, as 64 bits.
 pub const REFERRED: c_int = 4;
-
 /// `SHUNT_SO_VIEW`: asked with [`View`], which says how much is wanted, and answered with it: the next bytes to receive, where they lie.
 pub const VIEW: c_int = 5;
-
 /// `SHUNT_SO_GIVE_BACK`, which is set: the number of a view, 64 bits. The descriptor may be closed by now.
 pub const GIVE_BACK: c_int = 6;
-
 /// `SHUNT_SO_FILE`, which is set: as [`POOL`], of a file of memory of the program's, or of none any more.
 pub const FILE: c_int = 7;
-
 /// `SHUNT_SO_QUOTA`, which is set: bytes that may be under way by reference, 64 bits.
 pub const QUOTA: c_int = 8;
 
@@ -71,12 +64,12 @@ fn carried(fd: c_int) -> Result<Option<&'static Socket>> {
     Ok(accelerated)
 }
 
-/// What is set of no connection yet would be lost when it is made. Errors: ENOTCONN.
-fn must_be_connected(fd: c_int, accelerated: Option<&Socket>) -> Result<()> {
-    let (mut peer, mut room) = ([0u8; 128], 128);
+/// The same of a connection: what is set of none yet would be lost when it is made. Errors: ENOTCONN.
+fn connected(fd: c_int) -> Result<Option<&'static Socket>> {
+    let (accelerated, mut peer, mut room) = (carried(fd)?, [0u8; 128], 128);
     match accelerated {
-        Some(_) => Ok(()),
-        None => calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room),
+        Some(_) => Ok(accelerated),
+        None => calls::getpeername(fd, peer.as_mut_ptr().cast(), &mut room).map(|_| None),
     }
 }
 
@@ -166,9 +159,7 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
         if name == GIVE_BACK {
             return views::give_back(fd, number).map(|()| 0);
         }
-        let accelerated = carried(fd)?;
-        must_be_connected(fd, accelerated)?;
-        accelerated.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
+        connected(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
         return Ok(0);
     }
     let accelerated = carried(fd)?;
@@ -189,7 +180,7 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
     if name == FILE && asked.descriptor == -1 {
         return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
     }
-    must_be_connected(fd, accelerated)?;
+    connected(fd)?;
     let shown = Shown::named(&asked, name == FILE, thread::process())?;
     accelerated.map_or(Ok(()), |socket| lend::show(socket, shown)).map(|()| 0)
 }

@@ -4,7 +4,9 @@
 //! finds it. A file of a program's own goes with the stream: its memory is to be free when the program gives it up.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_region::files::CALLS;
 use shunt_region::shown::{List, Shown, View};
+use shunt_region::viewed::Viewed;
 use shunt_segment::channel::references::{ShownPool, SHOWN};
 use shunt_sys::{calls, libc, thread, Errno, Result};
 use shunt_table::global::{LockedCell, Mutex};
@@ -12,21 +14,9 @@ use shunt_table::private;
 use shunt_table::process::kernel_only;
 use shunt_table::table;
 
-/// Pools of peers that are mapped.
-const VIEWS: usize = 64;
-
-/// A peer's pool.
-#[derive(Clone, Copy)]
-struct Mapped {
-    secret: [u64; 2],
-    view: View,
-    /// Streams that read it.
-    users: u32,
-}
-
 struct Memory {
     own: List,
-    views: [Option<Mapped>; VIEWS],
+    views: Viewed,
 }
 
 struct Tables {
@@ -34,7 +24,8 @@ struct Tables {
     memory: LockedCell<Memory>,
 }
 
-static TABLES: Tables = Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { own: List::new(), views: [None; VIEWS] }) };
+static TABLES: Tables =
+    Tables { lock: Mutex::new(), memory: LockedCell::new(Memory { own: List::new(), views: Viewed::new(close) }) };
 
 /// One thread at a time. `None`: this one was interrupted in there.
 fn with<R>(part: impl FnOnce(&mut Memory) -> R) -> Option<R> {
@@ -61,45 +52,6 @@ pub(crate) fn pool(number: u32) -> Option<Shown> {
     found.filter(|shown| shown.is_there(thread::process()))
 }
 
-impl Memory {
-    /// The stream that keeps its view in `place` has one of this pool, or gets that of another stream.
-    fn known(&mut self, place: &AtomicU32, secret: [u64; 2]) -> Option<View> {
-        let is_it = |mapped: &Option<Mapped>| mapped.is_some_and(|mapped| mapped.secret == secret);
-        let before = place.load(Ordering::Relaxed) as usize;
-        if let Some(own) = before.checked_sub(1).map(|index| self.views[index]).filter(is_it) {
-            return own.map(|mapped| mapped.view);
-        }
-        let found = self.views.iter().position(is_it)?;
-        self.leave(before as u32);
-        let mapped = self.views[found].as_mut()?;
-        mapped.users += 1;
-        place.store(found as u32 + 1, Ordering::Relaxed);
-        Some(mapped.view)
-    }
-
-    /// Enters a pool that was mapped just now, in the place of one that no stream reads.
-    fn enter(&mut self, secret: [u64; 2], view: View) -> bool {
-        self.close_idle(|_| true);
-        let free = self.views.iter_mut().find(|place| place.is_none());
-        free.map(|place| *place = Some(Mapped { secret, view, users: 0 })).is_some()
-    }
-
-    fn at(&mut self, view: u32) -> Option<&mut Mapped> {
-        (view as usize).checked_sub(1).and_then(|index| self.views[index].as_mut())
-    }
-
-    fn leave(&mut self, view: u32) {
-        self.at(view).into_iter().for_each(|mapped| mapped.users = mapped.users.saturating_sub(1));
-    }
-
-    /// Closes those that no stream reads.
-    fn close_idle(&mut self, which: impl Fn(&Mapped) -> bool) {
-        for idle in self.views.iter_mut().filter(|view| view.as_ref().is_some_and(|mapped| mapped.users == 0 && which(mapped))) {
-            idle.take().into_iter().for_each(|mapped| close(mapped.view));
-        }
-    }
-}
-
 /// Pools that a stream looks for in its life. Each look costs a mapping; a peer that offers more, or others again and again, has them copied.
 const LOOKS: u32 = 32;
 
@@ -108,7 +60,7 @@ const LOOKS: u32 = 32;
 pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> Option<View> {
     let secret = offer.secret.each_ref().map(|half| half.load(Ordering::Relaxed));
     let (owner, descriptor) = (offer.pid.load(Ordering::Relaxed), offer.descriptor.load(Ordering::Relaxed));
-    if let Some(known) = with(|memory| memory.known(place, secret))? {
+    if let Some(known) = with(|memory| memory.views.known(place, secret))? {
         return Some(known);
     }
     // Where the process is confined no call is made that the program does not make.
@@ -117,10 +69,10 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
     let view = View::open(owner, descriptor, secret, keep).ok()?;
-    let entered = with(|memory| match memory.known(place, secret) {
+    let entered = with(|memory| match memory.views.known(place, secret) {
         // Another thread was faster.
         Some(known) => (Some(known), true),
-        None if memory.enter(secret, view) => (memory.known(place, secret), false),
+        None if memory.views.enter(secret, view) => (memory.views.known(place, secret), false),
         None => (None, true),
     });
     let (found, is_for_nothing) = entered.unwrap_or((None, true));
@@ -144,25 +96,25 @@ fn close(view: View) {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    with(|memory| {
-        let views = memory.views.iter_mut().flatten().map(|mapped| &mut mapped.view.file);
-        views.filter(|file| **file == from).for_each(|file| *file = to);
-    });
+    with(|memory| memory.views.files().filter(|file| **file == from).for_each(|file| *file = to));
 }
 
-/// Whether files of peers' are open, which takes calls to read.
-pub fn reads_files() -> bool {
-    with(|memory| memory.views.iter().flatten().any(|mapped| mapped.view.file >= 0)).unwrap_or(true)
+/// The system calls by which files of peers' are read, while some are open.
+pub fn calls() -> &'static [i64] {
+    match with(|memory| memory.views.files().next().is_none()) {
+        Some(true) => &[],
+        _ => &CALLS,
+    }
 }
 
 /// One reader more, besides the streams, of the pool that has this place in the list.
 pub(crate) fn retain(view: u32) {
-    with(|memory| memory.at(view).into_iter().for_each(|mapped| mapped.users += 1));
+    with(|memory| memory.views.retain(view));
 }
 
 /// One less.
 pub(crate) fn leave(view: u32) {
-    with(|memory| memory.leave(view));
+    with(|memory| memory.views.leave(view));
 }
 
 /// A stream that has ended reads none any more.
@@ -171,8 +123,8 @@ pub(crate) fn release(places: &[AtomicU32; SHOWN]) {
         let view = place.swap(0, Ordering::Relaxed);
         if view != 0 {
             with(|memory| {
-                memory.leave(view);
-                memory.close_idle(|mapped| mapped.view.file >= 0);
+                memory.views.leave(view);
+                memory.views.close_files();
             });
         }
     }

@@ -141,8 +141,10 @@ impl Capture {
         let life = Arc::new(());
         let source = Source { reader, _place: place, description, life: Arc::downgrade(&life) };
         // A thread that has ended takes none, and nothing is noted then.
-        if let Some(Err(refused)) = self.sources.as_ref().map(|sources| sources.send(source)) {
-            refused.0.reader.end();
+        if let Some(sources) = &self.sources {
+            if let Err(refused) = sources.send(source) {
+                refused.0.reader.end();
+            }
         }
         Noted { _life: life, _pages: pages }
     }

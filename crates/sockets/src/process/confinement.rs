@@ -121,9 +121,6 @@ const OPENING: [Call; 20] = [
     plain(libc::SYS_getpid),
 ];
 
-/// What reading files of peers' needs, where there are any.
-const FILES: [i64; 4] = [libc::SYS_pread64, libc::SYS_fstat, libc::SYS_mincore, libc::SYS_rt_sigprocmask];
-
 /// What the change of a stream to another host needs that is left to TCP, beside the others: it may stay as well.
 const LEAVING: [Call; 9] = [
     (libc::SYS_socketpair, [libc::AF_UNIX as u64, (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64, 0, 0, 0, 0]),
@@ -155,7 +152,7 @@ pub fn before_filter(wanted: &Filter) {
     let allowed = |number: i64| answer(&plain(number)) == Answer::Allowed;
     let sleeps = allowed(libc::SYS_ppoll) || allowed(libc::SYS_poll);
     let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
-    let reads = !shunt_stream::pools::reads_files() || FILES.iter().all(|call| allowed(*call));
+    let reads = shunt_stream::pools::calls().iter().all(|call| allowed(*call));
     let streams = !sleeps || !reads || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
     if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
         let _alone = shunt_lifeline::to_share().or_else(shunt_rendezvous::exchange::alone);
