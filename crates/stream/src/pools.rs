@@ -100,7 +100,7 @@ pub fn moved(from: i32, to: i32) {
 }
 
 /// The system calls by which files of peers' are read, while some are open.
-pub fn calls() -> &'static [i64] {
+pub fn reading() -> &'static [i64] {
     match with(|memory| memory.views.files().next().is_none()) {
         Some(true) => &[],
         _ => &CALLS,

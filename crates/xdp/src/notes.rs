@@ -308,10 +308,11 @@ mod tests {
         for turn in 0..3000usize {
             let one: Vec<u8> = (0..turn % 70).map(|at| (at + turn) as u8).collect();
             let other: Vec<u8> = (0..turn * 7 % 9000).map(|at| (at * 3 + turn) as u8).collect();
-            // SAFETY: both are there; so are the chunks below.
+            // SAFETY: both are there.
             unsafe { notes.sent(&[(one.as_ptr(), one.len()), (other.as_ptr(), other.len())]) };
             let chunks = [&one, &other, &one];
             for taken in 0..3 {
+                // SAFETY: the chunks are there.
                 unsafe {
                     notes.received(taken < 2, |ahead| {
                         let index = taken + ahead as usize;

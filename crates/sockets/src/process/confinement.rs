@@ -152,7 +152,7 @@ pub fn before_filter(wanted: &Filter) {
     let allowed = |number: i64| answer(&plain(number)) == Answer::Allowed;
     let sleeps = allowed(libc::SYS_ppoll) || allowed(libc::SYS_poll);
     let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
-    let reads = shunt_stream::pools::calls().iter().all(|call| allowed(*call));
+    let reads = shunt_stream::pools::reading().iter().all(|call| allowed(*call));
     let streams = !sleeps || !reads || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
     if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
         let _alone = shunt_lifeline::to_share().or_else(shunt_rendezvous::exchange::alone);
