@@ -1,13 +1,11 @@
 //! Between a TCP socket of the kernel and what is kept of its options: before it becomes a stream, and on the way back.
 
-use super::defer;
-use super::kinds::{changed_with, read_as};
+use super::{defer, kinds};
 use core::sync::atomic::Ordering;
 use shunt_stream::options::effects::{apply, integer};
 use shunt_stream::options::limits::{self, NO_TIME};
 use shunt_stream::options::owners::catch_up;
-use shunt_stream::socket::stored::Entry;
-use shunt_stream::socket::stored::LONGEST;
+use shunt_stream::socket::stored::{Entry, LONGEST};
 use shunt_stream::socket::Socket;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int, socklen_t, SOL_SOCKET};
@@ -45,7 +43,7 @@ pub unsafe fn note_given(fd: i32, socket: &Socket, level: c_int, name: c_int, da
 
 /// An option of a TCP socket that is not connected yet was set: remembers what the kernel says of it.
 pub(crate) fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
-    let name = limits::name(level, read_as(level, name));
+    let name = limits::name(level, kinds::read_as(level, name));
     let mut data = [0u8; LONGEST];
     let mut length = LONGEST as socklen_t;
     if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {
@@ -55,7 +53,7 @@ pub(crate) fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
         defer(socket, level, name, bytes);
         note_lock(socket, level, name);
     }
-    for &(level, name) in changed_with(level, name) {
+    for &(level, name) in kinds::changed_with(level, name) {
         let list = &socket.stored;
         if list.find(level, name).is_some() {
             if let Ok(value) = calls::getsockopt_int(fd, level, name) {
@@ -106,6 +104,8 @@ pub fn give_to(fd: i32, socket: &Socket) {
     for entry in list.all().filter(|entry| !is_priority(entry)).chain(list.all().filter(is_priority)) {
         give(fd, &entry);
     }
+    let moved = || socket.peek_offset.load(Ordering::Relaxed); // by looks, since it was set
+    list.find(SOL_SOCKET, libc::SO_PEEK_OFF).map(|_| calls::setsockopt_int(fd, SOL_SOCKET, libc::SO_PEEK_OFF, moved()));
 }
 
 /// The program asked a TCP socket for an option that must not change when it becomes a stream.
