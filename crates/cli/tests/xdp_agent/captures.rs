@@ -103,16 +103,22 @@ fn a_full_disk_ends_the_capture_alone() {
     let file = scratch.join("frames.pcapng");
     let _other = Agent::start(&hosts[1], &["--lend", "0"]);
     let mut agent = started(&hosts[0], "0", &file);
-    let limit = libc::rlimit { rlim_cur: 100_001, rlim_max: 100_001 };
-    // SAFETY: a child of ours; the structure is read.
-    assert_eq!(unsafe { libc::prlimit(agent.child.id() as i32, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) }, 0);
+    let child = agent.child.id() as i32;
+    let limit_files = |most| {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a child of ours; the structure is read.
+        assert_eq!(unsafe { libc::prlimit(child, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) }, 0);
+    };
     let (mut a, mut b, to_b) = ends(&hosts, [Kind::Own; 2]);
+    // Behind the endpoints, whose memory is a file, too.
+    limit_files(100_001);
     until("the capture has ended", || {
         send_many(&mut a, &mut b, to_b, 200);
         capture(&hosts[0])["failure"].as_str().is_some_and(|failure| failure.contains("File too large"))
     });
     send_many(&mut a, &mut b, to_b, 50);
     drop((a, b));
+    limit_files(libc::RLIM_INFINITY);
     let (mut a, mut b, to_b) = ends(&hosts, [Kind::Multiplexed, Kind::Own]);
     pass(&mut a, &mut b, to_b, b"another");
     agent.signal(libc::SIGTERM);
