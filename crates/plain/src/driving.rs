@@ -172,7 +172,7 @@ fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 }
 
 /// As many threads that sleep at the queue are a crowd, all of which each frame wakes; for how long nothing is taken then (ns).
-const CROWD: u32 = 4;
+const CROWD: u32 = 12;
 const DISPERSED: u64 = 10_000_000_000;
 
 /// Gives all connections back: the kernel wakes the one thread that a packet is for.
