@@ -68,9 +68,17 @@ pub fn pair(joint: Joint) -> Option<[Host; 2]> {
     }
 }
 
-/// An endpoint on a host.
+/// An endpoint on a host. A queue that was given up a moment ago is another's still.
 pub fn attach(host: &Host, kind: Kind, version_6: bool) -> Xdp {
-    let made = host.enter(|| Xdp::attach(&host.interface, kind, version_6, Sizes::default()));
+    let try_it = || host.enter(|| Xdp::attach(&host.interface, kind, version_6, Sizes::default()));
+    let mut made = try_it();
+    for _ in 0..100 {
+        if !made.as_ref().is_err_and(|errno| errno.0 == libc::EBUSY) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        made = try_it();
+    }
     made.unwrap_or_else(|errno| panic!("an endpoint on {}: {errno:?}", host.interface))
 }
 

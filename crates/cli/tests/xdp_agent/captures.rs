@@ -119,7 +119,7 @@ fn a_full_disk_ends_the_capture_alone() {
     send_many(&mut a, &mut b, to_b, 50);
     drop((a, b));
     limit_files(libc::RLIM_INFINITY);
-    let (mut a, mut b, to_b) = ends(&hosts, [Kind::Multiplexed, Kind::Own]);
+    let (mut a, mut b, to_b) = ends(&hosts, [Kind::Own; 2]);
     pass(&mut a, &mut b, to_b, b"another");
     agent.signal(libc::SIGTERM);
     assert_eq!(agent.wait(), Some(0));

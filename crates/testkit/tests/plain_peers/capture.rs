@@ -99,6 +99,7 @@ fn a_capture_holds_every_byte_of_a_taken_connection() {
         follow.lines().filter(|line| line.starts_with('\t') == (answers != server_is_first)).map(str::trim).collect::<String>()
     };
     assert!(lines(false).contains(&hex(&sent)) && lines(true).contains(&hex(&received)), "{follow}");
-    let odd = format!("tcp.port == {port} && (tcp.analysis.lost_segment || tcp.checksum.status == 0)");
+    // What a veth hands over has the sum of the pseudo-header alone.
+    let odd = format!("tcp.port == {port} && (tcp.analysis.lost_segment || (ip.src == {address} && tcp.checksum.status == 0))");
     assert_eq!(tshark(&["-o", "tcp.check_checksum:TRUE", "-Y", &odd]), "");
 }
