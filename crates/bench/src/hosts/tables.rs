@@ -76,7 +76,7 @@ fn round_trips_of(
     Ok(())
 }
 
-/// What streams of sockets over xdp take beside the bare endpoint: the ratio of each turn, for [`TURNS`] turns.
+/// What streams of sockets over xdp take beside the bare endpoint: the ratio of each turn.
 ///
 /// Either figure moves by 40 % from one set-up to the next while it hardly does within one (pages and lines fall elsewhere, and the host moves the
 /// processors), so medians of few turns, taken each for itself, give ratios of 1.2 to 1.9 in runs of the same programs.
