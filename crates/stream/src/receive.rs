@@ -202,13 +202,13 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             return Err(Errno(libc::EBADF));
         }
     };
-    if socket.has(flag::MAY_LEAVE) && !peeking && done > 0 {
-        crate::progress::leave(socket, fd); // a program that stops there may find its ring empty in no other call
-    }
     if offset >= 0 {
         // sk_peek_offset_fwd and _bwd: looks go on where the last one ended, and reads take from the front.
         let moved = if peeking { offset.saturating_add(done as i32) } else { offset.saturating_sub(done as i32).max(0) };
         socket.peek_offset.store(moved, Ordering::Relaxed);
+    }
+    if socket.has(flag::MAY_LEAVE) && !peeking && done > 0 {
+        crate::progress::leave(socket, fd); // a program that stops there may find its ring empty in no other call
     }
     Ok(done as isize)
 }
