@@ -21,22 +21,26 @@ pub fn count() -> bool {
 /// `include/uapi/linux/netfilter/nf_tables.h`: message types, with the subsystem in the upper byte.
 const GET_CHAIN: u16 = 10 << 8 | 4;
 const GET_RULE: u16 = 10 << 8 | 7;
+const GET_SET: u16 = 10 << 8 | 10;
 /// `struct nfgenmsg`, with the family at 0.
 const FIXED: usize = 4;
 const NETDEV: u8 = 5;
 /// A chain of which packets of this host's connections come by: of any address family, or of both, or of an interface.
 const FAMILIES: [u8; 4] = [1, 2, NETDEV, 10];
 
-/// Expressions that count, limit, note or hold up. A set that rules add to notes what comes; `objref` names a counter, a quota or a limit.
-const COUNT: [&[u8]; 9] = [b"counter", b"quota", b"limit", b"log", b"connlimit", b"last", b"dynset", b"objref", b"queue"];
+/// Expressions that count, limit, note, copy or hold up. A set that rules add to notes what comes; `objref` names a counter, a quota or a limit.
+const COUNT: [&[u8]; 10] =
+    [b"counter", b"quota", b"limit", b"log", b"connlimit", b"last", b"dynset", b"objref", b"queue", b"dup"];
 
-/// Family, table and name.
+/// Family, table and name, as sets have them too.
 type Chain = (u8, Vec<u8>, Vec<u8>);
 
 /// What rules do with packets of established connections: one, or those of a chain.
 #[derive(Default)]
 struct Rules {
     counts: bool,
+    /// Sets they look into, which may count for each of their elements.
+    sets: BTreeSet<Vec<u8>>,
     /// Chains they go on with; `None` among them: what a map says, which may be any of the table.
     next: BTreeSet<Option<Vec<u8>>>,
     /// No other rule of the chain sees them.
@@ -44,7 +48,7 @@ struct Rules {
 }
 
 fn tables_count() -> bool {
-    let (mut chains, mut rules) = (Vec::new(), HashMap::<Chain, Rules>::new());
+    let (mut chains, mut rules, mut sets) = (Vec::new(), HashMap::<Chain, Rules>::new(), BTreeSet::new());
     let dump = |kind, read: &mut dyn FnMut(u8, &[u8])| {
         Message::new(kind, libc::NLM_F_DUMP as u16, &[0; FIXED]).dump(libc::NETLINK_NETFILTER, |answer| {
             if let (Some(family), Some(run)) = (answer.first(), answer.get(FIXED..)) {
@@ -57,11 +61,21 @@ fn tables_count() -> bool {
         rules.entry(chain).or_default().add(attribute(run, 4).unwrap_or_default());
     });
     match asked {
-        Ok(()) if rules.values().any(|rules| rules.counts) => {}
+        Ok(()) if rules.values().any(|rules| rules.counts || !rules.sets.is_empty()) => {}
         Ok(()) => return false,
         // A kernel without them.
         Err(Errno(libc::EINVAL | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT)) => return false,
         Err(_) => return true,
+    }
+    let asked = dump(GET_SET, &mut |family, run| {
+        // NFTA_SET_EXPR, or NFTA_SET_EXPRESSIONS.
+        sets.extend([17, 18].iter().find_map(|kind| attribute(run, *kind)).and_then(|_| named(family, run, 2)));
+    });
+    if asked.is_err() {
+        return true;
+    }
+    for ((family, table, _), rules) in &mut rules {
+        rules.counts |= rules.sets.iter().any(|set| sets.contains(&(*family, table.clone(), set.clone())));
     }
     let asked = dump(GET_CHAIN, &mut |family, run| {
         if let Some(chain) = named(family, run, 3) {
@@ -71,7 +85,7 @@ fn tables_count() -> bool {
     asked.is_err() || is_met(&chains, &rules)
 }
 
-/// A chain, by its table and the attribute of its name.
+/// A chain or a set, by its table and the attribute of its name.
 fn named(family: u8, run: &[u8], name: u16) -> Option<Chain> {
     Some((family, text(attribute(run, 1)?).to_vec(), text(attribute(run, name)?).to_vec()))
 }
@@ -104,7 +118,7 @@ impl Rules {
         /// `NF_CT_STATE_BIT` of IP_CT_ESTABLISHED.
         const ESTABLISHED: u32 = 1 << 1;
         const ACCEPT: [u8; 4] = 1u32.to_be_bytes();
-        let mut rule = Rules::default();
+        let (mut rule, mut early) = (Rules::default(), BTreeSet::new());
         // `ct state NAMES`: the state is read, all but the names are masked out, and something is left.
         let (mut reads_state, mut masked, mut named, mut asks, mut accepts, mut before) =
             (false, None, None, false, false, false);
@@ -121,26 +135,38 @@ impl Rules {
                     accepts |= attribute(verdict, 1) == Some(&ACCEPT);
                     rule.next.extend(attribute(verdict, 2).map(|chain| Some(text(chain).to_vec())));
                 }
-                b"ct" if number(2) == Some([0; 4]) => reads_state = true,
-                b"bitwise" if reads_state => {
+                b"ct" if number(2) == Some([0; 4]) && named.is_none() => reads_state = true,
+                b"bitwise" if reads_state && value(5) == Some(&[0; 4]) => {
+                    reads_state = false;
                     masked = value(4).and_then(|mask| mask.first_chunk::<4>().map(|mask| u32::from_ne_bytes(*mask)));
                 }
                 b"cmp" if masked.is_some() && number(2) == Some(1u32.to_be_bytes()) && value(3) == Some(&[0; 4]) => {
                     named = masked.take();
                 }
-                // Into the register of verdicts.
-                b"lookup" if number(3) == Some([0; 4]) => _ = rule.next.insert(None),
-                name => asks |= !COUNT.contains(&name),
+                b"lookup" => {
+                    let sets = if named.is_none() { &mut early } else { &mut rule.sets };
+                    sets.extend(attribute(data, 1).map(|set| text(set).to_vec()));
+                    // Into the register of verdicts, or none.
+                    match number(3) {
+                        Some([0, 0, 0, 0]) => _ = rule.next.insert(None),
+                        _ => asks = true,
+                    }
+                }
+                // Something else is in the register now.
+                name if !COUNT.contains(&name) => (reads_state, masked, asks) = (false, None, true),
+                _ => {}
             }
         });
         if self.ends {
             return;
         }
         self.counts |= before;
+        self.sets.extend(early);
         if named.is_some_and(|states| states & ESTABLISHED == 0) {
             return;
         }
         self.counts |= rule.counts;
+        self.sets.extend(rule.sets);
         self.next.extend(rule.next);
         self.ends |= named.is_some() && accepts && !asks;
     }
@@ -243,15 +269,21 @@ mod tests {
 
         /// `ct state ...`.
         fn state(self, states: u32) -> Rule {
-            let (mut key, mut mask, mut zero) = (Vec::new(), Vec::new(), Vec::new());
+            let mut key = Vec::new();
             append(&mut key, 2, &[0; 4]);
-            let (mut value, mut none) = (Vec::new(), Vec::new());
-            append(&mut value, 1, &states.to_ne_bytes());
+            self.with("ct", &key).some_of(states)
+        }
+
+        /// `... & BITS != 0`.
+        fn some_of(self, bits: u32) -> Rule {
+            let (mut value, mut none, mut mask, mut zero) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            append(&mut value, 1, &bits.to_ne_bytes());
             append(&mut none, 1, &[0; 4]);
             nest(&mut mask, 4, &value);
+            nest(&mut mask, 5, &none);
             append(&mut zero, 2, &1u32.to_be_bytes());
             nest(&mut zero, 3, &none);
-            self.with("ct", &key).with("bitwise", &mask).with("cmp", &zero)
+            self.with("bitwise", &mask).with("cmp", &zero)
         }
     }
 
@@ -307,7 +339,10 @@ mod tests {
         assert!(counts(counter.clone().state(new), rule()), "it counts before it asks");
         assert!(counts(rule().state(new).verdict(1, None), counter.clone()));
         assert!(counts(rule().state(established_or_related).with("payload", &[]).verdict(1, None), counter.clone()));
-        assert!(counts(rule().state(established_or_related).jump("other"), counter));
+        assert!(counts(rule().state(established_or_related).jump("other"), counter.clone()));
+        let marked = rule().state(established_or_related).with("meta", &[]).some_of(1).with("counter", &[]);
+        assert!(counts(marked, rule()), "bits of a mark are no states");
+        assert!(!counts(rule().state(new).state(established_or_related).with("counter", &[]), rule()));
     }
 
     #[test]

@@ -61,6 +61,11 @@ fn where_rules_count_or_limit_nothing_is_taken() {
         chain("output", "limit rate 100000/second burst 100000 packets accept"),
         chain("prerouting", "quota over 1000 mbytes drop"),
         chain("postrouting", "ct state established counter accept"),
+        chain("input", "ct state established meta mark & 1 != 0 counter"),
+        "flush ruleset\ntable ip f { set s { type ipv4_addr; counter; elements = { 192.0.2.1 } }
+            chain c { type filter hook input priority 0; ip saddr @s accept; }
+        }\n"
+            .to_string(),
         "flush ruleset\ntable ip f { set s { type ipv4_addr; flags dynamic; }
             chain c { type filter hook input priority 0; update @s { ip saddr counter }; }
         }\n"
@@ -80,7 +85,7 @@ fn where_rules_count_or_limit_nothing_is_taken() {
         chain("input", "ct state invalid counter drop; ct state established,related accept; counter"),
         "flush ruleset\ntable ip n { chain c { type nat hook output priority -100; counter; }\nchain unused { counter; }\n}\n"
             .to_string(),
-        chain("input", "tcp dport 9 drop"),
+        chain("input", "tcp dport { 9, 11 } drop"),
     ];
     hosts[0].enter(|| {
         let mut queue = Queue::new(&hosts[0]);
