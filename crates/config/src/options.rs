@@ -64,6 +64,8 @@ pub struct Options {
     pub hosts: Hosts,
     /// Server ports whose connections with plain peers are carried at user level.
     pub inet: Ports,
+    /// Nobody named those ports: servers are tried, and have their connections carried so where that has paid.
+    pub inet_unasked: bool,
     /// A means of tests, of no row in the table: connections are given back after turns that are drawn from this seed; 0: they are not.
     pub inet_seed: u32,
     /// Where programs in different network namespaces of this host meet.
@@ -93,6 +95,7 @@ impl Options {
             ports: Ports::ALL,
             hosts: Hosts::Auto,
             inet: Ports::NONE,
+            inet_unasked: false,
             inet_seed: 0,
             near: Near::AUTO,
             bulk: 4 << 20,

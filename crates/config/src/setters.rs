@@ -13,29 +13,27 @@ const BULK_LEAST: u64 = 64;
 const BULK_MOST: u64 = 1 << 30;
 const SPIN_MOST_NS: u64 = 10_000_000;
 
+fn within(number: u64, least: u64, most: u64) -> Result<u64, Problem> {
+    if (least..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(Problem::OutOfRange)
+    }
+}
+
 pub(crate) fn set_accelerate(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.accelerate = choice(value, &[("on", true), ("off", false), ("1", true), ("0", false)])?;
     Ok(())
 }
 
 pub(crate) fn set_ring(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match size(value)? {
-        bytes @ RING_LEAST..=RING_MOST => {
-            options.ring = (bytes as u32).next_power_of_two();
-            Ok(())
-        }
-        _ => Err(Problem::OutOfRange),
-    }
+    options.ring = (within(size(value)?, RING_LEAST, RING_MOST)? as u32).next_power_of_two();
+    Ok(())
 }
 
 pub(crate) fn set_spin(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match time(value)? {
-        nanoseconds @ 0..=SPIN_MOST_NS => {
-            options.spin_ns = nanoseconds;
-            Ok(())
-        }
-        _ => Err(Problem::OutOfRange),
-    }
+    options.spin_ns = within(time(value)?, 0, SPIN_MOST_NS)?;
+    Ok(())
 }
 
 pub(crate) fn set_spin_on_kernel(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
@@ -52,8 +50,10 @@ pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Probl
 }
 
 pub(crate) fn set_inet(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.inet_unasked = value == b"auto";
     options.inet = match value {
         b"off" => Ports::NONE,
+        b"auto" => Ports::ALL,
         list => Ports::parse(list)?,
     };
     Ok(())
@@ -65,13 +65,9 @@ pub(crate) fn set_near(options: &mut Options, value: &[u8]) -> Result<(), Proble
 }
 
 pub(crate) fn set_bulk(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match size(value)? {
-        bytes @ (0 | BULK_LEAST..=BULK_MOST) => {
-            options.bulk = bytes;
-            Ok(())
-        }
-        _ => Err(Problem::OutOfRange),
-    }
+    let bytes = size(value)?;
+    options.bulk = if bytes == 0 { 0 } else { within(bytes, BULK_LEAST, BULK_MOST)? };
+    Ok(())
 }
 
 pub(crate) fn set_udp(options: &mut Options, value: &[u8]) -> Result<(), Problem> {

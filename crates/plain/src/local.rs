@@ -12,7 +12,7 @@ use shunt_segment::CHANNELS;
 use shunt_stream::progress;
 use shunt_stream::socket::Socket;
 use shunt_sys::{calls, clock, libc, mapping, Errno};
-use shunt_table::global::{Guard, LockedCell, Mutex, SETUP};
+use shunt_table::global::{self, Guard, LockedCell, Mutex, SETUP};
 use shunt_table::{private, route, table};
 use shunt_xdp::answers::Answers;
 use shunt_xdp::learned::{self, Server, SERVERS};
@@ -132,7 +132,7 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
     let (now, (place, name)) = (clock::monotonic_ns(), learned::place(&server.ip, server.port));
     // First, as this is asked of each of many short ones.
     if let Some(local) = local() {
-        match local.servers[place].pays(name, now) {
+        match local.servers[place].pays(name, now, !global::options().inet_unasked) {
             _ if now < local.crowded.load(Ordering::Relaxed) => return Err(Reason::InetCrowd),
             true => {}
             false => return Err(Reason::InetShort),

@@ -122,7 +122,7 @@ reasons! {
     InetGuard = 89, "inet-guard", "Not carried at user level (option inet): the process that gives back what a killed agent leaves is not there.";
     InetKernel = 90, "inet-kernel", "Not carried at user level (option inet): the kernel refused a step.";
     InetPolicy = 91, "inet-policy", "Not carried at user level (option inet): there are policies of IPsec, or routes depend on more than the destination.";
-    InetShort = 92, "inet-short", "Not carried at user level (option inet): connections with this server have ended, or have become the kernel's, after a few messages.";
+    InetShort = 92, "inet-short", "Not carried at user level (option inet): connections with this server have ended, or have become the kernel's, after a few messages, or none is known (auto).";
     InetCrowd = 93, "inet-crowd", "Not carried at user level (option inet): many threads of this process sleep at a time, and each frame would wake them all.";
     Cut = 94, "cut", "Was carried by shared memory to another network namespace of this host, and is on its TCP connection again, as an administrator asked (shunt cut).";
     InetCounted = 95, "inet-counted", "Not carried at user level (option inet): rules of netfilter, or connection tracking, count or limit packets (shunt agent --despite-rules takes it).";

@@ -28,10 +28,10 @@ pub fn place(ip: &[u8; 16], port: u16) -> (usize, u32) {
 }
 
 impl Server {
-    /// Whether the next connection with the server of that name is to be taken.
-    pub fn pays(&self, name: u32, now: u64) -> bool {
+    /// Whether the next connection with the server of that name is to be taken. One of which nothing is known pays if it was `asked` for.
+    pub fn pays(&self, name: u32, now: u64, asked: bool) -> bool {
         if self.name.swap(name, Relaxed) != name {
-            self.in_a_row.store(0, Relaxed);
+            self.in_a_row.store(if asked { 0 } else { IN_A_ROW }, Relaxed);
         }
         let again = self.again.load(Relaxed);
         self.in_a_row.load(Relaxed) < IN_A_ROW
@@ -53,17 +53,33 @@ mod tests {
     fn short_ones_in_a_row_leave_the_next_to_the_kernel_but_for_one_in_a_while() {
         let server = Server::default();
         for _ in 0..IN_A_ROW {
-            assert!(server.pays(1, 5));
+            assert!(server.pays(1, 5, true));
             server.learn(false);
         }
-        assert!(server.pays(1, PAUSE) && !server.pays(1, PAUSE) && !server.pays(1, 2 * PAUSE - 1) && server.pays(1, 2 * PAUSE));
+        assert!(
+            server.pays(1, PAUSE, true)
+                && !server.pays(1, PAUSE, true)
+                && !server.pays(1, 2 * PAUSE - 1, true)
+                && server.pays(1, 2 * PAUSE, true)
+        );
         server.learn(false);
-        assert!(!server.pays(1, 2 * PAUSE));
+        assert!(!server.pays(1, 2 * PAUSE, true));
         server.learn(true);
-        assert!(server.pays(1, 2 * PAUSE) && server.pays(1, 2 * PAUSE));
+        assert!(server.pays(1, 2 * PAUSE, true) && server.pays(1, 2 * PAUSE, true));
         for _ in 0..IN_A_ROW {
             server.learn(false);
         }
-        assert!(server.pays(2, 2 * PAUSE), "another server's");
+        assert!(server.pays(2, 2 * PAUSE, true), "another server's");
+    }
+
+    #[test]
+    fn servers_that_nobody_asked_for_are_tried_one_at_a_time_until_one_has_paid() {
+        let server = Server::default();
+        assert!(server.pays(1, 5, false) && !server.pays(1, 6, false) && !server.pays(1, PAUSE, false));
+        assert!(server.pays(1, PAUSE + 5, false));
+        server.learn(true);
+        assert!((0..9).all(|_| server.pays(1, PAUSE + 6, false)));
+        (0..IN_A_ROW).for_each(|_| server.learn(false));
+        assert!(!server.pays(1, PAUSE + 7, false) && !server.pays(2, PAUSE + 7, false));
     }
 }

@@ -15,6 +15,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         ports: Ports::parse(b"1").unwrap(),
         hosts: crate::Hosts::None,
         inet: Ports::ALL,
+        inet_unasked: true,
         inet_seed: 0,
         near: crate::Near::AUTO,
         bulk: 0,

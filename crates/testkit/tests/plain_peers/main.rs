@@ -38,6 +38,26 @@ fn redis_serves_plain_clients() {
 }
 
 /// Forks, programs that others start, messages with the descriptor, ends, bulk, at random moments; every byte is compared.
+/// Nobody names its port: short connections are left alone but for a few, and as soon as one has had many messages all of the next are taken.
+#[test]
+fn a_server_is_learned() {
+    let Some(site) = Site::new("plain-learned") else { return };
+    let address = site.address(0);
+    let options = ["--port", "6379", "--bind", &address, "--save", "", "--protected-mode", "no"];
+    let server = site.start(0, site::LEARNED, "server", &program("redis-server", "redis-server"), &options);
+    site.wait_for_listener(0, 6379);
+    let benchmark = program("redis-benchmark", "redis-tools");
+    let load = |rest: &[&str]| site.run(1, 0, &benchmark, &[&["-h", &address, "-t", "get", "-q"], rest].concat());
+    let taken = || site.count(&server, "taken");
+    load(&["-k", "0", "-c", "1", "-n", "200"]);
+    assert!(taken() < 100 && site.count(&server, "inet-short") >= 100, "{} taken", taken());
+    site::until("one that has paid", || {
+        let before = taken();
+        load(&["-c", "20", "-n", "20000"]);
+        taken() >= before + 20
+    });
+}
+
 #[test]
 fn a_server_that_gives_back_at_random() {
     let Some(site) = Site::new("plain-echo") else { return };

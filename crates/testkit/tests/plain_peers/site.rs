@@ -16,6 +16,9 @@ const CAPTURE: &str = "frames.pcapng";
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// In place of a port: servers are learned.
+pub const LEARNED: u16 = 0;
+
 /// Both of them.
 pub struct Site {
     /// See above.
@@ -146,7 +149,8 @@ impl Site {
         let mut command = match host {
             0 => {
                 let mut command = self.hosts[0].command(&self.shunt);
-                command.args(["run", "--inet", &port.to_string(), "--"]).arg(program).env("SHUNT_NEAR", "off");
+                let ports = if port == LEARNED { "auto".to_string() } else { port.to_string() };
+                command.args(["run", "--inet", &ports, "--"]).arg(program).env("SHUNT_NEAR", "off");
                 command
             }
             _ => self.hosts[host].command(program),
