@@ -4,6 +4,7 @@ mod capture;
 mod kills;
 mod paths;
 mod site;
+mod strangers;
 mod tools;
 mod traces;
 mod users;

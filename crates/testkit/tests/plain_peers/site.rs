@@ -25,6 +25,8 @@ pub struct Site {
     pub hosts: [Host; 2],
     /// What lies between them; `None`: nothing.
     pub wire: Option<Wire>,
+    /// A third host on their Ethernet, and the switch, where there is one.
+    pub stranger: Option<[Host; 2]>,
     /// The first host's.
     pub agent: Option<Agent>,
     /// Where programs run.
@@ -67,6 +69,15 @@ pub fn within(patience: Duration, what: &str, mut condition: impl FnMut() -> boo
     }
 }
 
+/// What makes hosts, or a sentence.
+fn on_hosts<T>(label: &str, make: impl FnOnce() -> Result<T, String>) -> Option<T> {
+    // SAFETY: takes nothing.
+    let root = unsafe { libc::geteuid() } == 0;
+    let made = if root { make() } else { Err("needs root".to_string()) };
+    // The test harness captures `eprintln`.
+    made.inspect_err(|sentence| _ = writeln!(std::io::stderr(), "skipped: {label}: {sentence}")).ok()
+}
+
 /// Two hosts, and the path between them.
 fn join(path: Option<wire::Path>) -> Result<([Host; 2], Option<Wire>), String> {
     let Some(path) = path else { return Ok((hosts::pair(Joint::default())?, None)) };
@@ -97,28 +108,33 @@ impl Site {
         Site::made(label, None, &["--capture", CAPTURE])
     }
 
+    /// On an Ethernet with a third host.
+    pub fn with_stranger(label: &str) -> Option<Site> {
+        let joined = || {
+            let Segment { hosts, switch } = hosts::segment(3, Joint::default())?;
+            let [one, two, third] = hosts.try_into().map_err(|_| "three hosts were asked for".to_string())?;
+            Ok(([one, two], Some([third, switch])))
+        };
+        let (hosts, stranger) = on_hosts(label, joined)?;
+        Some(Site { stranger, ..Site::on(label, hosts, None, &[]) })
+    }
+
     /// See above.
     pub fn capture(&self) -> PathBuf {
         self.scratch.join(CAPTURE)
     }
 
     fn made(label: &str, path: Option<wire::Path>, arguments: &[&str]) -> Option<Site> {
-        // SAFETY: takes nothing.
-        let root = unsafe { libc::geteuid() } == 0;
-        let made = if root { join(path) } else { Err("needs root".to_string()) };
-        let (hosts, wire) = match made {
-            Ok(made) => made,
-            Err(sentence) => {
-                // The test harness captures `eprintln`.
-                let _ = writeln!(std::io::stderr(), "skipped: {label}: {sentence}");
-                return None;
-            }
-        };
+        let (hosts, wire) = on_hosts(label, || join(path))?;
+        Some(Site::on(label, hosts, wire, arguments))
+    }
+
+    fn on(label: &str, hosts: [Host; 2], wire: Option<Wire>, arguments: &[&str]) -> Site {
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
-        let mut site = Site { hosts, wire, agent: None, scratch, shunt };
+        let mut site = Site { hosts, wire, stranger: None, agent: None, scratch, shunt };
         site.begin_agent(arguments);
-        Some(site)
+        site
     }
 
     fn begin_agent(&mut self, arguments: &[&str]) {
