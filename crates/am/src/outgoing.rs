@@ -473,7 +473,7 @@ impl Side<'_> {
     pub(crate) fn serve(&mut self, link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
         let channel = crate::config::fetch_channel(&self.shared.config);
         for turn in 0..FETCHES {
-            let at = (self.peer.serve_next as usize + turn) % FETCHES;
+            let at = self.peer.serve_next.wrapping_add(turn as u64) as usize % FETCHES;
             while self.peer.serving[at].live != 0 {
                 let fetch = self.peer.serving[at];
                 let rest = fetch.length.saturating_sub(fetch.done) as usize;
@@ -503,7 +503,8 @@ impl Side<'_> {
                 if last {
                     self.peer.serving[at].live = 0;
                     self.peer.serving_live = self.peer.serving_live.saturating_sub(1);
-                    self.peer.serve_next = fetch.name + 1;
+                    // The name is the peer's, and may be the last there is.
+                    self.peer.serve_next = fetch.name.wrapping_add(1);
                 }
             }
         }
