@@ -225,6 +225,7 @@ impl Port {
             next: None,
             copied: [0; 64],
             largest: super::LARGEST,
+            swapping: super::swapping::Swapping::default(),
         })
     }
 
