@@ -51,6 +51,28 @@ def meet(call, other):
 
 
 class Network(unittest.TestCase):
+    def test_pages_are_swapped_into_a_window(self):
+        with sb.NetworkPort.listen(("127.0.0.1", 0)) as listener:
+            ours, theirs = sb.Pool(POOL), sb.Pool(POOL, trusted=True)
+            accepted = []
+            other = threading.Thread(target=lambda: accepted.append(listener.accept(theirs)))
+            other.start()
+            here = sb.NetworkPort.connect(listener.address, ours)
+            other.join()
+            there = accepted[0]
+        self.assertEqual(there.alignment, sb.Alignment(4096, 0, theirs.unit, None))
+        there.set_swap_from(4096)
+        self.assertEqual(there.alignment.copy_below, 4096)
+        window = theirs.window(BIG)
+        for number in range(4):
+            region = ours.allocate(BIG)
+            region.view[:] = bytes([number + 1]) * BIG
+            here.send(region)
+            length = meet(lambda: there.receive_into(window, sb.Semantics.EMULATED_COPY), here)
+            self.assertEqual((length, bytes(window)), (BIG, bytes([number + 1]) * BIG))
+        with self.assertRaises(sb.Error):
+            meet(lambda: there.receive_into(sb.Pool(BIG, trusted=True).window(BIG)), here)
+
     def test_every_semantics_with_every_other(self):
         here, there, ours, theirs = pair()
         for number, sender in enumerate(sb.Semantics):

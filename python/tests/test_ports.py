@@ -215,6 +215,51 @@ def connection():
         return left, server.accept()[0]
 
 
+class Windows(unittest.TestCase):
+    def test_a_moved_region_becomes_a_window_s_pages(self):
+        here, there, _ = pair()
+        here.trust()
+        there.trust()
+        source, own = sb.Pool(4 * BIG, trusted=True), sb.Pool(4 * BIG, trusted=True)
+        here.offer(source)
+        self.assertEqual(there.alignment(own), sb.Alignment(4096, 0, 64 << 10, None))
+        there.set_swap_from(4096)
+        self.assertEqual(there.alignment(own).copy_below, 4096)
+        window = own.window(BIG)
+        self.assertEqual(len(window), BIG)
+        for number in range(6):
+            region = source.allocate(BIG)
+            region.view[:] = bytes([number + 1]) * BIG
+            ticket = here.move(region)
+            self.assertEqual(there.receive_into(window), BIG)
+            self.assertEqual(bytes(window), bytes([number + 1]) * BIG)
+            self.assertFalse(here.completed(ticket), "its pages are the window's")
+            window.view[:] = bytes(BIG)
+        # The ports may go: a view keeps what it needs.
+        view = window.view
+        window.keep()
+        del window, there, here
+        gc.collect()
+        self.assertEqual((view[0], view[-1], source.free), (0, 0, source.size))
+        del view
+        self.assertEqual(own.free, own.size)
+
+    def test_what_is_shared_is_copied_and_sealed_pools_have_no_windows(self):
+        here, there, pool = pair()
+        with self.assertRaises(sb.Error) as refused:
+            pool.window(1)
+        self.assertEqual(refused.exception.word, "region-untrusted")
+        there.set_swap_from(1)
+        window = sb.Pool(BIG, trusted=True).window(BIG)
+        region = pool.allocate(BIG)
+        region.view[:] = b"x" * BIG
+        here.move(region)
+        self.assertEqual((there.receive_into(window), bytes(window)), (BIG, b"x" * BIG))
+        self.assertEqual(here.lent, 0)
+        with self.assertRaises(ValueError):
+            pool.window(-1)
+
+
 class Sockets(unittest.TestCase):
     def test_a_pool_is_shown_where_there_is_shunt(self):
         left, right = connection()

@@ -23,6 +23,7 @@ typedef struct shunt_port shunt_port;
 typedef struct shunt_message shunt_message;
 typedef struct shunt_view shunt_view;
 typedef struct shunt_shown_memory shunt_shown_memory;
+typedef struct shunt_window shunt_window;
 
 /* Semantics: {copy, share, move, weak move}, each basic or emulated. With copy and share a buffer stays the sender's; with move the
  * system has it from then on. Copy and move have strong integrity: what arrives is what was there when it was sent. With share and
@@ -160,6 +161,26 @@ int shunt_message_is_in_place(const shunt_message *message);
 int shunt_give_back(shunt_port *port, shunt_message *message);
 /* The next message in a region of the first pool that was offered here: system-allocated semantics. */
 int shunt_receive_region(shunt_port *port, int semantics, shunt_region **region, size_t *length);
+
+/* A buffer that stays at its place while pages are swapped into it, of at least `length` bytes; its first pages are a region's of `pool`, which
+ * must be for trusted peers. Of an own pool for a port of shunt_network.h, of any for one of these. */
+shunt_window *shunt_pool_window(const shunt_pool *pool, size_t length, int *error);
+void shunt_window_release(shunt_window *window);
+void *shunt_window_data(shunt_window *window);
+size_t shunt_window_length(const shunt_window *window);
+/* The input alignment query, of windows of `pool`: a buffer into which pages can be swapped begins at a multiple of `granularity` plus `offset`;
+ * messages of `preferred` bytes fill pages; fewer than `copy_below` are copied all the same. */
+typedef struct shunt_alignment {
+    size_t granularity, offset, preferred, copy_below;
+} shunt_alignment;
+void shunt_port_alignment(const shunt_port *port, const shunt_pool *pool, shunt_alignment *alignment);
+/* Changes copy_below: at first one page for huge pages, never for others. */
+void shunt_port_set_swap_from(shunt_port *port, size_t bytes);
+/* As shunt_receive, but a region that its sender moved, in a pool for trusted peers, is not copied: its pages become the window's, and go back to the
+ * sender when other messages have taken their place, or with the window and the port's next call. They are not to be looked at when either port
+ * has ended; shunt_window_keep copies them into pages of the window's own pool. */
+int shunt_receive_into(shunt_port *port, shunt_window *window, size_t *length);
+int shunt_window_keep(shunt_window *window);
 
 /* Passes a message on that came by `from`, without reading it: where it lies in a region, the peer of `to` reads it there, and from now
  * on sees all of its pool; else it is copied. What another port brought is refused, and its handle stays; else that is gone, whatever the result. shunt_settle gives back to `from` what the peer of

@@ -14,7 +14,6 @@ extern "C" {
 #endif
 
 typedef struct shunt_network shunt_network;
-typedef struct shunt_window shunt_window;
 
 /* Both ends of a connected stream that the programs have anyway (TCP, or AF_UNIX on one host) call this, when neither has bytes under way; it
  * waits for the other. The endpoint is at the address that this end of the connection has. The descriptor is the port's from then on, also
@@ -75,18 +74,11 @@ int shunt_network_posted(shunt_network *port, shunt_region **region, size_t *len
 /* Takes the first posted input back, if the peer does not believe in it: its region, or NULL for one of the system's. */
 int shunt_network_take_back(shunt_network *port, shunt_region **region);
 
-/* The input alignment query: a buffer into which pages can be swapped begins at a multiple of `granularity` plus `offset`; messages of
- * `preferred` bytes fill pages; fewer than `copy_below` are copied all the same. */
-typedef struct shunt_alignment {
-    size_t granularity, offset, preferred, copy_below;
-} shunt_alignment;
+/* The input alignment query and windows: see shunt_buffers.h. shunt_window_create makes one of the port's pool, which must be for trusted peers; the
+ * same is shunt_pool_window of that. */
 void shunt_network_alignment(const shunt_network *port, shunt_alignment *alignment);
 void shunt_network_set_swap_from(shunt_network *port, size_t bytes);
-/* A buffer that stays at its place while pages are swapped into it; of a port whose pool is for trusted peers. */
 shunt_window *shunt_window_create(const shunt_network *port, size_t length, int *error);
-void shunt_window_release(shunt_window *window);
-void *shunt_window_data(shunt_window *window);
-size_t shunt_window_length(const shunt_window *window);
 int shunt_network_receive_into(shunt_network *port, shunt_window *window, int semantics, size_t *length);
 
 #ifdef __cplusplus

@@ -16,6 +16,7 @@
 mod network;
 mod passing;
 mod results;
+mod windows;
 
 use passing::{buffer, bytes, put, received, sent};
 use results::{code, failed};
@@ -26,6 +27,7 @@ use std::ffi::{c_int, c_void};
 
 pub use network::*;
 pub use results::{shunt_result_text, shunt_result_word};
+pub use windows::*;
 
 /// # Safety
 /// The caller's integer, or null.

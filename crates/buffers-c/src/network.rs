@@ -1,5 +1,6 @@
 //! Ports over UDP: the functions of `include/shunt_network.h`.
 
+use crate::windows::Alignment;
 use crate::passing::{self, buffer, bytes, came, received, said, semantics, sent};
 use crate::results::{code, failed, REFUSED};
 use crate::{free, made};
@@ -234,27 +235,12 @@ pub unsafe extern "C" fn shunt_network_take_back(port: *mut UdpPort, region: *mu
     }
 }
 
-/// The header's `shunt_alignment`.
-#[repr(C)]
-pub struct Alignment {
-    granularity: usize,
-    offset: usize,
-    preferred: usize,
-    copy_below: usize,
-}
-
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_network_alignment(port: *const UdpPort, alignment: *mut Alignment) {
     // SAFETY: the crate's contract.
     unsafe {
-        let found = (&*port).alignment();
-        alignment.write(Alignment {
-            granularity: found.granularity,
-            offset: found.offset,
-            preferred: found.preferred,
-            copy_below: found.copy_below,
-        });
+        alignment.write((&*port).alignment().into());
     }
 }
 
@@ -270,27 +256,6 @@ pub unsafe extern "C" fn shunt_network_set_swap_from(port: *mut UdpPort, bytes: 
 pub unsafe extern "C" fn shunt_window_create(port: *const UdpPort, length: usize, error: *mut c_int) -> *mut Window {
     // SAFETY: the crate's contract.
     unsafe { made((&*port).window(length).map_err(Error::Limit), error) }
-}
-
-/// See the header.
-#[no_mangle]
-pub unsafe extern "C" fn shunt_window_release(window: *mut Window) {
-    // SAFETY: the crate's contract.
-    unsafe { free(window) }
-}
-
-/// See the header.
-#[no_mangle]
-pub unsafe extern "C" fn shunt_window_data(window: *mut Window) -> *mut c_void {
-    // SAFETY: the crate's contract.
-    unsafe { (&mut *window).bytes_mut().as_mut_ptr().cast() }
-}
-
-/// See the header.
-#[no_mangle]
-pub unsafe extern "C" fn shunt_window_length(window: *const Window) -> usize {
-    // SAFETY: the crate's contract.
-    unsafe { (&*window).bytes().len() }
 }
 
 /// See the header.

@@ -146,7 +146,8 @@ fn the_header_is_complete() {
         found.filter(|text| text[word(text).len()..].starts_with('(')).map(word).collect()
     }
     const PREFIX: &str = "shunt_";
-    let sources = [include_str!("../src/lib.rs"), include_str!("../src/results.rs"), include_str!("../src/network.rs")].concat();
+    let ports = [include_str!("../src/lib.rs"), include_str!("../src/windows.rs"), include_str!("../src/network.rs")].concat();
+    let sources = [&ports, include_str!("../src/results.rs")].concat();
     let headers = [include_str!("../include/shunt_buffers.h"), include_str!("../include/shunt_network.h")].concat();
     let (header, library) = (names(&headers, PREFIX), names(&sources, &format!("fn {PREFIX}")));
     assert!(header.len() > 30);

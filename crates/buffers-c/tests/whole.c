@@ -83,7 +83,46 @@ static void passed_on(void) {
     shunt_pool_release(pool);
 }
 
+/* Pages that are swapped into a buffer that stays where it is. */
+static void windows(void) {
+    int fds[2], error = 0;
+    size_t length = 0;
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    shunt_port *here = shunt_port_connect(fds[0], &error), *there = shunt_port_accept(fds[1], &error);
+    shunt_port_trust(here);
+    shunt_port_trust(there);
+    shunt_pool *from = shunt_pool_create(UNIT, 8, SHUNT_PAGES_SMALL, SHUNT_FOR_TRUSTED, &error);
+    shunt_pool *to = shunt_pool_create(UNIT, 8, SHUNT_PAGES_SMALL, SHUNT_FOR_TRUSTED, &error);
+    MUST(shunt_port_offer(here, from) == SHUNT_OK);
+    shunt_alignment alignment;
+    shunt_port_alignment(there, to, &alignment);
+    MUST(alignment.granularity == 4096 && alignment.offset == 0 && alignment.preferred == UNIT && alignment.copy_below == (size_t)-1);
+    shunt_port_set_swap_from(there, 4096);
+    shunt_port_alignment(there, to, &alignment);
+    MUST(alignment.copy_below == 4096);
+    shunt_window *window = shunt_pool_window(to, LONG, &error);
+    MUST(window != NULL && shunt_window_length(window) == LONG);
+    char *place = shunt_window_data(window);
+    for (int i = 0; i < 3; i++) {
+        shunt_region *region = shunt_region_allocate(from, LONG, &error);
+        memset(shunt_region_data(region), i + 1, LONG);
+        shunt_ticket ticket = 0;
+        MUST(shunt_send_region(here, region, LONG, SHUNT_EMULATED_WEAK_MOVE, &ticket) == SHUNT_OK);
+        MUST(shunt_receive_into(there, window, &length) == SHUNT_OK && length == LONG);
+        MUST(shunt_window_data(window) == place && all(place, LONG, i + 1) && shunt_completed(here, ticket) == 0);
+        memset(place, 9, LONG);
+    }
+    MUST(shunt_pool_free_units(from) == 4 && shunt_window_keep(window) == SHUNT_OK && all(place, LONG, 9));
+    shunt_window_release(window);
+    shunt_port_close(here);
+    shunt_port_close(there);
+    MUST(shunt_pool_free_units(from) == 8 && shunt_pool_free_units(to) == 8);
+    shunt_pool_release(from);
+    shunt_pool_release(to);
+}
+
 int main(void) {
+    windows();
     int fds[2], error = 0;
     passed_on();
     MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);

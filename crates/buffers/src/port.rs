@@ -21,7 +21,9 @@ mod over;
 mod pulling;
 mod setup;
 mod stream;
+mod swapping;
 mod timing;
+mod window;
 
 use crate::calibrate;
 use crate::costs::Costs;
@@ -41,6 +43,8 @@ use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Viol
 use shunt_sys::Errno;
 use std::sync::Arc;
 use timing::Timing;
+
+pub use window::Window;
 
 /// Why a port cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +148,7 @@ pub struct Port {
     /// Outputs that were copied although they need not have been, by reason.
     copied: [u64; 64],
     largest: usize,
+    swapping: swapping::Swapping,
 }
 
 /// A message in a region of the peer's. It counts against the peer's quota of it until it is given back.
@@ -442,6 +447,7 @@ impl Port {
     /// looked for once in a number of calls in vain.
     pub fn progress(&mut self) -> Result<(), Error> {
         self.own()?;
+        self.pass_back()?;
         while let Some(ticket) = self.link.ticket(self.account.held() > 0 || !self.forwards.is_empty())? {
             if forward::is_one(ticket) {
                 self.finish(ticket)?;
@@ -480,6 +486,7 @@ impl Port {
     /// The next message's record. One that cannot be read now, as its pool cannot be mapped, stays the next one.
     fn record(&mut self) -> Result<Record, Error> {
         self.own()?;
+        self.pass_back()?;
         let record = match self.next {
             Some(record) => record,
             None => {

@@ -186,8 +186,18 @@ impl Shown {
 /// What a process shows, and numbers for it: never another's.
 #[derive(Debug)]
 pub struct List {
-    all: [Option<(u32, Shown)>; List::ROOM],
+    all: [Option<Entry>; List::ROOM],
     numbers: u32,
+    /// Of entries that were made, or asked for.
+    uses: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    number: u32,
+    /// When it was used last.
+    used: u32,
+    shown: Shown,
 }
 
 impl Default for List {
@@ -197,12 +207,12 @@ impl Default for List {
 }
 
 impl List {
-    /// At a time. Of files the oldest make room; a pool does when it is gone.
+    /// At a time. Of files the one makes room that was longest not asked for; a pool does when it is gone.
     pub const ROOM: usize = 32;
 
     /// An empty one.
     pub const fn new() -> List {
-        List { all: [None; List::ROOM], numbers: 0 }
+        List { all: [None; List::ROOM], numbers: 0, uses: 0 }
     }
 
     /// Enters what process `own`, this one, shows, and claims it; gives its number.
@@ -210,25 +220,34 @@ impl List {
     /// # Errors
     /// EBUSY: there is no room; those of [`Shown::claim`].
     pub fn enter(&mut self, shown: Shown, own: u32) -> Result<u32, Errno> {
-        if let Some((number, known)) = self.all.iter().flatten().find(|(_, known)| known.is(&shown)) {
-            return known.claim().map(|()| *number);
+        let used = self.next_use();
+        if let Some(entry) = self.all.iter_mut().flatten().find(|entry| entry.shown.is(&shown)) {
+            entry.used = used;
+            return entry.shown.claim().map(|()| entry.number);
         }
         shown.claim()?;
-        let last = self.numbers;
-        let age = |place: &Option<(u32, Shown)>| match place {
-            Some((number, known)) if known.is_there(own) => known.file.map(|_| last.wrapping_sub(*number)),
+        let age = |place: &Option<Entry>| match place {
+            Some(entry) if entry.shown.is_there(own) => entry.shown.file.map(|_| used.wrapping_sub(entry.used)),
             _ => Some(u32::MAX),
         };
         let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
         let (_, place) = oldest.ok_or(Errno(libc::EBUSY))?;
         self.numbers = self.numbers.wrapping_add(1).max(1);
-        *place = Some((self.numbers, shown));
+        *place = Some(Entry { number: self.numbers, used, shown });
         Ok(self.numbers)
     }
 
     /// What has this number, whether it is there or not.
-    pub fn get(&self, number: u32) -> Option<Shown> {
-        self.all.iter().flatten().find(|known| known.0 == number).map(|known| known.1)
+    pub fn get(&mut self, number: u32) -> Option<Shown> {
+        let used = self.next_use();
+        let entry = self.all.iter_mut().flatten().find(|entry| entry.number == number)?;
+        entry.used = used;
+        Some(entry.shown)
+    }
+
+    fn next_use(&mut self) -> u32 {
+        self.uses = self.uses.wrapping_add(1);
+        self.uses
     }
 }
 
@@ -443,6 +462,28 @@ mod tests {
         for (unit, units) in [(0, 8), (4096, 0), (4095, 8), (1 << 31, 1 << 31), (u32::MAX, u32::MAX), (8192, 8), (4096, 9)] {
             refused("another shape", SEALED, size, Copied { unit, units, ..good }, all);
         }
+    }
+
+    /// Each program shows more files in its life than there is room for; the one that it sends from all the time is not to be pushed out.
+    #[test]
+    fn what_is_asked_for_keeps_its_place() {
+        let file = |size: usize| {
+            let fd = calls::memfd_create(b"shown\0", libc::MFD_CLOEXEC).unwrap();
+            calls::ftruncate(fd, size as i64).unwrap();
+            let asked = Asked { address: 1 << 20, descriptor: fd, length: size as u64, ..Asked::default() };
+            Shown::file(&asked, me()).unwrap()
+        };
+        let mut list = List::new();
+        let kept = list.enter(file(4096), me()).unwrap();
+        let silent = list.enter(file(8192), me()).unwrap();
+        let others: Vec<Shown> = (0..3 * List::ROOM).map(|number| file((number + 3) * 4096)).collect();
+        for other in &others {
+            assert!(list.get(kept).is_some());
+            let number = list.enter(*other, me()).unwrap();
+            assert_eq!(list.enter(*other, me()), Ok(number), "it is there already");
+        }
+        assert!(list.get(silent).is_none() && list.get(kept).is_some_and(|shown| shown.bytes == 4096));
+        let _ = others.iter().map(|shown| calls::close(shown.descriptor)).collect::<Vec<_>>();
     }
 
     #[test]

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+import typing
 import weakref
 from collections import deque
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
@@ -15,8 +16,8 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from . import _library as _c
 from ._library import Error, Full, Gone, Waited
 
-__all__ = ["Error", "Full", "Gone", "Message", "NetworkListener", "NetworkPort", "Pages", "Pool", "Port", "Region", "Semantics", "Shown", "View", "Waited"]
-__all__ += ["dump", "load", "reasons", "receive", "show"]
+__all__ = ["Alignment", "Error", "Full", "Gone", "Message", "NetworkListener", "NetworkPort", "Pages", "Pool", "Port", "Region", "Semantics", "Shown"]
+__all__ += ["View", "Waited", "Window", "dump", "load", "reasons", "receive", "show"]
 
 
 class Semantics(enum.IntEnum):
@@ -119,6 +120,12 @@ class Pool:
         error = c_int()
         return Region(self, _c.made(_c.region_allocate(self._handle, min(size, _MOST), byref(error)), error))
 
+    def window(self, size):
+        """A window of at least so many bytes; of a pool for trusted peers."""
+        if size < 0:
+            raise ValueError(f"a window of {size} bytes")
+        error = c_int()
+        return Window(self, _c.made(_c.pool_window(self._handle, min(size, _MOST), byref(error)), error))
 
     def show(self, sock):
         """Lets the peer of a connected stream socket see the pool, for as long as the connection lasts: `sock.send` and `sendmsg` with
@@ -182,6 +189,47 @@ class Region(_Memory):
     def release(self):
         """It is free once nobody reads it. It must not be used any more."""
         self._handle.release()
+
+
+class Alignment(typing.NamedTuple):
+    """Which buffers pages can be swapped into: those that begin at a multiple of `granularity` plus `offset`. Messages of `preferred` bytes fill pages;
+    shorter ones than `copy_below` are copied (None: all are)."""
+
+    granularity: int
+    offset: int
+    preferred: int
+    copy_below: int | None
+
+
+class Window(_Memory):
+    """Writable memory that stays at its place while pages of messages are swapped into it: `receive_into` of a port. Over a network it is of the port's
+    own pool. Between processes of one host its pages can be those of a region that their sender moved, who has them back when other messages have taken
+    their place; they are not to be looked at when the peer's port has ended (`keep`)."""
+
+    def __init__(self, pool, handle):
+        self._handle, self._cores = handle, []
+        self._array = _array_at(_c.window_data(handle), _c.window_length(handle))
+        # The finalizer holds the pool, and the ports that pages came by: theirs stay as long as a view of them.
+        weakref.finalize(self._array, _release_window, pool, handle, self._cores).atexit = False
+
+    def keep(self):
+        """Copies what lies in a sender's pages into pages of the window's own."""
+        _c.check(_c.window_keep(self._handle))
+        self._cores.clear()
+
+
+def _release_window(pool, handle, cores):
+    _c.window_release(handle)
+
+
+def _alignment(ask, *arguments):
+    found = (c_size_t * 4)()
+    ask(*arguments, found)
+    granularity, offset, preferred, copy_below = found
+    return Alignment(granularity, offset, preferred, None if copy_below == _NEVER else copy_below)
+
+
+_NEVER = c_size_t(-1).value
 
 
 class Message(_Memory):
@@ -441,9 +489,25 @@ class Port:
             _c.check(_c.receive(port, room, len(data), byref(length)))
         return data
 
+    def alignment(self, pool):
+        """Which buffers pages can be swapped into: windows of the pool."""
+        with self._core as port:
+            return _alignment(_c.port_alignment, port, pool._handle)
+
+    def set_swap_from(self, size):
+        """Changes `copy_below` (None: all messages are copied): at first a page for huge pages, and never for others."""
+        with self._core as port:
+            _c.port_set_swap_from(port, _NEVER if size is None else size)
+
     def receive_into(self, buffer):
-        """The next message, copied into a buffer; gives its length."""
+        """The next message, copied into a buffer; gives its length. Into a `Window` pages of a region that was moved are swapped."""
         length = c_size_t()
+        if isinstance(buffer, Window):
+            with self._core as port:
+                _c.check(_c.receive_into(port, buffer._handle, byref(length)))
+            if self._core not in buffer._cores:
+                buffer._cores.append(self._core)
+            return length.value
         room = _room(buffer)
         with self._core as port:
             _c.check(_c.receive(port, room, len(room), byref(length)))

@@ -7,7 +7,7 @@ import weakref
 from ctypes import ArgumentError, byref, c_int, c_size_t, c_uint64, c_void_p
 
 from . import _library as _c
-from . import Region, Semantics, _borrowed, _room
+from . import _NEVER, Region, Semantics, Window, _alignment, _borrowed, _room
 
 _APPLICATION = (Semantics.COPY, Semantics.EMULATED_COPY, Semantics.SHARE, Semantics.EMULATED_SHARE)
 _LONGEST_PATIENCE = (1 << 31) - 1
@@ -166,9 +166,23 @@ class NetworkPort:
         self._must(_c.network_receive_region, Semantics(semantics), byref(handle), byref(length))
         return Region(self._pool, handle.value, length.value)
 
+    @property
+    def alignment(self):
+        """Which buffers pages can be swapped into: windows of the port's pool."""
+        return self._call(lambda port: _alignment(_c.network_alignment, port))
+
+    def set_swap_from(self, size):
+        """Changes `copy_below` (None: all messages are copied): at first a page for huge pages, and never for others."""
+        self._call(_c.network_set_swap_from, _NEVER if size is None else size)
+
     def receive_into(self, buffer, semantics=Semantics.EMULATED_COPY):
-        """The next message into a buffer, by copy or share semantics; gives its length. One that is longer waits: Error, "too-long"."""
-        length, room = c_size_t(), _room(buffer)
+        """The next message into a buffer, by copy or share semantics; gives its length. One that is longer waits: Error, "too-long". Into a `Window` of the
+        port's pool pages are swapped."""
+        length = c_size_t()
+        if isinstance(buffer, Window):
+            self._must(_c.network_receive_into, buffer._handle, Semantics(semantics), byref(length))
+            return length.value
+        room = _room(buffer)
         self._must(_c.network_receive, room, len(room), Semantics(semantics), byref(length))
         return length.value
 

@@ -2,6 +2,9 @@
 //! by reference under TCOW, and by reference alone. Time from the call until the receiver has finished, and the sender's own.
 
 mod streams;
+mod windows;
+
+pub use windows::Windows;
 
 use std::fmt::Write as _;
 use std::io;

@@ -47,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(latency::Latency),
         Box::new(bandwidth::Bandwidth),
         Box::new(buffers::Buffers),
+        Box::new(buffers::Windows),
         Box::new(sendfile::SendFile),
         Box::new(zerocopy::ZeroCopy),
         Box::new(request::Request),

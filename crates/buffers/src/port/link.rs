@@ -23,6 +23,11 @@ impl Link {
         matches!(self, Link::Shared(_))
     }
 
+    /// Whether pools for trusted peers can come.
+    pub(super) fn trusts(&self) -> bool {
+        matches!(self, Link::Shared(shared) if shared.trusts)
+    }
+
     pub(super) fn fd(&self) -> i32 {
         match self {
             Link::Shared(shared) => shared.fd,

@@ -49,10 +49,9 @@ mod outgoing;
 mod owned;
 mod receiving;
 mod sending;
-mod window;
 
 use super::stream::Stream;
-use super::{setup, Awaited, Error, QUOTA};
+use super::{setup, window, Awaited, Error, QUOTA};
 use crate::align::Alignment;
 use crate::calibrate;
 use crate::costs::Costs;
@@ -70,7 +69,7 @@ use shunt_region::{Limit, Pool, Violation};
 pub use notice::LONGEST;
 pub use owned::UdpPort;
 pub use sending::NotSent;
-pub use window::Window;
+pub use super::window::Window;
 
 /// The ordered channel of notices: a message is announced after those in front of it.
 const NOTICES: u16 = 1;

@@ -48,6 +48,12 @@ pub(super) struct Foreign {
 pub(super) struct Descriptor(pub(super) i32);
 
 impl Descriptor {
+    /// A program's, from now on the port's: not that of a program that this process becomes, whose peer would wait for a port that is no more.
+    fn given(fd: i32) -> Descriptor {
+        let _ = calls::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+        Descriptor(fd)
+    }
+
     /// Its number; another owner closes it.
     pub(super) fn release(self) -> i32 {
         let fd = self.0;
@@ -145,7 +151,7 @@ impl Port {
     /// # Errors
     /// [`Error::System`], [`Error::Limit`].
     pub fn connect(fd: i32) -> Result<Port, Error> {
-        let socket = Descriptor(fd);
+        let socket = Descriptor::given(fd);
         let memory = calls::memfd_create(b"shunt-port\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
         let made = calls::give_size(memory, SIZE)
             .and_then(|()| calls::fcntl(memory, libc::F_ADD_SEALS, SEALS as usize))
@@ -168,7 +174,7 @@ impl Port {
     /// # Errors
     /// [`Error::System`], [`Error::Gone`], [`Error::Violation`], [`Error::Limit`].
     pub fn accept(fd: i32) -> Result<Port, Error> {
-        let socket = Descriptor(fd);
+        let socket = Descriptor::given(fd);
         let (byte, memory) = get(fd, 0)?.ok_or(Error::Gone)?;
         if memory == NO_NUMBER {
             return Err(Limit::Descriptors.into());
@@ -225,6 +231,7 @@ impl Port {
             next: None,
             copied: [0; 64],
             largest: super::LARGEST,
+            swapping: super::swapping::Swapping::default(),
         })
     }
 
@@ -359,7 +366,11 @@ impl Shared {
         if trusted && !self.trusts {
             return Err(Limit::Untrusted.into());
         }
-        pass(self.fd, if trusted { TRUSTED } else { POOL }, pool.descriptor()).map_err(Error::System)
+        match pass(self.fd, if trusted { TRUSTED } else { POOL }, pool.descriptor()) {
+            // It has ended, which whatever waits for it hears. What it has sent is still received, into regions of this pool too.
+            Err(Errno(libc::EPIPE | libc::ECONNRESET)) => Ok(()),
+            passed => Ok(passed?),
+        }
     }
 
     /// Passes a third process's pool on.

@@ -19,6 +19,8 @@ impl Stream {
     /// The descriptor's connection; closed also if it is none.
     pub(super) fn of(fd: i32) -> Result<Stream, Error> {
         let stream = Stream { fd };
+        // SAFETY: a plain call. The port's from now on, and not that of a program that this process becomes.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         let (mut kind, mut size) = (0i32, size_of::<i32>() as u32);
         // SAFETY: room for an int, and for no bytes of an address.
         unsafe {

@@ -20,6 +20,7 @@ use shunt_sys::{libc, Errno};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// `SHUNT_SO_FILE`.
 const FILE: c_int = 7;
@@ -42,7 +43,7 @@ pub struct ShownMemory {
     socket: RawFd,
     asked: Asked,
     /// Open as long as the peer may look for it.
-    _file: File,
+    _file: Arc<File>,
 }
 
 impl Drop for ShownMemory {
@@ -97,6 +98,20 @@ impl Mapping {
         (found.is_shared && found.inode != 0 && length <= found.end - address).then_some(found)
     }
 
+    /// Its file, opened once for all sockets that it is shown to: by its descriptor the library knows that it is the same one, and the places that a
+    /// process has for files are few.
+    fn shared_file(&self) -> Option<Arc<File>> {
+        static OPEN: Mutex<Vec<(u64, u64, Weak<File>)>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|known| known.2.strong_count() > 0);
+        let known = open.iter().find(|known| (known.0, known.1) == (self.device, self.inode)).and_then(|known| known.2.upgrade());
+        known.or_else(|| {
+            let file = Arc::new(self.file()?);
+            open.push((self.device, self.inode, Arc::downgrade(&file)));
+            Some(file)
+        })
+    }
+
     /// Its file, opened once more: by a descriptor that the process has, or by its name.
     fn file(&self) -> Option<File> {
         let is_it = |found: &Metadata| found.is_file() && (found.dev(), found.ino()) == (self.device, self.inode);
@@ -133,7 +148,7 @@ impl Mapping {
 pub unsafe fn show_memory(start: *const u8, length: usize, socket: RawFd) -> Result<ShownMemory, Error> {
     let address = start as usize;
     let mapping = Mapping::around(address, length).ok_or(Limit::Private)?;
-    let file = mapping.file().ok_or(Limit::Private)?;
+    let file = mapping.shared_file().ok_or(Limit::Private)?;
     let offset = (mapping.offset + (address - mapping.start)) as u64;
     let asked = Asked { address: address as u64, descriptor: file.as_raw_fd(), reserved: 0, length: length as u64, offset };
     match set(socket, &asked) {
@@ -179,6 +194,23 @@ mod tests {
         assert!(Mapping::around(own, 1).is_none());
         let local = 5u8;
         assert!(Mapping::around((&raw const local) as usize, 1).is_none());
+    }
+
+    #[test]
+    fn one_that_is_shown_again_is_the_same_as_long_as_it_is_shown() {
+        let fds = [memfd(2), memfd(2)];
+        let around = |fd: i32, page: usize| {
+            let base = mapping::shared_part(fd, page * 4096, 4096).unwrap() as usize;
+            Mapping::around(base, 4096).unwrap()
+        };
+        let (first, second, other) = (around(fds[0], 0), around(fds[0], 1), around(fds[1], 0));
+        let file = first.shared_file().unwrap();
+        let again = second.shared_file().unwrap();
+        assert!(Arc::ptr_eq(&file, &again) && !Arc::ptr_eq(&file, &other.shared_file().unwrap()));
+        let number = file.as_raw_fd();
+        drop((file, again));
+        assert!(calls::fcntl(number, libc::F_GETFD, 0).is_err() || calls::status_of(number).unwrap().st_ino != first.inode);
+        assert!(first.shared_file().is_some());
     }
 
     #[test]

@@ -1,23 +1,77 @@
-//! A buffer that stays at its place while its pages change: the application's, whose pages are those of regions of a port's pool. An overlay
-//! that a message came into is swapped into it, page by page, and what it had before goes back to the pool (section 5.2).
+//! A buffer that stays at its place while its pages change: the application's, whose pages are those of regions. What a message came into is
+//! swapped into it, page by page, and what it had before goes back to where that belongs (section 5.2): an overlay of a network's port to
+//! the pool, a region that the peer on this host has moved to the peer, by its ticket.
 //!
 //! What is filled in part is reverse copyout's: see [`crate::align`].
 
 use super::setup;
 use crate::align::{steps, Step};
 use core::ops::Range;
-use shunt_region::{Audience, Limit, Located, Pool, Region};
+use shunt_region::{Attached, Audience, Limit, Located, Pool, Region};
 use shunt_sys::{calls, mapping};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const MADV_DONTFORK: i32 = 10;
 const MADV_POPULATE_WRITE: i32 = 23;
 
-/// Pages of a window, and whose they are.
+/// Tickets of what windows have let go of, for the port that it came by.
+#[derive(Default)]
+pub(super) struct Returns(Mutex<Vec<u64>>);
+
+impl Returns {
+    pub(super) fn take(&self) -> Vec<u64> {
+        core::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, ticket: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(ticket);
+    }
+}
+
+/// A region of the peer's, which it moved: given back, by its ticket, when this is dropped.
+pub(super) struct Loan {
+    pub(super) attached: Arc<Attached>,
+    /// From the start of the pool's units.
+    pub(super) offset: usize,
+    pub(super) ticket: Option<u64>,
+    pub(super) returns: Arc<Returns>,
+}
+
+impl Loan {
+    /// It is given back otherwise.
+    pub(super) fn forget(mut self) {
+        self.ticket = None;
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.returns.put(ticket);
+        }
+    }
+}
+
+/// Whose pages are: kept as long as they are mapped here.
+enum Owner {
+    Own(Region),
+    Lent(Loan),
+}
+
+impl Owner {
+    /// The file, and where in it the window's first byte would be.
+    fn place(&self) -> (i32, usize) {
+        match self {
+            Owner::Own(region) => (region.pool().descriptor(), region.pool().shape().front() + region.located().offset),
+            Owner::Lent(loan) => (loan.attached.descriptor(), loan.attached.shape().front() + loan.offset),
+        }
+    }
+}
+
+/// Pages of a window.
 struct Backing {
     pages: Range<usize>,
-    /// Kept as long as its pages are mapped here.
-    #[allow(dead_code)]
-    region: Region,
+    owner: Owner,
 }
 
 /// A buffer of the application's into which pages are swapped. A child of fork has none: there it is empty.
@@ -45,8 +99,13 @@ pub(super) fn page(pool: &Pool) -> usize {
 }
 
 impl Window {
-    /// Of at least `length` bytes, zeros or what the pool's memory held.
-    pub(super) fn new(pool: &Pool, length: usize) -> Result<Window, Limit> {
+    /// Of at least `length` bytes, zeros or what the pool's memory held. A network's port gives one of its own pool
+    /// ([`super::network::NetworkPort::window`]); for a port in shared memory any pool will do ([`super::Port::receive_into`]).
+    ///
+    /// # Errors
+    /// [`Limit::Untrusted`]: the pool is not for [`Audience::Trusted`]. [`Limit::PoolFull`], [`Limit::TooLarge`], [`Limit::Memory`],
+    /// [`Limit::Protection`].
+    pub fn new(pool: &Pool, length: usize) -> Result<Window, Limit> {
         if pool.audience() != Audience::Trusted {
             // Sealed: not even its owner can map it to be written a second time.
             return Err(Limit::Untrusted);
@@ -61,19 +120,20 @@ impl Window {
         let base = unsafe { start.add(start.align_offset(page)) };
         let (pool, forks) = (pool.clone(), setup::forks());
         let mut window = Window { reserved: (start, size), base, length, page, pool, forks, lost: false, backing: Vec::new() };
-        window.map(&region.located(), 0..length / page)?;
-        window.backing.push(Backing { pages: 0..length / page, region });
+        let owner = Owner::Own(region);
+        window.map(owner.place(), 0..length / page)?;
+        window.backing.push(Backing { pages: 0..length / page, owner });
         Ok(window)
     }
 
     /// Gives pages those of a region at the same places.
-    fn map(&self, at: &Located, pages: Range<usize>) -> Result<(), Limit> {
+    fn map(&self, (file, first): (i32, usize), pages: Range<usize>) -> Result<(), Limit> {
         let (start, size) = (pages.start * self.page, pages.len() * self.page);
-        let offset = self.pool.shape().front() + at.offset + start;
+        let offset = first + start;
         // SAFETY: inside the window.
         let place = unsafe { self.base.add(start) };
         // SAFETY: the window's own range; its pages are read by nobody while it is borrowed.
-        unsafe { mapping::shared_part_over(place, self.pool.descriptor(), offset, size) }.map_err(|_| Limit::Protection)?;
+        unsafe { mapping::shared_part_over(place, file, offset, size) }.map_err(|_| Limit::Protection)?;
         // A kernel that cannot do either: a child's window is its parent's; pages are entered as they are touched.
         let _ = calls::madvise(place, size, MADV_DONTFORK);
         let _ = calls::madvise(place, size, MADV_POPULATE_WRITE);
@@ -83,7 +143,7 @@ impl Window {
     /// Gives all pages those that they had: a mapping that fails half-way has taken away what was in its place. Where that fails, too, the
     /// window is empty from then on, and its place is left alone, which may be another's.
     fn restore(&mut self) {
-        self.lost = !self.backing.iter().all(|backing| self.map(&backing.region.located(), backing.pages.clone()).is_ok());
+        self.lost = !self.backing.iter().all(|backing| self.map(backing.owner.place(), backing.pages.clone()).is_ok());
     }
 
     /// Whether its pages are this pool's.
@@ -117,16 +177,56 @@ impl Window {
         unsafe { core::slice::from_raw_parts_mut(self.base, self.here()) }
     }
 
+    /// What is swapped is a multiple of this.
+    pub(super) fn page(&self) -> usize {
+        self.page
+    }
+
     /// Swaps in the first `length` bytes of an overlay, which is the window's from then on.
     ///
     /// # Errors
     /// [`Limit::Protection`]: the kernel refused; the overlay is as it was but for what is behind the message.
     pub(super) fn swap(&mut self, overlay: Located, length: usize) -> Result<(), Limit> {
-        assert!(length <= self.here() && length <= overlay.count * self.pool.shape().unit);
-        let system = self.pool.pointer(&overlay);
+        assert!(length <= overlay.count * self.pool.shape().unit);
+        let place = (self.pool.descriptor(), self.pool.shape().front() + overlay.offset);
+        // SAFETY: whole units, of at least a page; nobody else's.
+        let pages = unsafe { self.exchange(self.pool.pointer(&overlay), place, length)? };
+        self.put(pages, Owner::Own(Region::regain(self.pool.clone(), overlay)?));
+        Ok(())
+    }
+
+    /// Swaps in the first `length` bytes of a region that the peer has moved, which are mapped at `system`. It is given back when other messages
+    /// have taken the place of all its pages, at once where all was copied, or with the window.
+    ///
+    /// # Errors
+    /// As [`Window::swap`], with the loan.
+    ///
+    /// # Safety
+    /// There are whole pages at `system`, of the loan's region, to be read and written.
+    pub(super) unsafe fn swap_lent(&mut self, system: *mut u8, loan: Loan, length: usize) -> Result<(), (Limit, Loan)> {
+        let owner = Owner::Lent(loan);
+        // SAFETY: promised.
+        match unsafe { self.exchange(system, owner.place(), length) } {
+            Ok(pages) => {
+                self.put(pages, owner);
+                Ok(())
+            }
+            Err(limit) => match owner {
+                Owner::Lent(loan) => Err((limit, loan)),
+                Owner::Own(_) => unreachable!("made above"),
+            },
+        }
+    }
+
+    /// Gives how many pages are mapped over the window's.
+    ///
+    /// # Safety
+    /// There are whole pages at `system`, whose file and place in it are `place`.
+    unsafe fn exchange(&mut self, system: *mut u8, place: (i32, usize), length: usize) -> Result<usize, Limit> {
+        assert!(length <= self.here());
         let mut pages = 0;
         for step in steps(0, 0, length, self.page, self.page / 2 + 1) {
-            // SAFETY: the overlay is whole units, of at least a page; the window is whole pages, and borrowed.
+            // SAFETY: promised of the system's; the window is whole pages, and borrowed.
             unsafe {
                 match step {
                     Step::Copyout { from, length } => {
@@ -141,7 +241,7 @@ impl Window {
             }
         }
         if pages > 0 {
-            if let Err(limit) = self.map(&overlay, 0..pages) {
+            if let Err(limit) = self.map(place, 0..pages) {
                 self.restore();
                 return Err(limit);
             }
@@ -150,9 +250,37 @@ impl Window {
                 !backing.pages.is_empty()
             });
         }
-        let region = Region::regain(self.pool.clone(), overlay)?;
+        Ok(pages)
+    }
+
+    fn put(&mut self, pages: usize, owner: Owner) {
         if pages > 0 {
-            self.backing.push(Backing { pages: 0..pages, region });
+            self.backing.push(Backing { pages: 0..pages, owner });
+        }
+    }
+
+    /// Whether pages of it are a peer's, which it gets back when they are swapped out ([`super::Port::receive_into`]).
+    pub fn is_lent(&self) -> bool {
+        self.backing.iter().any(|backing| matches!(backing.owner, Owner::Lent(_)))
+    }
+
+    /// Copies what lies in a peer's pages into pages of the window's pool: the peer gets its own back, and the port can end.
+    ///
+    /// # Errors
+    /// [`Limit::PoolFull`], [`Limit::Protection`]: some are the peer's still.
+    pub fn keep(&mut self) -> Result<(), Limit> {
+        let is_lent = |backing: &Backing| matches!(backing.owner, Owner::Lent(_));
+        while let Some(number) = self.backing.iter().position(is_lent).filter(|_| self.here() > 0) {
+            let pages = self.backing[number].pages.clone();
+            let (start, end) = (pages.start * self.page, pages.end * self.page);
+            let mut region = self.pool.allocate(end)?;
+            region.bytes_mut()[start..end].copy_from_slice(&self.bytes()[start..end]);
+            let owner = Owner::Own(region);
+            if let Err(limit) = self.map(owner.place(), pages) {
+                self.restore();
+                return Err(limit);
+            }
+            self.backing[number].owner = owner;
         }
         Ok(())
     }
@@ -190,7 +318,10 @@ mod tests {
                 model[..length].fill(number as u8);
                 window.swap(region.leave().1, length).unwrap();
                 prop_assert!(window.bytes() == &model[..] && window.bytes().as_ptr() == place);
-                let used: usize = window.backing.iter().map(|backing| backing.region.size() / UNIT).sum();
+                let used: usize = window.backing.iter().map(|backing| match &backing.owner {
+                    Owner::Own(region) => region.size() / UNIT,
+                    Owner::Lent(_) => unreachable!(),
+                }).sum();
                 prop_assert_eq!(pool.free(), 32 - used);
             }
             drop(window);
