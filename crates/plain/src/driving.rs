@@ -31,6 +31,7 @@ pub const PROGRESS: Progress = Progress {
     watch_stream,
     unwatch,
     leave: leaving::leave,
+    signalled: leaving::signalled,
 };
 
 /// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not.
