@@ -287,6 +287,23 @@ DUET(carried_under_epoll, "a thread that sleeps in epoll_wait")
     show_epoll("again", set, 1000);
 }
 
+DUET(carried_beside_a_number, "a set watches a pipe by a number that a duplicate of the stream had there before")
+{
+    connection = connected();
+    int set = MUST(epoll_create1(0)), copy = MUST(dup(connection)), ends[2];
+    R(epoll_adding(set, copy, EPOLLIN, 7));
+    R(epoll_ctl(set, EPOLL_CTL_DEL, copy, NULL));
+    R(close(copy));
+    MUST(pipe(ends));
+    if (ends[0] != copy)
+        MUST(dup2(ends[0], copy));
+    R(epoll_adding(set, copy, EPOLLIN, 8));
+    give_away(connection);
+    far("recv 1 3 WAITALL");
+    MUST(write(ends[1], "abc", 3));
+    show_epoll("pipe", set, 1000);
+}
+
 static void *receives_one(void *nothing)
 {
     char byte;

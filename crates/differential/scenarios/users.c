@@ -218,7 +218,7 @@ static void stranger_beside(void)
     far("sendall 1 5 1; recvall 1 5 1");
     far("drain 1");
     wait_for("stranger", process);
-    far("recv 2 100; recv 3 100; recv 4 100");
+    far("recv 2 48 WAITALL; recv 3 48 WAITALL; recv 4 24 WAITALL");
     far("send 2 3 1; send 3 4 1; send 4 5 1");
     R(recv(early, bytes, 100, 0));
     R(recv(between, bytes, 100, 0));
@@ -625,7 +625,7 @@ DUET_PROCESS(users_connected, "a child becomes another user with one of two conn
     MUST(write(told[1], "", 1));
     far("sendall 1 5 1; recvall 1 5 1; drain 1");
     wait_for("child", process);
-    far("recvall 2 48 0; recvall 3 24 0; send 2 6 1; send 3 7 1");
+    far("recv 2 48 WAITALL; recv 3 24 WAITALL; send 2 6 1; send 3 7 1");
     R(recv(other, bytes, 6, MSG_WAITALL));
     R(recv(late, bytes, 7, MSG_WAITALL));
     R(close(other));
@@ -715,7 +715,7 @@ DUET_PROCESS(users_connected_passed, "a connection, wherever its peer is, that i
     MUST(write(look, "", 1));
     far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
     wait_for("receiver", process);
-    far("recvall 2 48 0; send 2 6 1");
+    far("recv 2 48 WAITALL; send 2 6 1");
     R(recv(other, bytes, 6, MSG_WAITALL));
 }
 

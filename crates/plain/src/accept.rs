@@ -25,14 +25,9 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
     if !ports.contains(server.port) || !table::fits(fd) || kernel_only::keeps() {
         return false;
     }
-    match take(fd, listener, &server, flags) {
-        Ok(()) => true,
-        Err(Reason::NotLocal) => false,
-        Err(reason) => {
-            status_page::count(reason);
-            false
-        }
-    }
+    let taken = take(fd, listener, &server, flags);
+    taken.err().filter(|reason| *reason != Reason::NotLocal).into_iter().for_each(status_page::count);
+    taken.is_ok()
 }
 
 fn take(fd: i32, listener: &Socket, server: &Address, flags: i32) -> Result<(), Reason> {

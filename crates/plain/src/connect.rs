@@ -14,7 +14,7 @@ use shunt_table::global::{self, SETUP};
 use shunt_table::process::kernel_only;
 use shunt_table::sockaddr::{self, Encoded};
 
-use crate::local;
+use crate::local::{self, Local};
 use crate::seat::Seat;
 
 /// How long a call that does not wait waits for the connection (ns): it takes a round trip, and what takes longer is far.
@@ -29,8 +29,8 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
     if ports.is_empty() || !ports.contains(server.port) || kernel_only::keeps() {
         return Err(Reason::NotLocal);
     }
-    // A process that has the same socket from before would wait at it in vain: what comes does not come there.
-    if socket.has(flag::PLAIN) {
+    // A process that has the same socket from before would wait at it in vain, as one that waits for signals: what comes does not come there.
+    if socket.has(flag::PLAIN | flag::OWNED) {
         return Err(Reason::UnsupportedSocket);
     }
     // Asked before, so that what cannot be taken is connected as ever.
@@ -53,13 +53,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
     })
 }
 
-fn take(
-    local: &'static local::Local,
-    fd: i32,
-    socket: &'static Socket,
-    server: &Address,
-    nonblocking: bool,
-) -> Result<(), Reason> {
+fn take(local: &'static Local, fd: i32, socket: &'static Socket, server: &Address, nonblocking: bool) -> Result<(), Reason> {
     // What another thread writes now would be lost to both.
     let introduction = Introduction::begin(fd, socket).ok_or(Reason::InetKernel)?;
     let own = sockaddr::bound_address(fd);

@@ -31,6 +31,7 @@ pub const PROGRESS: Progress = Progress {
     watch_stream,
     unwatch,
     leave: leaving::leave,
+    signalled: leaving::signalled,
 };
 
 /// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not.
@@ -83,6 +84,15 @@ impl Driver {
         }
     }
 
+    /// Gives all connections back. What gives them back has its time from now on.
+    fn give_all(&mut self, now: u64) {
+        for index in 0..STREAMS {
+            self.give(index, false, now);
+            self.lines[index].since = now;
+            self.pump(index, now);
+        }
+    }
+
     /// Looks at what else than frames may have ended a sleep.
     fn events(&mut self, now: u64) {
         self.next_events = now + LOOK[usize::from(self.local.returned.load(Ordering::Relaxed) != 0)];
@@ -96,11 +106,7 @@ impl Driver {
                     self.local.over.store(true, Ordering::Relaxed);
                     let connection = self.device.descriptors().connection;
                     let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
-                    (0..STREAMS).for_each(|index| {
-                        self.give(index, false, now);
-                        self.lines[index].since = now; // the guard has its time
-                        self.pump(index, now);
-                    });
+                    self.give_all(now);
                 }
                 line => {
                     let line = line as usize % STREAMS;
@@ -119,20 +125,28 @@ impl Driver {
 #[cold]
 #[inline(never)]
 fn kick(socket: &Socket) -> bool {
+    on_line(socket, |driver, index| {
+        let now = clock::monotonic_ns();
+        if driver.lines[index].copied > 0 {
+            driver.frames(now); // what acknowledges that lets go what Nagle's rule, or a window, would hold back
+        }
+        let (was, had) = (driver.lines[index].state, driver.lines[index].copied);
+        driver.pump(index, now);
+        if was == state::TAKEN && driver.lines[index].state != state::TAKEN {
+            // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
+            driver.frames(now);
+        }
+        let sent = driver.lines[index].copied > had;
+        driver.holds_back = driver.answers.may_wait(index, thread::id(), sent, now);
+    })
+}
+
+/// Does `part` for the line of a near socket, or leaves that to the holder of the lock; false: it is none of these.
+fn on_line(socket: &Socket, part: impl FnOnce(&mut Driver, usize)) -> bool {
     let Some(local) = driven() else { return false };
     let Some(index) = local.line_of(socket) else { return false };
     match local.lock() {
-        Some(mut driver) => {
-            let (was, now) = (driver.lines[index].state, clock::monotonic_ns());
-            let had = driver.lines[index].copied;
-            driver.pump(index, now);
-            if was == state::TAKEN && driver.lines[index].state != state::TAKEN {
-                // What lies in the queue is the kernel's, and the agent hands it on for a moment only.
-                driver.frames(now);
-            }
-            let sent = driver.lines[index].copied > had;
-            driver.holds_back = driver.answers.may_wait(index, thread::id(), sent, now);
-        }
+        Some(mut driver) => part(&mut driver, index),
         None => local.mark(index),
     }
     true
@@ -141,16 +155,10 @@ fn kick(socket: &Socket) -> bool {
 /// Nothing is held back here, as no thread would send it when the program does something else.
 #[cold]
 fn hold_back(socket: &Socket, _: u64) -> bool {
-    let Some(local) = driven() else { return false };
-    let Some(index) = local.line_of(socket) else { return false };
-    match local.lock() {
-        Some(mut driver) => {
-            corked::take(driver.far(index));
-            driver.pump(index, clock::monotonic_ns());
-        }
-        None => local.mark(index),
-    }
-    true
+    on_line(socket, |driver, index| {
+        corked::take(driver.far(index));
+        driver.pump(index, clock::monotonic_ns());
+    })
 }
 
 /// A thread of the program is about to announce that it sleeps.
@@ -181,12 +189,7 @@ fn disperse(local: &'static Local) {
     let Some(mut driver) = local.lock() else { return };
     let now = clock::monotonic_ns();
     local.crowded.store(now + DISPERSED, Ordering::Relaxed);
-    for index in 0..STREAMS {
-        if driver.lines[index].state == state::TAKEN {
-            driver.give(index, false, now);
-            driver.pump(index, now);
-        }
-    }
+    driver.give_all(now);
     driver.frames(now); // as in `kick`
 }
 

@@ -3,8 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use shunt_rendezvous::options;
+use shunt_ring::bell;
 use shunt_segment::channel::{arm, taken, urgent, word};
 use shunt_segment::reason::Reason;
+use shunt_stream::waiting::wake;
 use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
@@ -116,6 +118,14 @@ impl Driver {
                 true => is_reset(calls::poll_one(socket, 0, 0).unwrap_or(0)),
                 false => !self.look(index, socket, broken),
             };
+        }
+        // What a call takes that does not leave the stream makes room for what is behind it, of which no event tells any more.
+        let shown = self.lines[index].shown;
+        if shown > 0 && bell::arm(&far.own().wait, arm::OUT) {
+            wake::barrier();
+        }
+        if (far.outgoing().unacknowledged() as u32) < shown {
+            self.local.mark(index); // taken meanwhile, without a bell
         }
         if broken && !self.lines[index].broken {
             let line = &mut self.lines[index];

@@ -62,10 +62,19 @@ fn leave_marked(local: &'static Local) {
 
 /// All of them become the kernel's in the program's hands: others are about to have what it has.
 pub fn all() {
+    leave_those(|_| true);
+}
+
+/// That one does: the program asks for signals of it, and may drive nothing until one comes.
+pub fn signalled(socket: &Socket) {
+    leave_those(|near| core::ptr::eq(near, socket));
+}
+
+fn leave_those(is_one: impl Fn(&Socket) -> bool) {
     let Some(local) = driven() else { return };
     let until = clock::monotonic_ns() + PATIENCE;
     for index in 0..STREAMS {
-        let Some(near) = local.near(index) else { continue };
+        let Some(near) = local.near(index).filter(|near| is_one(near)) else { continue };
         let is_open = local.lock().is_some_and(|driver| matches!(driver.lines[index].state, state::TAKEN..=state::KERNEL));
         if !is_open {
             continue;

@@ -24,6 +24,7 @@ pub mod state {
 }
 
 /// One of them; zeros are one that is nobody's.
+#[derive(Default)]
 pub struct Line {
     /// See [`state`].
     pub state: u32,

@@ -4,17 +4,17 @@
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use shunt_endpoint::Endpoint as _;
 use shunt_link as link;
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_stream::progress;
-use shunt_stream::socket::Socket;
+use shunt_stream::socket::{numbers_of, Socket};
 use shunt_sys::{calls, clock, libc, mapping, Errno};
 use shunt_table::global::{self, Guard, LockedCell, Mutex, SETUP};
 use shunt_table::{private, route, table};
 use shunt_xdp::answers::Answers;
+use shunt_xdp::interface::Name;
 use shunt_xdp::learned::{self, Server, SERVERS};
 use shunt_xdp::protocol::{Connection, Kind, Sizes};
 use shunt_xdp::taken::Taken;
@@ -170,30 +170,16 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
     made
 }
 
-fn name(interface: u32) -> Option<[u8; libc::IFNAMSIZ]> {
-    const SIOCGIFNAME: u64 = 0x8910;
-    let fd = calls::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).ok()?;
-    // struct ifreq: the name, and a union of 24 bytes.
-    let mut request = [0u8; 40];
-    request[16..20].copy_from_slice(&interface.to_ne_bytes());
-    let named = calls::ioctl(fd, SIOCGIFNAME, request.as_mut_ptr() as usize);
-    let _ = calls::close(fd);
-    named.ok()?;
-    request.first_chunk().copied()
-}
-
 fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
-    let name = name(interface).ok_or(Reason::InetNoAgent)?;
-    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    let name = core::str::from_utf8(&name[..length]).map_err(|_| Reason::InetNoAgent)?;
+    let name = Name::of(interface);
+    let name = name.as_ref().and_then(Name::as_str).ok_or(Reason::InetNoAgent)?;
     let mut device = Xdp::attach(name, Kind::Own, version_6, Sizes::default()).map_err(|errno| match errno.0 {
         libc::EBUSY | libc::EACCES | libc::EDQUOT => Reason::InetQueue,
         _ => Reason::InetNoAgent,
     })?;
-    let hands = device.agent().hands().map_err(|_| Reason::InetNoAgent)?;
+    let mut hands = device.agent().hands().map_err(|_| Reason::InetNoAgent)?;
     device.post_all();
     out_of_the_way(&mut device).map_err(|_| Reason::NoDescriptors)?;
-    let mut hands = hands;
     let number = private::duplicate(hands.fd()).map_err(|_| Reason::NoDescriptors)?;
     table::set_private(number);
     let _ = calls::close(hands.fd());
@@ -218,8 +204,7 @@ pub fn watch(epoll: i32, fd: i32, events: u32, what: u64) -> Result<(), Errno> {
 
 /// Moves the device's descriptors out of the program's way.
 fn out_of_the_way(device: &mut Xdp) -> Result<(), Errno> {
-    let shunt_xdp::Descriptors { connection, memory, bell, way, page } = device.descriptors();
-    for fd in [connection, memory, bell, way, page, device.descriptor()].into_iter().filter(|fd| *fd >= 0) {
+    for fd in device.numbers() {
         let number = private::duplicate(fd)?;
         table::set_private(number);
         device.renumber(fd, number);
@@ -256,14 +241,12 @@ fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'s
 impl Local {
     /// The lock, awaited. `None`: a handler that interrupted its own thread has it.
     pub fn lock(&'static self) -> Option<Driver> {
-        let held = self.lock.lock()?;
-        Some(Driver { local: self, holds_back: false, held })
+        Some(Driver { local: self, holds_back: false, held: self.lock.lock()? })
     }
 
     /// The lock, if it is free.
     pub fn try_lock(&'static self) -> Option<Driver> {
-        let held = self.lock.try_lock()?;
-        Some(Driver { local: self, holds_back: false, held })
+        Some(Driver { local: self, holds_back: false, held: self.lock.try_lock()? })
     }
 
     /// The line of a near socket.
@@ -296,6 +279,20 @@ impl Local {
             self.links[which].store(link::at(index).base, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// In a process whose streams have all been left to the kernel: it keeps no sight of the parent's. A link with one that could not be left is
+    /// kept until its process becomes another user.
+    fn part(&self) {
+        let Some(_setup) = SETUP.lock() else { return };
+        for which in (0..LINKS).filter(|which| !self.links[*which].load(Ordering::Relaxed).is_null()) {
+            let (from, index) = (which * CHANNELS, self.indices[which].load(Ordering::Relaxed) as usize);
+            let is_used = |line| self.near(line).is_some_and(|near| numbers_of(near).next().is_some());
+            match (from..from + CHANNELS).any(is_used) {
+                true => link::no_longer_lasting(index),
+                false => link::part_with(index),
+            }
+        }
     }
 
     /// The near side of a line, if it is this process's and this line's still.
@@ -381,20 +378,19 @@ pub fn forget() {
     // SAFETY: null, or a value that is never unmapped, and no other thread has it here.
     let Some(local) = (unsafe { local.as_ref() }) else { return };
     progress::fill(None);
-    // SAFETY: as above. The values are not dropped: their memory is shared with the parent.
-    unsafe {
-        let parts = &mut *local.parts.get();
-        let shunt_xdp::Descriptors { connection, memory, bell, way, page } = parts.device.descriptors();
-        let sleep = parts.device.descriptor();
-        for fd in [connection, memory, bell, way, page, sleep, parts.hands.fd()] {
-            private::close(fd);
-        }
-        for line in parts.lines.iter().filter(|line| line.has_numbers()) {
-            private::close_at(&line.socket);
-            private::close_at(&line.far);
+    // SAFETY: as above.
+    let parts = unsafe { &mut *local.parts.get() };
+    parts.device.part();
+    parts.device.numbers().chain([parts.hands.fd()]).for_each(private::close);
+    for index in 0..STREAMS {
+        parts.unchain(index);
+        if parts.lines[index].has_numbers() {
+            private::close_at(&parts.lines[index].socket);
+            private::close_at(&parts.lines[index].far);
         }
     }
     private::close_at(&local.sleep);
+    local.part();
 }
 
 /// A private descriptor got another number.
@@ -404,24 +400,22 @@ pub fn moved(from: i32, to: i32) {
     driver.device.renumber(from, to);
     driver.hands.renumber(from, to);
     let sleep = local.sleep.load(Ordering::Relaxed);
-    // An epoll knows files by their numbers.
+    // An epoll knows files by their numbers; what is not in it does not leave it.
+    let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
     let descriptors = driver.device.descriptors();
     for (fd, events, what) in [(descriptors.way, libc::EPOLLIN as u32, QUEUE), (descriptors.connection, 0, AGENT)] {
         if fd == to {
-            let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
             let _ = watch(sleep, to, events, what);
         }
     }
     for index in 0..STREAMS {
         let line = &driver.lines[index];
-        if !line.has_numbers() {
-            continue;
-        }
-        private::renumber(&line.far, from, to);
-        private::renumber(&line.socket, from, to);
-        if line.socket.load(Ordering::Relaxed) == to {
-            let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
-            driver.watch_socket(index);
+        if line.has_numbers() {
+            private::renumber(&line.far, from, to);
+            private::renumber(&line.socket, from, to);
+            if line.socket.load(Ordering::Relaxed) == to {
+                driver.watch_socket(index);
+            }
         }
     }
     private::renumber(&local.sleep, from, to);

@@ -59,12 +59,6 @@ impl Parts {
         };
         self.lines[index] = Line {
             state: state::TAKEN,
-            copied: 0,
-            shown: 0,
-            end_told: false,
-            end_shown: false,
-            broken: false,
-            lingers_not: false,
             next,
             socket: AtomicI32::new(socket),
             far: AtomicI32::new(far),
@@ -73,6 +67,7 @@ impl Parts {
             course: Course::new(now).at_most(drawn(global::options().inet_seed, index as u32)),
             server: self.lines[index].server,
             taken: Some(taken),
+            ..Line::default()
         };
     }
 

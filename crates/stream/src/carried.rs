@@ -124,9 +124,11 @@ pub fn await_ready(end: i32, events: i16, deadline: u64, looked: u64) -> Result<
     }
 }
 
-/// What a call that makes several steps still has to do, `number` with these arguments, behind `done` of what it counts.
-pub fn further(done: usize, number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+/// What a call that makes several steps still has to do, `number` with these arguments, behind `done` of what it counts. Errors: the call's, where that is 0.
+pub fn further(done: usize, number: i64, [a, b, c, d, e, f]: [usize; 6]) -> Result<isize> {
     // SAFETY: the program's arguments, as the call was given them.
-    let more = unsafe { check(syscall!(number, a, b, c, d, e, f)) };
-    (done + more.unwrap_or(0)) as isize
+    match unsafe { check(syscall!(number, a, b, c, d, e, f)) } {
+        Err(error) if done == 0 => Err(error),
+        more => Ok((done + more.unwrap_or(0)) as isize),
+    }
 }

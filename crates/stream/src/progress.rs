@@ -29,6 +29,8 @@ pub struct Progress {
     pub unwatch: fn(&mut Watch<'_>),
     /// See [`leave`].
     pub leave: fn(&Socket, i32) -> bool,
+    /// The program asks for signals of the stream (O_ASYNC, F_SETOWN): where nobody would drive until one comes, it becomes the kernel's.
+    pub signalled: fn(&Socket),
 }
 
 static PROGRESS: AtomicPtr<Progress> = AtomicPtr::new(core::ptr::null_mut());
@@ -97,7 +99,14 @@ pub fn leave(socket: &Socket, fd: i32) -> bool {
     progress().is_some_and(|progress| (progress.leave)(socket, fd))
 }
 
-/// The same, before a call sends.
+/// The program is about to ask for signals of the stream.
+pub fn signalled(socket: &Socket) {
+    if let Some(progress) = progress() {
+        (progress.signalled)(socket);
+    }
+}
+
+/// As [`leave`], before a call sends.
 pub fn leave_to_send(socket: &Socket, fd: i32) -> bool {
     match socket.has(flag::CUT) {
         true => beside::leave(socket, fd, true),

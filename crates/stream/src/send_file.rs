@@ -125,7 +125,7 @@ unsafe fn send_file_from(socket: &Socket, fd: i32, from: i32, given: Option<i64>
         if socket.hold.is_carried() {
             let mut at = start + done as i64;
             let further = [holding::end(socket, fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
-            done = carried::further(done, libc::SYS_sendfile, further) as usize;
+            done = carried::further(done, libc::SYS_sendfile, further)? as usize;
             break;
         }
         if let Some(file) = mapped.take() {

@@ -263,6 +263,17 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
     let mut roomy = false;
     loop {
         let generation = socket.generation.load(Ordering::Acquire);
+        if done == 0 && (socket.has(flag::MAY_LEAVE) && crate::progress::leave(socket, fd) || socket.hold.is_carried()) {
+            kept.iter().for_each(Kept::settle);
+            let end = holding::end(socket, fd);
+            if timeout != 0 && !nonblocking(socket, fd, 0) {
+                deadline = if deadline == 0 { limits::deadline(timeout) } else { deadline };
+                carried::await_ready(end, libc::POLLIN, deadline, began)?;
+            }
+            // SAFETY: a plain system call. Nothing has been moved yet.
+            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, end, 0, pipe, 0, length, flags) };
+            return shunt_sys::check(moved).map(|moved| moved as isize);
+        }
         let was_over = readiness::over(socket);
         match hand_out(socket, fd, kept, pipe, &mut buffer, length - done) {
             Ok(0) => {}
@@ -310,10 +321,9 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         if nonblocking(socket, fd, if timeout == limits::AT_ONCE { libc::MSG_DONTWAIT } else { 0 }) {
             wake::check_peer(socket, fd);
             if socket.has(flag::MAY_LEAVE) {
-                crate::beside::leave(socket, fd, false); // the next call is the kernel's
                 crate::progress::drive();
             }
-            if urgent::before_any(socket) > 0 || (waiting == 0 && readiness::any(socket, arm::IN)) {
+            if urgent::before_any(socket) > 0 || (waiting == 0 && readiness::any(socket, arm::IN)) || socket.hold.is_carried() {
                 continue;
             }
             return Err(Errno(EAGAIN));
@@ -325,18 +335,6 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             deadline = limits::deadline(timeout);
         }
         sleep::wait(socket, fd, arm::IN, deadline, began)?;
-        if socket.hold.is_carried() {
-            if let Some(kept) = kept {
-                kept.settle();
-            }
-            let end = holding::end(socket, fd);
-            if timeout != 0 {
-                carried::await_ready(end, libc::POLLIN, deadline, began)?;
-            }
-            // SAFETY: a plain system call. Nothing has been moved yet.
-            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, end, 0, pipe, 0, length, flags) };
-            return shunt_sys::check(moved).map(|moved| moved as isize);
-        }
         if timeout == 0 {
             began = thread::restarted(began);
         }
@@ -466,7 +464,7 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
     while done < length {
         if done > 0 && socket.hold.is_carried() {
             let further = [pipe as usize, 0, holding::end(socket, fd) as usize, 0, length - done, flags as usize];
-            return Ok(carried::further(done, libc::SYS_splice, further));
+            return carried::further(done, libc::SYS_splice, further);
         }
         let there = match await_bytes_in(kept, pipe, flags, done, patience.began) {
             Ok(0) => break,

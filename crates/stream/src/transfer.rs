@@ -2,13 +2,15 @@
 
 use crate as stream;
 use crate::control::Writer;
+use crate::options::limits;
 use crate::options::option_probe::OptionProbe;
 use crate::socket::Socket;
+use crate::waiting::wake::nonblocking;
 use crate::waiting::{holding, readiness};
 use crate::{carried, control};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT};
-use shunt_sys::{clock, user, Errno, Result};
+use shunt_sys::{calls, clock, thread, user, Errno, Result};
 use shunt_table::memory::pieces::{Pieces, IOV_MAX};
 use shunt_table::sockaddr;
 
@@ -213,7 +215,7 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
         if socket.hold.is_carried() && i + 1 < count {
             let (next, left) = (messages.wrapping_add(i + 1) as usize, count - i - 1);
             let flags = (flags & !stream::UNDER_WAY) as usize;
-            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [holding::end(socket, fd) as usize, next, left, flags, 0, 0]));
+            return carried::further(i + 1, libc::SYS_sendmmsg, [holding::end(socket, fd) as usize, next, left, flags, 0, 0]);
         }
     }
     Ok(count as isize)
@@ -287,12 +289,16 @@ pub unsafe fn receive_messages(
         }
         if socket.hold.is_carried() && i + 1 < count as usize {
             let (next, left) = (messages.wrapping_add(i + 1) as usize, count as usize - i - 1);
-            let flags = (flags & !stream::UNDER_WAY) as usize;
-            return Ok(carried::further(
-                i + 1,
-                libc::SYS_recvmmsg,
-                [holding::end(socket, fd) as usize, next, left, flags, timeout as usize, 0],
-            ));
+            let (flags, end) = ((flags & !stream::UNDER_WAY) as usize, holding::end(socket, fd));
+            // An error is for the next call, which the kernel keeps behind a message alone.
+            let limit = limits::deadline(socket.receive_timeout.load(Ordering::Relaxed));
+            let may_wait = flags as i32 & MSG_DONTWAIT == 0 && !nonblocking(socket, fd, 0);
+            if may_wait && carried::await_ready(end, libc::POLLIN, limit, thread::handled()).is_err()
+                || calls::poll_one(end, 0, 0)? & libc::POLLERR != 0
+            {
+                return Ok(i as isize + 1);
+            }
+            return carried::further(i + 1, libc::SYS_recvmmsg, [end as usize, next, left, flags, timeout as usize, 0]);
         }
     }
     Ok(count as isize)

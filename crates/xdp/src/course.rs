@@ -9,7 +9,7 @@ const BULK: u64 = 1 << 20;
 const LONG: u64 = 1_000_000;
 
 /// Of one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Course {
     /// When something moved last (ns).
     moved: u64,

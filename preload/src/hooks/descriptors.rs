@@ -10,7 +10,7 @@ use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_sockets::descriptor;
 use shunt_stream::socket::Socket;
-use shunt_stream::waiting::kernel_sockets;
+use shunt_stream::waiting::{kernel_sockets, owner};
 use shunt_sys::section::Section;
 use shunt_table::table::Kind;
 use shunt_table::upcalls::operations;
@@ -109,6 +109,9 @@ hook! {
         fcntl_any(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+        if let libc::FIOASYNC | owner::FIOSETOWN | owner::SIOCSPGRP = request {
+            owner::before_signals(fd);
+        }
         let _stays = descriptor::changes(request).then(|| shunt_rendezvous::exchange::stays(fd));
         if descriptor::changes(request) {
             kernel_sockets::changed(fd);
@@ -212,6 +215,11 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
         return answer(result.map(|result| result as isize)) as c_int;
     }
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;
+    match command {
+        libc::F_SETOWN | owner::F_SETOWN_EX | owner::F_SETSIG => owner::before_signals(fd),
+        libc::F_SETFL if argument as c_int & libc::O_ASYNC != 0 => owner::before_signals(fd),
+        _ => {}
+    }
     let _stays = (!asks).then(|| shunt_rendezvous::exchange::stays(fd));
     if command == libc::F_SETFL {
         kernel_sockets::changed(fd);

@@ -206,7 +206,10 @@ fn rendezvous_goes(socket: &Socket) {
 fn before_replace(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
         let fd = entry.fd.load(Ordering::Relaxed);
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+        // One that the program has taken out and then closed may be another file's, which is watched.
+        if !entry.has(term::DORMANT) || shunt_stream::socket::is_of(fd, socket) {
+            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+        }
     });
 }
 
