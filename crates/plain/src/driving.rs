@@ -17,6 +17,7 @@ use crate::local::{driven, Driver, Local, AGENT, QUEUE, STREAMS};
 
 /// What is asked of this room by those below.
 pub const PROGRESS: Progress = Progress {
+    of_streams_alone: true,
     is_driven: || driven().is_some(),
     drive: |_| {
         if let Some(local) = driven() {

@@ -586,7 +586,7 @@ impl<'a> Query<'a> {
             wake::barrier();
         }
         due::keep();
-        let Some(watch) = shunt_stream::progress::watch() else { return Ok(false) };
+        let Some(watch) = shunt_stream::progress::watch(self.any_remote()) else { return Ok(false) };
         let kept = deadlines::next();
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
@@ -632,6 +632,14 @@ impl<'a> Query<'a> {
             wake::pause(1_000_000, self.deadline, self.mask, began)?;
         }
         Ok(self.expired())
+    }
+
+    /// Whether streams to other hosts are among the entries.
+    fn any_remote(&self) -> bool {
+        self.entries.iter().any(|entry| match table::get(entry.fd).object::<Set>() {
+            Some(set) => set.has_remote(),
+            None => shunt_stream::socket::stream(entry.fd).is_some_and(|stream| stream.has(flag::REMOTE)),
+        })
     }
 
     fn expired(&self) -> bool {

@@ -253,6 +253,7 @@ fn unwatch(watch: &mut Watch<'_>) {
 
 /// What is asked of this room by those below.
 pub const PROGRESS: Progress = Progress {
+    of_streams_alone: false,
     is_driven: || driven().is_some(),
     drive: drive_into,
     kick,

@@ -11,6 +11,8 @@ use shunt_segment::channel::Wait;
 
 /// What is asked.
 pub struct Progress {
+    /// A thread that waits for none of its streams is not woken for them.
+    pub of_streams_alone: bool,
     /// Whether calls that wait are to drive.
     pub is_driven: fn() -> bool,
     /// A thread that waits awake drives; what comes next goes into the posted buffer, if there is one.
@@ -127,13 +129,16 @@ impl Default for Watch<'_> {
 }
 
 /// A thread of the program is about to announce that it sleeps, and to look once more: it drives if that is due, and looks once
-/// more at once if it gets nothing from here.
+/// more at once if it gets nothing from here. `for_some`: it waits for some of these streams.
 #[inline(always)]
-pub fn watch() -> Option<Watch<'static>> {
-    watch_into(None)
+pub fn watch(for_some: bool) -> Option<Watch<'static>> {
+    match progress() {
+        Some(progress) if for_some || !progress.of_streams_alone => (progress.watch)(None),
+        _ => Some(Watch::default()),
+    }
 }
 
-/// The same, by a call whose buffer takes what comes next.
+/// The same, by a call on such a stream whose buffer takes what comes next.
 #[inline(always)]
 pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     match progress() {

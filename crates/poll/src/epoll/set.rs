@@ -47,6 +47,8 @@ pub struct Set {
     pub(super) tcp: AtomicBool,
     /// It holds an EPOLLEXCLUSIVE stream or foreign descriptor, or did.
     pub(super) exclusive: AtomicBool,
+    /// A stream to another host was looked at in it, or in one inside it.
+    pub(super) remote: AtomicBool,
     /// It holds a datagram socket, or did.
     pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
@@ -160,6 +162,7 @@ pub fn created(fd: i32) {
     set.foreign.store(0, Ordering::Relaxed);
     set.tcp.store(false, Ordering::Relaxed);
     set.exclusive.store(false, Ordering::Relaxed);
+    set.remote.store(false, Ordering::Relaxed);
     set.datagrams.store(false, Ordering::Relaxed);
     set.noisy.store(false, Ordering::Relaxed);
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
@@ -308,6 +311,11 @@ impl Set {
             return Some(kept);
         }
         table::numbers().find(|fd| same(*fd))
+    }
+
+    /// Whether a stream to another host was looked at before a sleep in it.
+    pub fn has_remote(&self) -> bool {
+        self.remote.load(Ordering::Relaxed)
     }
 
     /// Whether nothing can be ready without the kernel saying so.

@@ -322,14 +322,15 @@ fn sleep_counted(
 ) -> Result<()> {
     // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
     // be an event, so that no thread would announce it again.
-    let watch = shunt_stream::progress::watch();
+    let had_remote = set.has_remote();
+    let watch = shunt_stream::progress::watch(had_remote);
     due::keep();
     if arm_sleeping(set) {
         waiting::barrier();
     }
     let deadline = deadline.min(deadlines::next());
     look(set, answer)?;
-    let Some(watch) = watch.filter(|_| !answer.done()) else {
+    let Some(watch) = watch.filter(|_| !answer.done() && set.has_remote() == had_remote) else {
         wake(set);
         return Ok(());
     };
