@@ -6,6 +6,8 @@ const CLOSE: u64 = 50_000;
 /// between costs little then, and a program that computes between answers waits once in a thousand.
 const APART: [u32; 2] = [8, 1000];
 const SHORT: u32 = 32;
+/// So many leave together at most: their receivers work on them while the next ones are made.
+const TOGETHER: u32 = 6;
 
 /// Of a queue with `64 * ROWS` streams; zeros are none.
 pub struct Answers<const ROWS: usize> {
@@ -19,6 +21,8 @@ pub struct Answers<const ROWS: usize> {
     /// How many that was last, and how many waits have been short since then or since it was halved.
     pause: u32,
     short: u32,
+    /// Answers that wait.
+    waiting: u32,
 }
 
 impl<const ROWS: usize> Answers<ROWS> {
@@ -43,7 +47,8 @@ impl<const ROWS: usize> Answers<ROWS> {
             return self.since != 0 && self.apart == 0;
         }
         self.asked[stream / 64] &= !(1 << (stream % 64));
-        let may_wait = self.apart == 0 && self.asked != [0; ROWS];
+        self.waiting += 1;
+        let may_wait = self.apart == 0 && self.asked != [0; ROWS] && self.waiting < TOGETHER;
         self.apart = self.apart.saturating_sub(1);
         self.short += u32::from(may_wait);
         if self.short == SHORT {
@@ -63,7 +68,7 @@ impl<const ROWS: usize> Answers<ROWS> {
 
     /// All have left.
     pub fn left(&mut self) {
-        self.since = 0;
+        (self.since, self.waiting) = (0, 0);
     }
 }
 
@@ -72,7 +77,7 @@ mod tests {
     use super::*;
 
     fn asked(streams: &[usize]) -> Answers<1> {
-        let mut answers = Answers { asked: [0], thread: 0, since: 0, apart: 0, pause: 0, short: 0 };
+        let mut answers = Answers { asked: [0], thread: 0, since: 0, apart: 0, pause: 0, short: 0, waiting: 0 };
         answers.look(7);
         streams.iter().for_each(|stream| answers.ask(*stream));
         answers
@@ -88,6 +93,19 @@ mod tests {
         assert!(!answers.may_wait(5, 7, true, 4));
         answers.left();
         assert!(!answers.may_wait(5, 7, false, 5));
+    }
+
+    #[test]
+    fn not_all_of_many_wait_for_the_last() {
+        let mut answers = asked(&(0..20).collect::<Vec<_>>());
+        let leaves = (0..20).filter(|stream| {
+            let waits = answers.may_wait(*stream, 7, true, 1);
+            if !waits {
+                answers.left();
+            }
+            !waits
+        });
+        assert_eq!(leaves.collect::<Vec<_>>(), [5, 11, 17, 19]);
     }
 
     /// Two answers of one look, the second so much later: whether the first one may wait.

@@ -30,14 +30,16 @@ fn conditions(entry: &Entry) -> u32 {
 
 /// Arms an entry's stream; true if a barrier is due before the next look.
 pub(super) fn arm(entry: &'static Entry) -> bool {
+    let note =
+        |remote: bool| entry.set().filter(|_| remote).into_iter().for_each(|set| set.remote.store(true, Ordering::Relaxed));
     if let Some(inner) = entry.inner() {
         let due = arm_all(inner);
-        note_remote(entry, inner.has_remote());
+        note(inner.remote.load(Ordering::Relaxed));
         return due;
     }
     datagrams::cool(entry);
     let Some(socket) = entry.socket() else { return false };
-    note_remote(entry, socket.has(flag::REMOTE));
+    note(socket.has(flag::REMOTE));
     // Edges do not need the old bells gone.
     if let (true, Some(fd)) = (bells::are_many(socket), entry.descriptor()) {
         bells::trim(socket, fd);
@@ -50,13 +52,6 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     }
     sleep::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))
-}
-
-/// A thread that sleeps in the set from now on hears of frames from other hosts.
-fn note_remote(entry: &Entry, remote: bool) {
-    if let (true, Some(set)) = (remote, entry.set()) {
-        set.remote.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Where another process could shut the stream down, a waiter for space is to hear of it: from now on, and of a first edge at once.
@@ -219,9 +214,5 @@ pub(super) fn kicked(set: &'static Set, entry: &'static Entry) {
 }
 
 fn kind(entry: &Entry) -> Kind {
-    if entry.datagram().is_some() {
-        Kind::Datagram
-    } else {
-        Kind::Stream
-    }
+    entry.datagram().map_or(Kind::Stream, |_| Kind::Datagram)
 }
