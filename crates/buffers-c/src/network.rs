@@ -1,8 +1,8 @@
 //! Ports over UDP: the functions of `include/shunt_network.h`.
 
-use crate::windows::Alignment;
 use crate::passing::{self, buffer, bytes, came, received, said, semantics, sent};
 use crate::results::{code, failed, REFUSED};
+use crate::windows::Alignment;
 use crate::{free, made};
 use shunt_buffers::port::network::{UdpPort, Window};
 use shunt_buffers::port::Error;

@@ -4,7 +4,7 @@ use core::sync::atomic::{fence, Ordering};
 
 use shunt_ring::bell;
 use shunt_segment::channel::Wait;
-use shunt_stream::progress::{Posting, Progress, Watch};
+use shunt_stream::progress::{Posting, Progress, Sleeper, Watch};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
 use shunt_stream::{corked, deadlines, due};
@@ -13,10 +13,11 @@ use shunt_sys::{calls, clock, thread};
 
 use crate::leaving;
 use crate::line::state;
-use crate::local::{driven, Driver, Local, AGENT, QUEUE, STREAMS};
+use crate::local::{driven, local, Driver, Local, AGENT, STREAMS};
 
 /// What is asked of this room by those below.
 pub const PROGRESS: Progress = Progress {
+    inside: Some(|| local().map(|local| [&local.queue, &local.rest].map(|fd| fd.load(Ordering::Relaxed)))),
     is_driven: || driven().is_some(),
     drive: |_| {
         if let Some(local) = driven() {
@@ -97,15 +98,14 @@ impl Driver {
     fn events(&mut self, now: u64) {
         self.next_events = now + LOOK[usize::from(self.local.returned.load(Ordering::Relaxed) != 0)];
         let mut events = [epoll_event { events: 0, u64: 0 }; 32];
-        let sleep = self.local.sleep.load(Ordering::Relaxed);
-        let got = calls::epoll_pwait(sleep, events.as_mut_ptr(), 32, 0, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
+        let rest = self.local.rest.load(Ordering::Relaxed);
+        let got = calls::epoll_pwait(rest, events.as_mut_ptr(), 32, 0, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
         for event in &events[..got] {
             match event.u64 {
-                QUEUE => {}
                 AGENT => {
                     self.local.over.store(true, Ordering::Relaxed);
                     let connection = self.device.descriptors().connection;
-                    let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
+                    let _ = calls::epoll_ctl(rest, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
                     self.give_all(now);
                 }
                 line => {
@@ -162,9 +162,10 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 }
 
 /// A thread of the program is about to announce that it sleeps.
-fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
+fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     let Some(local) = driven() else { return Some(Watch::default()) };
-    if local.asleep.fetch_add(1, Ordering::Relaxed) >= CROWD {
+    let beside = sleeper == Sleeper::Beside;
+    if beside && local.asleep.fetch_add(1, Ordering::Relaxed) >= CROWD {
         disperse(local);
     }
     // A look that is due forgets what was noted before it.
@@ -176,7 +177,8 @@ fn begin(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
         }
     }
     let place = core::ptr::from_ref(local).cast();
-    Some(Watch::new(&PROGRESS, place, local.sleep.load(Ordering::Relaxed), posting))
+    let descriptor = if beside { local.sleep.load(Ordering::Relaxed) } else { -1 };
+    Some(Watch::new(&PROGRESS, place, descriptor, posting))
 }
 
 /// As many threads that sleep at the queue are a crowd, all of which each frame wakes; for how long nothing is taken then (ns).
@@ -209,7 +211,7 @@ fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
 
 fn unwatch(watch: &mut Watch<'_>) {
     let Some(local) = watched(watch) else { return };
-    local.asleep.fetch_sub(1, Ordering::Relaxed);
+    local.asleep.fetch_sub(u32::from(watch.descriptor >= 0), Ordering::Relaxed);
     let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
     if let Some(mut driver) = local.try_lock() {
         let now = clock::monotonic_ns();

@@ -245,7 +245,7 @@ impl Driver {
     /// The program has the socket of a line; gives its number, which is no private one any more.
     pub fn hand_out(&mut self, index: usize) -> i32 {
         let socket = self.lines[index].socket.swap(-1, Ordering::Relaxed);
-        let _ = calls::epoll_ctl(self.local.sleep.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, socket, core::ptr::null_mut());
+        let _ = calls::epoll_ctl(self.local.rest.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, socket, core::ptr::null_mut());
         table::take(socket);
         self.lines[index].state = state::LEFT;
         self.local.returned.fetch_sub(1, Ordering::Relaxed);

@@ -14,7 +14,6 @@ use shunt_sys::{calls, clock, libc, mapping, Errno};
 use shunt_table::global::{self, Guard, LockedCell, Mutex, SETUP};
 use shunt_table::{private, route, table};
 use shunt_xdp::answers::Answers;
-use shunt_xdp::interface::Name;
 use shunt_xdp::learned::{self, Server, SERVERS};
 use shunt_xdp::protocol::{Connection, Kind, Sizes};
 use shunt_xdp::taken::Taken;
@@ -40,8 +39,12 @@ pub struct Local {
     parts: LockedCell<Parts>,
     /// The interface, by which the peers are reached whose connections can be taken.
     pub interface: u32,
-    /// What a sleeper polls: an epoll of the queue's socket, the agent's connection, and sockets of the kernel that streams show.
+    /// What a sleeper polls: an epoll of the queue's socket and the rest. A set has both itself.
     pub sleep: AtomicI32,
+    /// The queue's socket.
+    pub queue: AtomicI32,
+    /// An epoll of the agent's connection, and sockets of the kernel that streams show.
+    pub rest: AtomicI32,
     /// The agent is gone.
     pub over: AtomicBool,
     /// What is known of servers.
@@ -171,8 +174,9 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
 }
 
 fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
-    let name = Name::of(interface);
-    let name = name.as_ref().and_then(Name::as_str).ok_or(Reason::InetNoAgent)?;
+    let name = shunt_xdp::route::describe(interface).ok_or(Reason::InetNoAgent)?.0;
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let name = core::str::from_utf8(&name[..length]).map_err(|_| Reason::InetNoAgent)?;
     let mut device = Xdp::attach(name, Kind::Own, version_6, Sizes::default()).map_err(|errno| match errno.0 {
         libc::EBUSY | libc::EACCES | libc::EDQUOT => Reason::InetQueue,
         _ => Reason::InetNoAgent,
@@ -184,23 +188,19 @@ fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
     table::set_private(number);
     let _ = calls::close(hands.fd());
     hands.renumber(hands.fd(), number);
-    let sleep = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).map_err(|_| Reason::NoDescriptors)?;
-    let descriptors = device.descriptors();
-    let watched =
-        watch(sleep, descriptors.way, libc::EPOLLIN as u32, QUEUE).and_then(|()| watch(sleep, descriptors.connection, 0, AGENT));
-    watched.map_err(|_| Reason::NoDescriptors)?;
-    lay(interface, device, hands, sleep).map_err(|_| Reason::NoMemory)
+    let epoll = || calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).map_err(|_| Reason::NoDescriptors);
+    let (sleep, rest) = (epoll()?, epoll()?);
+    let shunt_xdp::Descriptors { way, connection, .. } = device.descriptors();
+    let watched = [(sleep, way, IN, 0), (sleep, rest, IN, 0), (rest, connection, 0, AGENT)];
+    for (epoll, fd, events, what) in watched {
+        calls::epoll_add(epoll, fd, events, what).map_err(|_| Reason::NoDescriptors)?;
+    }
+    lay(interface, device, hands, [sleep, way, rest]).map_err(|_| Reason::NoMemory)
 }
 
-/// What events of the epoll are of, beside lines.
-pub const QUEUE: u64 = 1 << 32;
-pub const AGENT: u64 = 1 << 33;
-
-/// Adds `fd` to the epoll.
-pub fn watch(epoll: i32, fd: i32, events: u32, what: u64) -> Result<(), Errno> {
-    let mut event = libc::epoll_event { events, u64: what };
-    calls::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event)
-}
+/// What an event of the rest is of, where it is no line.
+pub const AGENT: u64 = 1 << 32;
+const IN: u32 = libc::EPOLLIN as u32;
 
 /// Moves the device's descriptors out of the program's way.
 fn out_of_the_way(device: &mut Xdp) -> Result<(), Errno> {
@@ -217,7 +217,7 @@ const fn pages(size: usize) -> usize {
     size.next_multiple_of(4096)
 }
 
-fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'static Local, Errno> {
+fn lay(interface: u32, device: Xdp, hands: Connection, epolls: [i32; 3]) -> Result<&'static Local, Errno> {
     let taken = pages(size_of::<Taken>()) * STREAMS;
     let far = pages(size_of::<Socket>() * STREAMS);
     let memory = mapping::reserve(pages(size_of::<Local>()) + taken + far)?;
@@ -225,7 +225,7 @@ fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'s
     // SAFETY: fresh memory of zeros, large enough and aligned. Zero is a value of every field but these; `Option<&mut _>` of zero is none.
     unsafe {
         (&raw mut (*local).interface).write(interface);
-        (&raw mut (*local).sleep).write(AtomicI32::new(sleep));
+        (*local).all().into_iter().zip(epolls).for_each(|(place, fd)| place.store(fd, Ordering::Relaxed));
         let parts = (*local).parts.get();
         (&raw mut (*parts).device).write(device);
         (&raw mut (*parts).hands).write(hands);
@@ -239,6 +239,11 @@ fn lay(interface: u32, device: Xdp, hands: Connection, sleep: i32) -> Result<&'s
 }
 
 impl Local {
+    /// What sleepers sleep by.
+    fn all(&self) -> [&AtomicI32; 3] {
+        [&self.sleep, &self.queue, &self.rest]
+    }
+
     /// The lock, awaited. `None`: a handler that interrupted its own thread has it.
     pub fn lock(&'static self) -> Option<Driver> {
         Some(Driver { local: self, holds_back: false, held: self.lock.lock()? })
@@ -331,7 +336,7 @@ impl Driver {
     pub fn watch_socket(&mut self, index: usize) {
         let events = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let socket = self.lines[index].socket.load(Ordering::Relaxed);
-        let _ = watch(self.local.sleep.load(Ordering::Relaxed), socket, events, index as u64);
+        let _ = calls::epoll_add(self.local.rest.load(Ordering::Relaxed), socket, events, index as u64);
     }
 }
 
@@ -389,7 +394,7 @@ pub fn forget() {
             private::close_at(&parts.lines[index].far);
         }
     }
-    private::close_at(&local.sleep);
+    [&local.sleep, &local.rest].into_iter().for_each(private::close_at);
     local.part();
 }
 
@@ -399,13 +404,18 @@ pub fn moved(from: i32, to: i32) {
     let Some(mut driver) = local.lock() else { return };
     driver.device.renumber(from, to);
     driver.hands.renumber(from, to);
-    let sleep = local.sleep.load(Ordering::Relaxed);
+    let [sleep, _, rest] = local.all().map(|fd| {
+        private::renumber(fd, from, to);
+        fd.load(Ordering::Relaxed)
+    });
     // An epoll knows files by their numbers; what is not in it does not leave it.
-    let _ = calls::epoll_ctl(sleep, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
+    [sleep, rest].into_iter().for_each(|epoll| _ = calls::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut()));
     let descriptors = driver.device.descriptors();
-    for (fd, events, what) in [(descriptors.way, libc::EPOLLIN as u32, QUEUE), (descriptors.connection, 0, AGENT)] {
+    for (epoll, fd, events, what) in
+        [(sleep, descriptors.way, IN, 0), (sleep, rest, IN, 0), (rest, descriptors.connection, 0, AGENT)]
+    {
         if fd == to {
-            let _ = watch(sleep, to, events, what);
+            let _ = calls::epoll_add(epoll, to, events, what);
         }
     }
     for index in 0..STREAMS {
@@ -418,5 +428,4 @@ pub fn moved(from: i32, to: i32) {
             }
         }
     }
-    private::renumber(&local.sleep, from, to);
 }

@@ -17,6 +17,7 @@ mod entry;
 mod events;
 mod fast_path;
 mod fork;
+mod frames;
 mod kernel;
 mod list;
 mod local_event;

@@ -14,6 +14,7 @@ use shunt_rendezvous::reconnect::shared_server;
 use shunt_rendezvous::{accept, listen};
 use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_stream::deadlines;
+use shunt_stream::progress::{self, Sleeper};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::{no_longer_asleep, Waiter};
 use shunt_stream::waiting::kernel_sockets;
@@ -586,7 +587,8 @@ impl<'a> Query<'a> {
             wake::barrier();
         }
         due::keep();
-        let Some(watch) = shunt_stream::progress::watch() else { return Ok(false) };
+        let sleeper = if self.any_remote() { Sleeper::Beside } else { Sleeper::Elsewhere };
+        let Some(watch) = progress::watch(sleeper) else { return Ok(false) };
         let kept = deadlines::next();
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
@@ -632,6 +634,14 @@ impl<'a> Query<'a> {
             wake::pause(1_000_000, self.deadline, self.mask, began)?;
         }
         Ok(self.expired())
+    }
+
+    /// Whether streams to other hosts are among the entries.
+    fn any_remote(&self) -> bool {
+        self.entries.iter().any(|entry| match table::get(entry.fd).object::<Set>() {
+            Some(set) => set.remote.load(Ordering::Relaxed),
+            None => shunt_stream::socket::stream(entry.fd).is_some_and(|stream| stream.has(flag::REMOTE)),
+        })
     }
 
     fn expired(&self) -> bool {

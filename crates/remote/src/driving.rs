@@ -253,12 +253,13 @@ fn unwatch(watch: &mut Watch<'_>) {
 
 /// What is asked of this room by those below.
 pub const PROGRESS: Progress = Progress {
+    inside: None,
     is_driven: || driven().is_some(),
     drive: drive_into,
     kick,
     hold_back,
     ring,
-    watch: watch_into,
+    watch: |posting, _| watch_into(posting),
     watch_stream,
     unwatch,
     leave: switch_to_tcp::leave,

@@ -354,21 +354,9 @@ fn first_v4(name: [u8; libc::IFNAMSIZ]) -> Option<Address> {
 
 /// Fills in an interface's name and its largest packet.
 fn describe(interface: u32, device: &mut Device) -> Option<()> {
-    const SIOCGIFNAME: u64 = 0x8910;
-    const SIOCGIFMTU: u64 = 0x8921;
-    let fd = calls::socket(AF_UNIX, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?;
-    // struct ifreq: the name, and a union of 24 bytes.
-    let mut request = [0u8; 40];
-    request[16..20].copy_from_slice(&interface.to_ne_bytes());
-    let named = calls::ioctl(fd, SIOCGIFNAME, request.as_mut_ptr() as usize);
-    device.name.copy_from_slice(&request[..16]);
-    let sized = calls::ioctl(fd, SIOCGIFMTU, request.as_mut_ptr() as usize);
-    let _ = calls::close(fd);
-    named.ok()?;
-    if sized.is_ok() {
-        let mtu = u32::from_ne_bytes([request[16], request[17], request[18], request[19]]);
-        device.mtu = mtu.clamp(576, 9000);
-    }
+    let (name, mtu) = shunt_xdp::route::describe(interface)?;
+    device.name = name;
+    device.mtu = mtu.map_or(device.mtu, |mtu| mtu.clamp(576, 9000));
     Some(())
 }
 

@@ -11,6 +11,8 @@ use shunt_segment::channel::Wait;
 
 /// What is asked.
 pub struct Progress {
+    /// See [`inside`]; where there is none all that sleep hear of frames, for whatever they wait.
+    pub inside: Option<fn() -> Option<[i32; 2]>>,
     /// Whether calls that wait are to drive.
     pub is_driven: fn() -> bool,
     /// A thread that waits awake drives; what comes next goes into the posted buffer, if there is one.
@@ -22,7 +24,7 @@ pub struct Progress {
     /// A sleeper on the stream's near side is to be woken, which the keeper alone can; by an urgent byte if that is asked for.
     pub ring: fn(&Socket, bool),
     /// See [`watch_into`].
-    pub watch: for<'p> fn(Option<&'p mut Posting>) -> Option<Watch<'p>>,
+    pub watch: for<'p> fn(Option<&'p mut Posting>, Sleeper) -> Option<Watch<'p>>,
     /// See [`Watch::for_stream`].
     pub watch_stream: fn(&mut Watch<'_>, &Socket, u32),
     /// The thread is awake again.
@@ -138,15 +140,34 @@ impl Default for Watch<'_> {
 /// A thread of the program is about to announce that it sleeps, and to look once more: it drives if that is due, and looks once
 /// more at once if it gets nothing from here.
 #[inline(always)]
-pub fn watch() -> Option<Watch<'static>> {
-    watch_into(None)
+pub fn watch(sleeper: Sleeper) -> Option<Watch<'static>> {
+    match progress() {
+        Some(progress) if sleeper != Sleeper::Elsewhere || progress.inside.is_none() => (progress.watch)(None, sleeper),
+        _ => Some(Watch::default()),
+    }
 }
 
-/// The same, by a call whose buffer takes what comes next.
+/// How a thread sleeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sleeper {
+    /// Beside a descriptor that it polls.
+    Beside,
+    /// In a set that has [`inside`].
+    Inside,
+    /// It waits for no stream to another host.
+    Elsewhere,
+}
+
+/// What a set takes in for EPOLLIN, in which threads wait for such streams: what wakes one of them by an edge, and what wakes each.
+pub fn inside() -> Option<[i32; 2]> {
+    progress().and_then(|progress| progress.inside?())
+}
+
+/// The same, by a call on such a stream whose buffer takes what comes next.
 #[inline(always)]
 pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     match progress() {
-        Some(progress) => (progress.watch)(posting),
+        Some(progress) => (progress.watch)(posting, Sleeper::Beside),
         None => Some(Watch::default()),
     }
 }
@@ -161,6 +182,11 @@ impl<'p> Watch<'p> {
     #[inline(always)]
     pub fn descriptor(&self) -> i32 {
         self.descriptor
+    }
+
+    /// Whether the thread drives when it wakes.
+    pub fn drives(&self) -> bool {
+        self.progress.is_some()
     }
 
     /// The thread has announced that it sleeps on that stream for `conditions`: when it wakes up, what it brings itself needs

@@ -340,6 +340,11 @@ pub fn setsockopt_int(fd: c_int, level: c_int, name: c_int, data: c_int) -> Resu
     setsockopt(fd, level, name, (&data as *const c_int).cast(), 4)
 }
 
+/// Adds `fd` to the epoll: events of it are told under `data`.
+pub fn epoll_add(epoll: c_int, fd: c_int, events: u32, data: u64) -> Result<()> {
+    epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut epoll_event { events, u64: data })
+}
+
 /// Polls one descriptor; `timeout_ns` negative: for ever. Gives the returned events, 0 on timeout.
 pub fn poll_one(fd: c_int, events: i16, timeout_ns: i64) -> Result<i16> {
     let mut set = pollfd { fd, events, revents: 0 };

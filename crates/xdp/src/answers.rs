@@ -1,8 +1,13 @@
 //! Answers that leave together: streams that were told of bytes in one look are answered one after the other, and one call sends the frames of all.
 
-/// Sends follow each other closely within this time (ns); after some that do not, so many do not wait.
+/// Sends follow each other closely within this time (ns).
 const CLOSE: u64 = 50_000;
-const APART: u32 = 1000;
+/// Behind some that do not, so many do not wait: twice as many each time, half as many behind so many waits that were short. A thread that was interrupted in
+/// between costs little then, and a program that computes between answers waits once in a thousand.
+const APART: [u32; 2] = [8, 1000];
+const SHORT: u32 = 32;
+/// So many leave together at most: their receivers work on them while the next ones are made.
+const TOGETHER: u32 = 6;
 
 /// Of a queue with `64 * ROWS` streams; zeros are none.
 pub struct Answers<const ROWS: usize> {
@@ -13,6 +18,11 @@ pub struct Answers<const ROWS: usize> {
     /// When one sent last whose frames wait for others' (ns; 0: none), and how many are not to wait.
     since: u64,
     apart: u32,
+    /// How many that was last, and how many waits have been short since then or since it was halved.
+    pause: u32,
+    short: u32,
+    /// Answers that wait.
+    waiting: u32,
 }
 
 impl<const ROWS: usize> Answers<ROWS> {
@@ -37,8 +47,13 @@ impl<const ROWS: usize> Answers<ROWS> {
             return self.since != 0 && self.apart == 0;
         }
         self.asked[stream / 64] &= !(1 << (stream % 64));
-        let may_wait = self.apart == 0 && self.asked != [0; ROWS];
+        self.waiting += 1;
+        let may_wait = self.apart == 0 && self.asked != [0; ROWS] && self.waiting < TOGETHER;
         self.apart = self.apart.saturating_sub(1);
+        self.short += u32::from(may_wait);
+        if self.short == SHORT {
+            (self.pause, self.short) = (self.pause / 2, 0);
+        }
         self.since = now;
         may_wait
     }
@@ -46,13 +61,14 @@ impl<const ROWS: usize> Answers<ROWS> {
     /// Frames that have waited for long were not to.
     pub fn judge(&mut self, now: u64) {
         if self.since != 0 && now > self.since + CLOSE {
-            self.apart = APART;
+            self.pause = (2 * self.pause).clamp(APART[0], APART[1]);
+            (self.apart, self.short, self.since) = (self.pause, 0, now);
         }
     }
 
     /// All have left.
     pub fn left(&mut self) {
-        self.since = 0;
+        (self.since, self.waiting) = (0, 0);
     }
 }
 
@@ -61,7 +77,7 @@ mod tests {
     use super::*;
 
     fn asked(streams: &[usize]) -> Answers<1> {
-        let mut answers = Answers { asked: [0], thread: 0, since: 0, apart: 0 };
+        let mut answers = Answers { asked: [0], thread: 0, since: 0, apart: 0, pause: 0, short: 0, waiting: 0 };
         answers.look(7);
         streams.iter().for_each(|stream| answers.ask(*stream));
         answers
@@ -80,21 +96,41 @@ mod tests {
     }
 
     #[test]
-    fn after_answers_far_apart_none_waits_for_a_while() {
-        let mut answers = asked(&[3, 4, 5]);
-        assert!(answers.may_wait(3, 7, true, 1));
-        assert!(!answers.may_wait(4, 7, true, 2 + CLOSE));
-        answers.left();
-        for now in 0..u64::from(APART) - 1 {
-            answers.look(7);
-            answers.ask(3);
-            answers.ask(4);
-            assert!(!answers.may_wait(3, 7, true, now), "{now}");
-            answers.left();
-        }
+    fn not_all_of_many_wait_for_the_last() {
+        let mut answers = asked(&(0..20).collect::<Vec<_>>());
+        let leaves = (0..20).filter(|stream| {
+            let waits = answers.may_wait(*stream, 7, true, 1);
+            if !waits {
+                answers.left();
+            }
+            !waits
+        });
+        assert_eq!(leaves.collect::<Vec<_>>(), [5, 11, 17, 19]);
+    }
+
+    /// Two answers of one look, the second so much later: whether the first one may wait.
+    fn two(answers: &mut Answers<1>, apart: u64) -> bool {
         answers.look(7);
         answers.ask(3);
         answers.ask(4);
-        assert!(answers.may_wait(3, 7, true, 1));
+        let waits = answers.may_wait(3, 7, true, 1);
+        assert!(!answers.may_wait(4, 7, true, 1 + apart));
+        answers.left();
+        waits
+    }
+
+    #[test]
+    fn after_answers_far_apart_none_waits_for_a_while_and_for_longer_each_time() {
+        let mut answers = asked(&[]);
+        for expected in [8, 16, 32, 64, 128, 256, 512, 1000, 1000] {
+            assert!(two(&mut answers, 1 + CLOSE), "{expected}");
+            // The second of the two was the first that did not wait.
+            let silent = (0..).take_while(|_| !two(&mut answers, 1)).count() as u32;
+            assert_eq!(silent, (expected - 1).div_ceil(2));
+        }
+        // What was a rare interruption is forgotten.
+        (0..20 * SHORT).for_each(|_| _ = two(&mut answers, 1));
+        two(&mut answers, 1 + CLOSE);
+        assert_eq!(answers.pause, APART[0]);
     }
 }

@@ -29,7 +29,6 @@ pub mod decline;
 mod device;
 pub mod escrow;
 mod frames;
-pub mod interface;
 pub mod learned;
 pub mod multiplexed;
 pub mod netlink;

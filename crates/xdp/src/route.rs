@@ -151,3 +151,19 @@ pub fn look_for(neighbour: &IpAddr, scope: u32) -> Result<(), Errno> {
     let _ = calls::close(fd);
     sent.map(|_| ())
 }
+
+/// An interface's name, and the bytes of its largest packet if the system says that. `None`: there is no such interface.
+pub fn describe(interface: u32) -> Option<([u8; libc::IFNAMSIZ], Option<u32>)> {
+    const SIOCGIFNAME: u64 = 0x8910;
+    const SIOCGIFMTU: u64 = 0x8921;
+    let fd = calls::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).ok()?;
+    // struct ifreq: the name, and a union of 24 bytes.
+    let mut request = [0u8; 40];
+    request[16..20].copy_from_slice(&interface.to_ne_bytes());
+    let named = calls::ioctl(fd, SIOCGIFNAME, request.as_mut_ptr() as usize);
+    let name = *request.first_chunk()?;
+    let sized = calls::ioctl(fd, SIOCGIFMTU, request.as_mut_ptr() as usize);
+    let _ = calls::close(fd);
+    named.ok()?;
+    Some((name, sized.ok().map(|_| word(&request, 16))))
+}

@@ -38,7 +38,7 @@ pub unsafe fn wait_in_kernel(
     kernel: impl FnOnce() -> i32,
 ) -> Option<i32> {
     // Names of TCP sockets stand in entries, which go with the set's last descriptor, unless a thread waits.
-    counted(InSet::asleep(set), |account| {
+    counted(InSet::new(set, true), |account| {
         // Behind the count: a thread that adds one of ours later sees a sleeper.
         let still = set.ours.load(Ordering::SeqCst) == 0;
         let got = (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))?;
@@ -76,7 +76,7 @@ pub unsafe fn spin_in_kernel(
     }
     let when = When { limit, began, restartable: false };
     // A descriptor of the set stays open, whatever other threads close.
-    let waited = counted(InSet::awake(set), |_| {
+    let waited = counted(InSet::new(set, false), |_| {
         let look = || match calls::epoll_pwait2(
             set.hold().number(epfd),
             events,

@@ -30,11 +30,16 @@ fn conditions(entry: &Entry) -> u32 {
 
 /// Arms an entry's stream; true if a barrier is due before the next look.
 pub(super) fn arm(entry: &'static Entry) -> bool {
+    let note =
+        |remote: bool| entry.set().filter(|_| remote).into_iter().for_each(|set| set.remote.store(true, Ordering::Relaxed));
     if let Some(inner) = entry.inner() {
-        return arm_all(inner);
+        let due = arm_all(inner);
+        note(inner.remote.load(Ordering::Relaxed));
+        return due;
     }
     datagrams::cool(entry);
     let Some(socket) = entry.socket() else { return false };
+    note(socket.has(flag::REMOTE));
     // Edges do not need the old bells gone.
     if let (true, Some(fd)) = (bells::are_many(socket), entry.descriptor()) {
         bells::trim(socket, fd);
@@ -209,9 +214,5 @@ pub(super) fn kicked(set: &'static Set, entry: &'static Entry) {
 }
 
 fn kind(entry: &Entry) -> Kind {
-    if entry.datagram().is_some() {
-        Kind::Datagram
-    } else {
-        Kind::Stream
-    }
+    entry.datagram().map_or(Kind::Stream, |_| Kind::Datagram)
 }

@@ -320,13 +320,10 @@ pub unsafe fn added(set: &Set, fd: i32, event: *const epoll_event) {
 
 /// A foreign descriptor joined (or left) the kernel's set.
 pub fn foreign(set: &Set, operation: i32) {
-    match operation {
-        libc::EPOLL_CTL_ADD => {
-            set.foreign.fetch_add(1, Ordering::Relaxed);
-        }
-        libc::EPOLL_CTL_DEL => {
-            let _ = set.foreign.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-        }
-        _ => {}
-    }
+    let change = |count: u32| match operation {
+        libc::EPOLL_CTL_ADD => Some(count + 1),
+        libc::EPOLL_CTL_DEL => count.checked_sub(1),
+        _ => None,
+    };
+    let _ = set.foreign.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
 }

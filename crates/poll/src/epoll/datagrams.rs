@@ -94,6 +94,7 @@ pub(super) fn appeared(set: &'static Set, entry: &'static Entry) -> bool {
 pub(super) fn watched_from_outside(inner: &'static Set) {
     if let Some(_held) = inner.lock.lock() {
         inner.entries.iter().for_each(cool);
+        super::frames::part(inner);
     }
 }
 

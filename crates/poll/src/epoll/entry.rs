@@ -274,11 +274,9 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.gate.store(0, Ordering::Relaxed);
     entry.queues.iter().for_each(|queue| queue.store(-1, Ordering::Relaxed));
     entry.queue.store(place::NONE, Ordering::Relaxed);
-    entry.ours.store(false, Ordering::Relaxed);
-    entry.heard.store(false, Ordering::Relaxed);
-    entry.stamped.store(false, Ordering::Relaxed);
-    entry.kicked.store(false, Ordering::Relaxed);
-    entry.hushed.store(false, Ordering::Relaxed);
+    for flag in [&entry.ours, &entry.heard, &entry.stamped, &entry.kicked, &entry.hushed] {
+        flag.store(false, Ordering::Relaxed);
+    }
     entry.answer.store(0, Ordering::Relaxed);
     entry.had_event(clock::ticks());
     let life = (generation as u64 & 0xfff) << INDEX_BITS | (ENTRIES.family.load(Ordering::Relaxed) as u64 & 0xffff) << 32;

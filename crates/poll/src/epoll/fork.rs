@@ -1,7 +1,7 @@
 //! Around a fork: the kernel's set is shared, and the terms of its entries; all else here is a copy.
 
 use super::set::{forget_free_sets, Set, SETS};
-use super::{datagrams, entry};
+use super::{datagrams, entry, frames};
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::fork_sharing;
 use shunt_table::table;
@@ -19,6 +19,7 @@ fn each_set(mut act: impl FnMut(&'static Set)) {
 pub fn share() {
     each_set(|set| {
         let _held = set.lock.lock();
+        frames::part(set);
         set.share();
     });
 }

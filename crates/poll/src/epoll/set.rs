@@ -1,9 +1,9 @@
 //! An epoll set: where it is kept, what refers to it, and its lists of entries.
 
 use super::control::kernel_side;
-use super::datagrams;
 use super::entry::{free_entry, other, place, term, Entry, ENTRIES};
 use super::list::{address, List, OF_QUEUE, OF_SET};
+use super::{datagrams, frames};
 use core::sync::atomic::{compiler_fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_inbox::datagram::Datagram;
 use shunt_stream::socket::parts::Hold;
@@ -47,6 +47,10 @@ pub struct Set {
     pub(super) tcp: AtomicBool,
     /// It holds an EPOLLEXCLUSIVE stream or foreign descriptor, or did.
     pub(super) exclusive: AtomicBool,
+    /// A stream to another host was armed in it, or in one inside it.
+    pub(crate) remote: AtomicBool,
+    /// The queue that the kernel's set has ([`super::frames`]); -1: none.
+    pub(super) frames: AtomicI32,
     /// It holds a datagram socket, or did.
     pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
@@ -146,22 +150,18 @@ pub fn created(fd: i32) {
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
     set.head.hold.reset();
-    set.count.store(0, Ordering::Relaxed);
-    set.ours.store(0, Ordering::Relaxed);
+    for count in [&set.count, &set.ours, &set.joint, &set.foreign, &set.family().sleepers] {
+        count.store(0, Ordering::Relaxed);
+    }
+    for flag in [&set.shared, &set.inherited, &set.tcp, &set.exclusive, &set.datagrams, &set.noisy, &set.remote] {
+        flag.store(false, Ordering::Relaxed);
+    }
     set.entries.clear();
     set.others.clear();
     set.watched.clear();
     set.ready.clear();
     set.listening.clear();
-    set.family().sleepers.store(0, Ordering::Relaxed);
-    set.shared.store(false, Ordering::Relaxed);
-    set.joint.store(0, Ordering::Relaxed);
-    set.inherited.store(false, Ordering::Relaxed);
-    set.foreign.store(0, Ordering::Relaxed);
-    set.tcp.store(false, Ordering::Relaxed);
-    set.exclusive.store(false, Ordering::Relaxed);
-    set.datagrams.store(false, Ordering::Relaxed);
-    set.noisy.store(false, Ordering::Relaxed);
+    set.frames.store(-1, Ordering::Relaxed);
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     shunt_table::table::enter(fd, Kind::Epoll, set);
@@ -442,7 +442,9 @@ pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
     unwatch(entry);
     set.count.fetch_sub(1, Ordering::Release);
     if entry.ours.swap(false, Ordering::Relaxed) {
-        set.ours.fetch_sub(1, Ordering::Release);
+        if set.ours.fetch_sub(1, Ordering::Release) == 1 {
+            frames::part(set); // it is the kernel's alone
+        }
     }
     free_entry(entry);
 }

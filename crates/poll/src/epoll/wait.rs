@@ -4,6 +4,7 @@ use super::all_in_kernel::{has_connections, is_alone};
 use super::arming::{arm_sleeping, cool, hand_over, recall, wake};
 use super::datagrams::warm_all;
 use super::events::find;
+use super::frames;
 use super::kernel::ask_kernel;
 use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
@@ -16,6 +17,7 @@ use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::deadlines;
 use shunt_stream::due;
+use shunt_stream::progress::Sleeper;
 use shunt_stream::waiting::holding::Waiter;
 use shunt_stream::waiting::spin::{self, Spin};
 use shunt_stream::waiting::until::{until, Look, Source};
@@ -50,7 +52,7 @@ pub unsafe fn wait(
     let result = match first {
         Ok(owed) if !answer.done() && deadline != 0 => {
             // A descriptor of the set stays open, whatever other threads close.
-            let filled = counted(InSet::awake(set), |_| {
+            let filled = counted(InSet::new(set, false), |_| {
                 let mut waiting =
                     Waiting { set, epfd: set.hold().number(epfd), answer: &mut answer, deadline, mask, began, owed, asked: 0 };
                 waiting.fill()
@@ -74,14 +76,9 @@ pub(super) struct InSet {
 }
 
 impl InSet {
-    /// Of a call that looks first.
-    pub(super) fn awake(set: &'static Set) -> InSet {
-        InSet { set, asleep: false, waiter: None }
-    }
-
-    /// Of a call that sleeps in the kernel at once.
-    pub(super) fn asleep(set: &'static Set) -> InSet {
-        InSet { set, asleep: true, waiter: None }
+    /// Of a call that looks first, or sleeps in the kernel at once.
+    pub(super) fn new(set: &'static Set, asleep: bool) -> InSet {
+        InSet { set, asleep, waiter: None }
     }
 
     /// The call goes on awake, where its account says that it sleeps ([`Waiter::asleep_in`]).
@@ -322,14 +319,19 @@ fn sleep_counted(
 ) -> Result<()> {
     // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
     // be an event, so that no thread would announce it again.
-    let watch = shunt_stream::progress::watch();
+    let remote = set.remote.load(Ordering::Relaxed);
+    let watch = shunt_stream::progress::watch(match remote {
+        false => Sleeper::Elsewhere,
+        true if frames::join(set) => Sleeper::Inside,
+        true => Sleeper::Beside,
+    });
     due::keep();
     if arm_sleeping(set) {
         waiting::barrier();
     }
     let deadline = deadline.min(deadlines::next());
     look(set, answer)?;
-    let Some(watch) = watch.filter(|_| !answer.done()) else {
+    let Some(watch) = watch.filter(|_| !answer.done() && set.remote.load(Ordering::Relaxed) == remote) else {
         wake(set);
         return Ok(());
     };
@@ -349,7 +351,7 @@ fn sleep_counted(
             false => Ok(()),
         }),
     };
-    if watch.descriptor() >= 0 {
+    if watch.drives() {
         wake(set); // what this thread brings from other hosts needs no bells
     }
     drop(watch);

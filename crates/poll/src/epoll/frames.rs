@@ -1,0 +1,39 @@
+//! Frames from other hosts wake a thread in the kernel's set: it has their queue as an exclusive member. So one of the threads that sleep in sets is
+//! woken, and each sleeps by one call.
+
+use super::arming::kick;
+use super::set::Set;
+use super::{ET, EXCLUSIVE, IN, TAG};
+use core::sync::atomic::Ordering;
+use shunt_stream::progress;
+use shunt_sys::{calls, libc};
+
+/// No entry's tag: what comes under it is no event.
+const FRAMES: u64 = TAG | 0xf_ffff;
+
+/// The queue joins the set, if it is of that kind, and the set is this process's alone and in no other set. False: it is to be slept beside.
+pub(super) fn join(set: &'static Set) -> bool {
+    let Some([queue, rest]) = progress::inside() else { return false };
+    if set.frames.load(Ordering::Acquire) == queue {
+        return true;
+    }
+    let Some(_held) = set.lock.lock() else { return false };
+    let alone = !set.shared.load(Ordering::Relaxed) && set.watchers.load(Ordering::Relaxed).is_null();
+    let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
+    set.frames.store(queue, Ordering::Release);
+    let add = |fd, events| calls::epoll_add(epfd, fd, events, FRAMES);
+    add(queue, IN | ET | EXCLUSIVE).and_then(|()| add(rest, IN)).inspect_err(|_| part(set)).is_ok()
+}
+
+/// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.
+pub(super) fn part(set: &'static Set) {
+    let known = set.frames.swap(-1, Ordering::AcqRel);
+    // By another number it could not leave.
+    let (Some(fds), Some(epfd)) = (progress::inside().filter(|fds| fds[0] == known), set.descriptor()) else { return };
+    for fd in fds {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    }
+    if set.sleepers() > 0 {
+        set.entries.iter().find(|entry| entry.socket().is_some()).into_iter().for_each(|entry| kick(epfd, entry));
+    }
+}
