@@ -67,7 +67,7 @@ use shunt_endpoint::Endpoint;
 use shunt_region::{Limit, Pool, Violation};
 
 pub use notice::LONGEST;
-pub use owned::UdpPort;
+pub use owned::{beside, Owned, UdpPort};
 pub use sending::NotSent;
 pub use super::window::Window;
 
