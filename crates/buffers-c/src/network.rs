@@ -1,12 +1,12 @@
 //! Ports over networks: the functions of `include/shunt_network.h`.
 
-use crate::windows::Alignment;
 use crate::passing::{self, buffer, bytes, came, received, said, semantics, sent};
 use crate::results::{code, failed, REFUSED};
+use crate::windows::Alignment;
 use crate::{free, made};
 use shunt_buffers::port::network::{beside, Owned};
-use shunt_buffers::port::Window;
 use shunt_buffers::port::Error;
+use shunt_buffers::port::Window;
 use shunt_buffers::region::{Pool, Region};
 use shunt_buffers::{Allocation, Integrity, Semantics};
 use shunt_endpoint::Endpoint;

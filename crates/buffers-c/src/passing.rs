@@ -1,8 +1,8 @@
 //! What the functions of both kinds of ports have in common: each of theirs is a name and one of these.
 
+use crate::network::Network;
 use crate::results::{code, REFUSED, TOO_LONG};
 use core::ops::DerefMut;
-use crate::network::Network;
 use shunt_buffers::port::network::NotSent;
 use shunt_buffers::port::{Awaited, Error, Port, Ticket};
 use shunt_buffers::region::Region;

@@ -66,10 +66,10 @@ use shunt_am::{Access, Config, Dispatch, Event, Message, Replier, Store};
 use shunt_endpoint::Endpoint;
 use shunt_region::{Limit, Pool, Violation};
 
+pub use super::window::Window;
 pub use notice::LONGEST;
 pub use owned::{beside, Owned, UdpPort};
 pub use sending::NotSent;
-pub use super::window::Window;
 
 /// The ordered channel of notices: a message is announced after those in front of it.
 const NOTICES: u16 = 1;

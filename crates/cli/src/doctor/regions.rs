@@ -46,9 +46,16 @@ fn memory_group() -> Check {
     match shunt_region::may_be_pooled() {
         usize::MAX => Check::ok(name, "no limit to be seen", "pools of regions can be as large as asked for"),
         most => {
-            let follows = format!("all pools of a process may have half of it; what a larger one was for is copied (`{}`)", Limit::Memory.word());
+            let follows = format!(
+                "all pools of a process may have half of it; what a larger one was for is copied (`{}`)",
+                Limit::Memory.word()
+            );
             let found = format!("{} at most", bytes_text(2 * most as u64));
-            if most < FEW { Check::limited(name, found, follows) } else { Check::ok(name, found, follows) }
+            if most < FEW {
+                Check::limited(name, found, follows)
+            } else {
+                Check::ok(name, found, follows)
+            }
         }
     }
 }

@@ -126,8 +126,7 @@ impl Cell for Windows {
 
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
         let cores = (instrument.machine.client_core, instrument.machine.server_core);
-        let mut text =
-            String::from("us copied, swapped; in brackets the median of the turns' swapped over copied:\n");
+        let mut text = String::from("us copied, swapped; in brackets the median of the turns' swapped over copied:\n");
         for size in SIZES {
             for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
                 let words = words_of(size, (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" }));
