@@ -1,4 +1,4 @@
-/* Large messages between two processes of any two hosts, over UDP, by what becomes of their buffers: as shunt_buffers.h has it within one
+/* Large messages between two processes of any two hosts, over UDP or AF_XDP, by what becomes of their buffers: as shunt_buffers.h has it within one
  * host, whose pools, regions, semantics and results these are. Nothing is shared: each message is copied once at each end, and its buffer
  * is what the semantics make of it.
  *
@@ -19,6 +19,9 @@ typedef struct shunt_network shunt_network;
  * waits for the other. The endpoint is at the address that this end of the connection has. The descriptor is the port's from then on, also
  * if this fails; its end tells that the peer has ended. Inputs come into `pool`, and its regions can be sent. */
 shunt_network *shunt_network_over(int fd, const shunt_pool *pool, int *error);
+/* The same with an endpoint of AF_XDP, which the agent of this interface gives (`shunt agent --interface NAME`), by IPv6 if `version_6` is not 0.
+ * Both ends do so. A result of SHUNT_SYSTEM - ECONNREFUSED: no agent serves it. */
+shunt_network *shunt_network_over_xdp(int fd, const char *interface, int version_6, const shunt_pool *pool, int *error);
 /* Ends it at once: what the peer does not have yet may be lost (shunt_network_drain). */
 void shunt_network_close(shunt_network *port);
 /* Regions of a further pool can be sent without a copy of the system's. */

@@ -1,8 +1,9 @@
 //! What the functions of both kinds of ports have in common: each of theirs is a name and one of these.
 
+use crate::network::Network;
 use crate::results::{code, REFUSED, TOO_LONG};
 use core::ops::DerefMut;
-use shunt_buffers::port::network::{NotSent, UdpPort};
+use shunt_buffers::port::network::NotSent;
 use shunt_buffers::port::{Awaited, Error, Port, Ticket};
 use shunt_buffers::region::Region;
 use shunt_buffers::{Allocation, Semantics};
@@ -48,7 +49,7 @@ macro_rules! passing {
 passing! {
     // Its calls last as long as they take.
     Port, port => port, |why| NotSent { region: None, why };
-    UdpPort, port => port.deref_mut(), core::convert::identity;
+    Network, port => port.deref_mut(), core::convert::identity;
 }
 
 /// # Safety

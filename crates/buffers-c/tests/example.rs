@@ -1,7 +1,11 @@
 //! Programs in C are compiled against the header and the static library, and say what they should.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use shunt_testkit::agent::Agent;
+use shunt_testkit::hosts::{pair, Joint};
 
 /// Compiles a program of this repository, by its path from here.
 fn compiled(source: &str) -> PathBuf {
@@ -21,7 +25,10 @@ fn compiled_by(compiler: &str, options: &[&str], source: &str) -> PathBuf {
     let library =
         archives.max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).unwrap()).map(|entry| entry.path());
     let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
-    let program = profile.join(format!("buffers-c-{name}-{compiler}{}-{}", options[0], std::process::id()));
+    // Two tests have the same one.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let program = profile.join(format!("buffers-c-{name}-{compiler}{}-{}-{number}", options[0], std::process::id()));
     let output = Command::new(compiler)
         .args(options)
         .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-I"])
@@ -124,6 +131,29 @@ fn a_connection_becomes_a_port() {
 fn every_semantics_passes_over_udp() {
     let program = compiled("tests/network.c");
     assert_eq!(said(&program, ""), "fine\n");
+    std::fs::remove_file(&program).unwrap();
+}
+
+/// Between two hosts (network namespaces, and a veth), by agents.
+#[test]
+fn every_semantics_passes_over_xdp() {
+    let shunt = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("shunt");
+    let hosts = match pair(Joint::default()) {
+        Ok(hosts) if shunt.is_file() => hosts,
+        Ok(_) => return println!("skipped: no {}", shunt.display()),
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let program = compiled("tests/network.c");
+    let agents = hosts.each_ref().map(|host| Agent::start(host, &shunt, &["--lend", "none"]).unwrap());
+    let [here, there] = &hosts;
+    let mut receiver = here.command(&program);
+    let receiver = receiver.args(["receive", &here.interface, "7000"]).stdout(Stdio::piped()).spawn().unwrap();
+    let address = here.addresses[0].to_string();
+    let sent = there.command(&program).args(["send", &there.interface, &address, "7000"]).output().unwrap();
+    let received = receiver.wait_with_output().unwrap();
+    assert!(sent.status.success() && received.status.success(), "{sent:?}, {received:?}");
+    assert_eq!(String::from_utf8_lossy(&received.stdout), "fine\n");
+    drop(agents);
     std::fs::remove_file(&program).unwrap();
 }
 

@@ -1,6 +1,9 @@
-/* Two processes and a connection between them: every semantics over UDP, by every way in. */
+/* Two processes and a connection between them: every semantics by every way in. Over UDP, of this program and a child of it; over AF_XDP, of two programs
+ * on two hosts: `network receive INTERFACE PORT`, and `network send INTERFACE ADDRESS PORT`. */
 #define _GNU_SOURCE
 #include "shunt_network.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +21,13 @@ static int all(const unsigned char *bytes, size_t length, int value) {
     return 1;
 }
 
+static const char *interface;
+
 static shunt_network *port_over(int fd, shunt_pool **pool) {
     int error = 0;
     *pool = shunt_pool_create(UNIT, 64, SHUNT_PAGES_SMALL, SHUNT_FOR_TRUSTED, &error);
     MUST(*pool != NULL);
-    shunt_network *port = shunt_network_over(fd, *pool, &error);
+    shunt_network *port = interface ? shunt_network_over_xdp(fd, interface, 0, *pool, &error) : shunt_network_over(fd, *pool, &error);
     if (port == NULL) printf("%s\n", shunt_result_text(error));
     MUST(port != NULL);
     return port;
@@ -52,8 +57,6 @@ static void sender(int fd) {
         }
     MUST(shunt_network_send(port, "x", 1, SHUNT_SHARE, NULL) == SHUNT_REFUSED);
     MUST(shunt_network_drain(port) == SHUNT_OK);
-    size_t length = 0;
-    MUST(shunt_network_next_length(port, &length) == SHUNT_GONE);
     shunt_network_close(port);
     MUST(shunt_pool_free_units(pool) == 64);
     shunt_pool_release(pool);
@@ -113,19 +116,10 @@ static void patience(void) {
     shunt_pool_release(other.pool);
 }
 
-int main(void) {
-    int fds[2], error = 0;
-    patience();
-    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        close(fds[0]);
-        sender(fds[1]);
-    }
-    close(fds[1]);
+static void receiver(int fd) {
+    int error = 0;
     shunt_pool *pool;
-    shunt_network *port = port_over(fds[0], &pool);
+    shunt_network *port = port_over(fd, &pool);
     shunt_alignment alignment;
     shunt_network_alignment(port, &alignment);
     MUST(alignment.granularity == 4096 && alignment.offset == 0 && alignment.copy_below == SIZE_MAX);
@@ -164,14 +158,64 @@ int main(void) {
             MUST(length == LONG && (region == NULL || all(shunt_region_data(region), LONG, sent + 1)));
             shunt_region_release(region);
         }
-    MUST(shunt_network_progress(port) >= 0);
+    /* Until its peer knows that all is here. */
+    size_t none = 0;
+    MUST(shunt_network_next_length(port, &none) == SHUNT_GONE);
     shunt_network_close(port);
     shunt_window_release(window);
     MUST(shunt_pool_free_units(pool) == 64);
     shunt_pool_release(pool);
     free(own);
+}
+
+/* A connection to that address, or the first that comes, of TCP. */
+static int tcp(const char *address, const char *port) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+    if (address != NULL) {
+        MUST(inet_pton(AF_INET, address, &at.sin_addr) == 1);
+        for (int tries = 0; connect(fd, (struct sockaddr *)&at, sizeof at) != 0; tries++) {
+            MUST(tries < 10000);
+            close(fd);
+            usleep(1000);
+            fd = socket(AF_INET, SOCK_STREAM, 0);
+        }
+        return fd;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    MUST(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0);
+    int first = accept(fd, NULL, NULL);
+    close(fd);
+    return first;
+}
+
+int main(int count, char **words) {
+    if (count > 3) {
+        interface = words[2];
+        if (strcmp(words[1], "send") == 0) sender(tcp(words[3], words[4]));
+        receiver(tcp(NULL, words[3]));
+        printf("fine\n");
+        return 0;
+    }
+    int fds[2], error = 0;
+    patience();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(fds[0]);
+        sender(fds[1]);
+    }
+    close(fds[1]);
+    receiver(fds[0]);
     int status = 0;
     MUST(waitpid(child, &status, 0) == child && status == 0);
+    shunt_pool *pool = shunt_pool_create(UNIT, 64, SHUNT_PAGES_SMALL, SHUNT_FOR_ANYONE, &error);
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    MUST(shunt_network_over_xdp(fds[0], "none", 0, pool, &error) == NULL && error <= SHUNT_SYSTEM);
+    char byte;
+    MUST(read(fds[1], &byte, 1) == 0);
+    shunt_pool_release(pool);
     printf("fine\n");
     return 0;
 }

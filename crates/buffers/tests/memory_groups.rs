@@ -7,9 +7,12 @@ use shunt_buffers::costs::Costs;
 use shunt_buffers::port::{Error, Port};
 use shunt_buffers::record::{Kind, Record};
 use shunt_buffers::Semantics;
+use shunt_region::shown::{Asked, Shown, View};
 use shunt_region::{Audience, Limit, Pages, Pool, Reference, Shape, Violation};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -109,6 +112,61 @@ fn what_a_reader_reads_is_its_sender_s_memory() {
                 port.receive(&mut [0]).unwrap();
             }
             assert_eq!(port.copied(Limit::Memory), 0);
+            kill();
+        });
+    });
+}
+
+/// As the peer of a plain socket has them: a pool, and a program's own file, of which half is a hole. All of both is more than the reader may have.
+#[test]
+fn what_is_read_of_a_plain_socket_s_peer_is_the_peer_s_memory() {
+    with_group("what_is_read_of_a_plain_socket_s_peer_is_the_peer_s_memory", |group| {
+        const LENGTH: usize = 64 << 10;
+        const WORDS: usize = 4;
+        let child = |fd: i32| {
+            group.enter();
+            // SAFETY: the child's own.
+            let mut stream = unsafe { UnixStream::from_raw_fd(fd) };
+            let mut own = vec![0; LENGTH];
+            for fill in [7, 8] {
+                let mut offer = [[0u8; 8]; WORDS];
+                stream.read_exact(offer.as_flattened_mut()).unwrap();
+                let [owner, name, first, second] = offer.map(u64::from_le_bytes);
+                let view = View::open(owner as u32, name as u32, [first, second], Ok).unwrap();
+                assert!(fill == 7 || view.base != 0, "a file is mapped, too");
+                for at in (0..3 * SMALL).step_by(LENGTH) {
+                    // SAFETY: as long.
+                    let got = unsafe { view.place(at as u64, LENGTH).unwrap().copy(own.as_mut_ptr(), LENGTH) };
+                    let is_hole = fill == 8 && at >= 3 * SMALL / 2;
+                    assert_eq!((got, is_filled(&own, if is_hole { 0 } else { fill })), (Ok(LENGTH), true), "{fill}, {at}");
+                }
+                stream.write_all(b"k").unwrap();
+            }
+        };
+        with_child(child, |fd, kill| {
+            // SAFETY: this end is this process's.
+            let mut stream = unsafe { UnixStream::from_raw_fd(fd) };
+            let owner = std::process::id();
+            let pool = pool(3 * SMALL).unwrap();
+            let mut region = pool.allocate(3 * SMALL).unwrap();
+            region.bytes_mut().fill(7);
+            // SAFETY: plain calls.
+            let file = unsafe { libc::memfd_create(c"own".as_ptr(), libc::MFD_CLOEXEC) };
+            let half = vec![8u8; 3 * SMALL / 2];
+            // SAFETY: as many bytes; a number of this process's, which stays open.
+            unsafe {
+                assert_eq!(libc::ftruncate(file, 3 * SMALL as i64), 0);
+                assert_eq!(libc::write(file, half.as_ptr().cast(), half.len()), half.len() as isize);
+            }
+            let asked = Asked { address: 1 << 20, descriptor: file, length: 3 * SMALL as u64, ..Asked::default() };
+            let shown = [Shown::at(pool.address(), pool.descriptor(), owner).unwrap(), Shown::file(&asked, owner).unwrap()];
+            for shown in shown {
+                shown.claim().unwrap();
+                let offer = [u64::from(owner), u64::from(shown.name()), shown.secret[0], shown.secret[1]];
+                stream.write_all(offer.map(u64::to_le_bytes).as_flattened()).unwrap();
+                // One that had been ended would be gone.
+                stream.read_exact(&mut [0]).unwrap();
+            }
             kill();
         });
     });

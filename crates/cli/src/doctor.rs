@@ -6,6 +6,7 @@ mod hosts;
 mod kernel;
 mod limits;
 pub mod probe;
+mod regions;
 mod trial;
 
 use std::fmt::Display;
@@ -85,6 +86,7 @@ pub fn doctor(json: bool) -> Result<u8, Failure> {
         kernel::express_data_path(),
     ];
     checks.extend(limits::all());
+    checks.extend(regions::all());
     checks.extend(hosts::all());
     checks.extend(trial::library_and_connection(library));
 

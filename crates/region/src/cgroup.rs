@@ -19,11 +19,19 @@ const PART: usize = 2;
 /// [`Limit::Memory`]: with it they would be more than half of what a cgroup allows.
 pub(crate) fn enter(bytes: usize) -> Result<(), Limit> {
     let all = POOLED.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    if all > lowest() / PART {
+    if all > may_be_pooled() {
         leave(bytes);
         return Err(Limit::Memory);
     }
     Ok(())
+}
+
+/// The most bytes that all pools of this process can have together; `usize::MAX`: as many as there are.
+pub fn may_be_pooled() -> usize {
+    match lowest() {
+        usize::MAX => usize::MAX,
+        limit => limit / PART,
+    }
 }
 
 /// A pool has gone.

@@ -78,6 +78,8 @@ pub mod word;
 pub use account::{Account, Returned, LOANS};
 #[cfg(not(loom))]
 pub use attached::{Attached, Span};
+#[cfg(not(loom))]
+pub use cgroup::may_be_pooled;
 pub use guard::Access;
 pub use limit::Limit;
 #[cfg(not(loom))]

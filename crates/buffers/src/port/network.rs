@@ -68,7 +68,7 @@ use shunt_region::{Limit, Pool, Violation};
 
 pub use super::window::Window;
 pub use notice::LONGEST;
-pub use owned::UdpPort;
+pub use owned::{beside, Owned, UdpPort};
 pub use sending::NotSent;
 
 /// The ordered channel of notices: a message is announced after those in front of it.

@@ -84,3 +84,30 @@ fn limits_of_the_shell_are_told() {
     let (report, _) = self::report(&mut with_limit(libc::RLIMIT_NOFILE, 64));
     assert_eq!(check(&report, "limit of open files")["verdict"], "limited");
 }
+
+#[test]
+fn what_makes_regions_copies_is_told() {
+    let (report, _) = report(&mut with_limit(libc::RLIMIT_MEMLOCK, 64 << 10));
+    assert_eq!(check(&report, "limit of locked memory")["verdict"], "limited");
+    let (report, _) = self::report(&mut with_limit(libc::RLIMIT_MEMLOCK, 4 << 20));
+    assert_eq!(check(&report, "limit of locked memory")["verdict"], "ok");
+    assert!(check(&report, "memory cgroup")["found"].is_string());
+
+    // A user namespace that allows no other inside.
+    let mut command = plain(SHUNT);
+    // SAFETY: system calls alone.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::unshare(libc::CLONE_NEWUSER) != 0 {
+                return Ok(());
+            }
+            let file = libc::open(c"/proc/sys/user/max_user_namespaces".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(file, c"0".as_ptr().cast(), 1);
+            Ok(())
+        });
+    }
+    let (report, _) = self::report(&mut command);
+    let huge = check(&report, "huge pages of regions");
+    assert_eq!(huge["verdict"], "limited", "{huge}");
+    assert!(huge["found"].as_str().unwrap().contains("user namespace"), "{huge}");
+}

@@ -66,6 +66,7 @@ def rest(connection, before):
 def main():
     listener = socket.create_server(("127.0.0.1", port))
     connection, _ = listener.accept()
+    limit()
     for _ in range(2):
         assert whole(connection, PART) == PARTS[0]
         connection.send(b"k")

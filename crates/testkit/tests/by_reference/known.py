@@ -13,3 +13,13 @@ def stream():
     return b"".join(PARTS[at % 8][at % 3:at % 3 + size] for at, (_, size) in enumerate(sizes()))
 def frames():
     return b"".join(bytes([at % 251]) * size for at, (_, size) in enumerate(sizes()))
+def limit():
+    """What a receiver may have from now on: nothing more."""
+    if what.endswith("little_space"):
+        # But for what the program itself needs, which stays in its heap.
+        c = ctypes.CDLL(None)
+        c.mallopt(-3, 1 << 25), c.mallopt(-1, 1 << 30)
+        bytes(1 << 24)
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 20, -1))
+    elif what.endswith("few_descriptors"):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1,) * 2)

@@ -1,4 +1,4 @@
-//! A port over UDP that owns everything it stands on: for programs that only have a connection.
+//! A port that owns everything it stands on, over UDP for programs that only have a connection.
 
 use super::{memory, NetworkPort};
 use crate::port::Error;
@@ -11,7 +11,10 @@ use shunt_region::Pool;
 use shunt_sys::{libc, Errno};
 
 /// A port with the memory that its engine lies in.
-pub struct UdpPort(NetworkPort<'static, Udp>);
+pub struct Owned<E: Endpoint>(NetworkPort<'static, E>);
+
+/// Over UDP.
+pub type UdpPort = Owned<Udp>;
 
 /// Memory of an engine, freed with it. A raw box: the engine has the only reference.
 pub(super) struct Memory(*mut [u64]);
@@ -32,7 +35,24 @@ impl UdpPort {
     /// # Errors
     /// As [`NetworkPort::over`].
     pub fn over(fd: i32, pool: &Pool) -> Result<UdpPort, Error> {
-        let endpoint = local(fd).and_then(|address| Ok(Udp::bind(&address, options())?));
+        Owned::with(fd, beside(fd), pool)
+    }
+}
+
+/// An endpoint at the address that this end of a connection has; of an AF_UNIX stream, at the loopback's.
+///
+/// # Errors
+/// Those of getsockname(2) and of the endpoint.
+pub fn beside(fd: i32) -> Result<Udp, Error> {
+    Ok(Udp::bind(&local(fd)?, options())?)
+}
+
+impl<E: Endpoint> Owned<E> {
+    /// As [`NetworkPort::over`], with this endpoint. The descriptor is the call's also where there is none.
+    ///
+    /// # Errors
+    /// As [`NetworkPort::over`], and why there is no endpoint.
+    pub fn with(fd: i32, endpoint: Result<E, Error>, pool: &Pool) -> Result<Owned<E>, Error> {
         let endpoint = endpoint.inspect_err(|_| {
             // SAFETY: the descriptor is this call's.
             unsafe { libc::close(fd) };
@@ -41,7 +61,7 @@ impl UdpPort {
         // SAFETY: just made. The port that borrows it has it, as the field that is dropped last, and no call gives the engine away.
         let mut port = NetworkPort::over(fd, endpoint, unsafe { &mut *own.0 }, pool)?;
         port.memory = Some(own);
-        Ok(UdpPort(port))
+        Ok(Owned(port))
     }
 
     /// Becomes readable when something comes, for a loop of the program's, which calls [`NetworkPort::progress`] then; and some times in a
@@ -51,14 +71,14 @@ impl UdpPort {
     }
 }
 
-impl Deref for UdpPort {
-    type Target = NetworkPort<'static, Udp>;
+impl<E: Endpoint> Deref for Owned<E> {
+    type Target = NetworkPort<'static, E>;
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl DerefMut for UdpPort {
+impl<E: Endpoint> DerefMut for Owned<E> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
