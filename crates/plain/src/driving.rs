@@ -32,7 +32,7 @@ pub const PROGRESS: Progress = Progress {
     watch_stream,
     unwatch,
     leave: leaving::leave,
-    signalled: leaving::signalled,
+    for_kernel: leaving::one,
 };
 
 /// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not.
@@ -108,14 +108,7 @@ impl Driver {
                     let _ = calls::epoll_ctl(rest, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
                     self.give_all(now);
                 }
-                line => {
-                    let line = line as usize % STREAMS;
-                    // Urgent bytes cannot be shown: no look takes them in their place.
-                    if event.events & libc::EPOLLPRI as u32 != 0 {
-                        self.local.leaving[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
-                    }
-                    self.pump(line, now);
-                }
+                line => self.pump(line as usize % STREAMS, now),
             }
         }
     }

@@ -197,10 +197,16 @@ impl Driver {
     /// Shows what has come; false: the connection is broken. `broken`: it is, and what was told of that is not told again.
     fn look(&mut self, index: usize, socket: i32, broken: bool) -> bool {
         // Before the bytes, which are all there when the end is, or the reset, which the program hears of though it has not read them.
-        let events = calls::poll_one(socket, libc::POLLRDHUP, 0).unwrap_or(0);
+        let events = calls::poll_one(socket, libc::POLLRDHUP | libc::POLLPRI, 0).unwrap_or(0);
+        // Urgent bytes cannot be shown, as no look takes them in their place; nor the end behind them, which would keep the stream from being left.
+        let is_urgent = events & libc::POLLPRI != 0;
+        if is_urgent {
+            self.local.leaving[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
+        }
         let (null, flags) = (core::ptr::null_mut(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
         match calls::recvfrom(socket, self.piece.as_mut_ptr().cast(), PIECE, flags, null, null.cast()) {
             Ok(0) if broken => return false,
+            Ok(0) if is_urgent => {}
             Ok(0) => {
                 self.show_end(index);
                 return !is_reset(events);
@@ -214,7 +220,7 @@ impl Driver {
                 }
                 if got < PIECE && self.lines[index].shown as usize == got {
                     match events & (libc::POLLRDHUP | libc::POLLERR) == libc::POLLRDHUP {
-                        true if !broken => self.show_end(index),
+                        true if !broken && !is_urgent => self.show_end(index),
                         _ => return !is_reset(events),
                     }
                 }

@@ -65,8 +65,8 @@ pub fn all() {
     leave_those(|_| true);
 }
 
-/// That one does: the program asks for signals of it, and may drive nothing until one comes.
-pub fn signalled(socket: &Socket) {
+/// That one does: the program asks for what the kernel gives by itself.
+pub fn one(socket: &Socket) {
     leave_those(|near| core::ptr::eq(near, socket));
 }
 

@@ -263,8 +263,8 @@ pub const PROGRESS: Progress = Progress {
     watch_stream,
     unwatch,
     leave: switch_to_tcp::leave,
-    // The keeper rings.
-    signalled: |_| {},
+    // The keeper drives, and the stream stays here.
+    for_kernel: |_| {},
 };
 
 /// A sleeper of the near side is to be woken, by the keeper, which alone can; by an urgent byte if that is asked for.

@@ -110,7 +110,7 @@ reasons! {
     InetLayered = 77, "inet-ulp", "Not carried at user level (option inet): another protocol lies upon it, such as kernel TLS.";
     InetCongestion = 78, "inet-ecn", "Not carried at user level (option inet): ECN was agreed upon.";
     InetMicroseconds = 79, "inet-usec-timestamps", "Not carried at user level (option inet): time stamps in microseconds.";
-    InetOptions = 80, "inet-options", "Not carried at user level (option inet): options of IP, a mark, an interface of its own, a least number of hops, a pace, time stamps, SO_PEEK_OFF.";
+    InetOptions = 80, "inet-options", "Not carried at user level (option inet): options of IP, a mark, an interface of its own, a least number of hops, a pace, time stamps, SO_PEEK_OFF, SO_ZEROCOPY, TCP_INQ.";
     InetRoute = 81, "inet-route", "Not carried at user level (option inet): the way to the peer is not by the agent's interface.";
     InetNeighbour = 82, "inet-neighbour", "Not carried at user level (option inet): the next hop is not known.";
     InetDiscipline = 83, "inet-qdisc", "Not carried at user level (option inet): a queueing discipline decides what leaves.";

@@ -8,6 +8,7 @@ use crate::socket::{flag, Socket};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_segment::channel::Wait;
+use shunt_sys::libc::{self, c_int};
 
 /// What is asked.
 pub struct Progress {
@@ -31,8 +32,8 @@ pub struct Progress {
     pub unwatch: fn(&mut Watch<'_>),
     /// See [`leave`].
     pub leave: fn(&Socket, i32) -> bool,
-    /// The program asks for signals of the stream (O_ASYNC, F_SETOWN): where nobody would drive until one comes, it becomes the kernel's.
-    pub signalled: fn(&Socket),
+    /// See [`for_kernel`].
+    pub for_kernel: fn(&Socket),
 }
 
 static PROGRESS: AtomicPtr<Progress> = AtomicPtr::new(core::ptr::null_mut());
@@ -101,10 +102,20 @@ pub fn leave(socket: &Socket, fd: i32) -> bool {
     progress().is_some_and(|progress| (progress.leave)(socket, fd))
 }
 
-/// The program is about to ask for signals of the stream.
-pub fn signalled(socket: &Socket) {
-    if let Some(progress) = progress() {
-        (progress.signalled)(socket);
+/// The program is about to ask for what one carrier alone can give, as signals are: a stream at `fd` that may be given back is the kernel's from now on.
+pub fn for_kernel(fd: i32) {
+    if let (Some(progress), Some(socket)) = (progress(), crate::socket::stream(fd).filter(|socket| socket.has(flag::REMOTE))) {
+        (progress.for_kernel)(socket);
+    }
+}
+
+/// The program is about to set an option: numbers of completions, times of arrival, and counts of what waits are for one carrier to give.
+pub fn before_option(fd: i32, level: c_int, name: c_int) {
+    match (level, name) {
+        // The last of them are forms for 64-bit time, and TCP_INQ.
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY | libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING | 63..=65)
+        | (libc::IPPROTO_TCP, 36) => for_kernel(fd),
+        _ => {}
     }
 }
 

@@ -263,17 +263,6 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
     let mut roomy = false;
     loop {
         let generation = socket.generation.load(Ordering::Acquire);
-        if done == 0 && (socket.has(flag::MAY_LEAVE) && crate::progress::leave(socket, fd) || socket.hold.is_carried()) {
-            kept.iter().for_each(Kept::settle);
-            let end = holding::end(socket, fd);
-            if timeout != 0 && !nonblocking(socket, fd, 0) {
-                deadline = if deadline == 0 { limits::deadline(timeout) } else { deadline };
-                carried::await_ready(end, libc::POLLIN, deadline, began)?;
-            }
-            // SAFETY: a plain system call. Nothing has been moved yet.
-            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, end, 0, pipe, 0, length, flags) };
-            return shunt_sys::check(moved).map(|moved| moved as isize);
-        }
         let was_over = readiness::over(socket);
         match hand_out(socket, fd, kept, pipe, &mut buffer, length - done) {
             Ok(0) => {}
@@ -295,6 +284,17 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         if done > 0 {
             return Ok(done as isize);
+        }
+        if socket.has(flag::MAY_LEAVE) && crate::progress::leave(socket, fd) || socket.hold.is_carried() {
+            kept.iter().for_each(Kept::settle);
+            let end = holding::end(socket, fd);
+            if timeout != 0 && !nonblocking(socket, fd, 0) {
+                deadline = if deadline == 0 { limits::deadline(timeout) } else { deadline };
+                carried::await_ready(end, libc::POLLIN, deadline, began)?;
+            }
+            // SAFETY: a plain system call. Nothing has been moved yet.
+            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, end, 0, pipe, 0, length, flags) };
+            return shunt_sys::check(moved).map(|moved| moved as isize);
         }
         // The kernel looks for room before it looks at the socket.
         if !roomy {

@@ -26,7 +26,7 @@ pub enum Decline {
     Congestion,
     /// Time stamps in microseconds.
     Microseconds,
-    /// Options of IP, a mark, an interface of its own, a least number of hops, a pace, time stamps, SO_PEEK_OFF, or repair.
+    /// Options of IP, a mark, an interface of its own, a least number of hops, a pace, time stamps, SO_PEEK_OFF, SO_ZEROCOPY, TCP_INQ, or repair.
     Options,
     /// The way to the peer is not by the agent's interface.
     Route,

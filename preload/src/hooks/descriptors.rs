@@ -9,6 +9,7 @@ use shunt_handover::inherit;
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_sockets::descriptor;
+use shunt_stream::progress;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::{kernel_sockets, owner};
 use shunt_sys::section::Section;
@@ -110,7 +111,7 @@ hook! {
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         if let libc::FIOASYNC | owner::FIOSETOWN | owner::SIOCSPGRP = request {
-            owner::before_signals(fd);
+            progress::for_kernel(fd);
         }
         let _stays = descriptor::changes(request).then(|| shunt_rendezvous::exchange::stays(fd));
         if descriptor::changes(request) {
@@ -216,8 +217,8 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
     }
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;
     match command {
-        libc::F_SETOWN | owner::F_SETOWN_EX | owner::F_SETSIG => owner::before_signals(fd),
-        libc::F_SETFL if argument as c_int & libc::O_ASYNC != 0 => owner::before_signals(fd),
+        libc::F_SETOWN | owner::F_SETOWN_EX | owner::F_SETSIG => progress::for_kernel(fd),
+        libc::F_SETFL if argument as c_int & libc::O_ASYNC != 0 => progress::for_kernel(fd),
         _ => {}
     }
     let _stays = (!asks).then(|| shunt_rendezvous::exchange::stays(fd));

@@ -245,6 +245,7 @@ hook! {
         if level == about::LEVEL && global::ready() && global::options().accelerate {
             return answer(about::set(fd, name, data.cast(), length)) as c_int;
         }
+        shunt_stream::progress::before_option(fd, level, name);
         let _stays = shunt_rendezvous::exchange::stays(fd);
         let word = table::get(fd);
         match (word.kind(), word.object::<Socket>()) {

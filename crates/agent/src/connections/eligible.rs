@@ -246,6 +246,7 @@ fn layers(fd: RawFd) -> Result<(), Decline> {
 fn is_particular(fd: RawFd, domain: i32) -> bool {
     const SO_TIMESTAMPING: i32 = 37;
     const SO_PEEK_OFF: i32 = 42;
+    const TCP_INQ: i32 = 36;
     const TCP_TX_DELAY: i32 = 37;
     let (socket, tcp) = (libc::SOL_SOCKET, libc::IPPROTO_TCP);
     let is_set = |level, name| option(fd, level, name).is_ok_and(|value| value != 0);
@@ -259,11 +260,11 @@ fn is_particular(fd: RawFd, domain: i32) -> bool {
     has_least_hops
         || is_paced
         || option(fd, socket, SO_PEEK_OFF).is_ok_and(|place| place >= 0)
-        || [libc::SO_MARK, libc::SO_BINDTOIFINDEX, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, SO_TIMESTAMPING]
+        || [libc::SO_MARK, libc::SO_BINDTOIFINDEX, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, SO_TIMESTAMPING, libc::SO_ZEROCOPY]
             .into_iter()
             .any(|name| is_set(socket, name))
         // In repair already: another process that may do so is at it.
-        || [TCP_TX_DELAY, libc::TCP_REPAIR].into_iter().any(|name| is_set(tcp, name))
+        || [TCP_INQ, TCP_TX_DELAY, libc::TCP_REPAIR].into_iter().any(|name| is_set(tcp, name))
 }
 
 /// Options of IP, or headers of IPv6 that go along with each packet.

@@ -56,13 +56,6 @@ pub fn before_async(_socket: &'static Socket, kind: Kind, fd: i32, on: bool) -> 
     table::get(fd).kind()
 }
 
-/// A call is about to ask for signals of what is at `fd`.
-pub fn before_signals(fd: i32) {
-    if let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::REMOTE)) {
-        crate::progress::signalled(socket);
-    }
-}
-
 /// The descriptor's owner or signal is about to change.
 pub fn changes(socket: &Socket, kind: Kind, fd: i32) {
     if kind != Kind::Stream {
