@@ -158,7 +158,8 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     let Some(local) = driven() else { return Some(Watch::default()) };
     let beside = sleeper == Sleeper::Beside;
-    if beside && local.asleep.fetch_add(1, Ordering::Relaxed) >= CROWD {
+    let (asleep, most) = (&local.asleep[usize::from(beside)], CROWD[usize::from(beside)]);
+    if asleep.fetch_add(1, Ordering::Relaxed) >= most {
         disperse(local);
     }
     // A look that is due forgets what was noted before it.
@@ -174,15 +175,17 @@ fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     Some(Watch::new(&PROGRESS, place, descriptor, posting))
 }
 
-/// As many threads that sleep at the queue are a crowd, all of which each frame wakes; for how long nothing is taken then (ns).
-const CROWD: u32 = 12;
+/// As many threads that sleep in sets are a crowd, the first of which frames wake, and it the others; and as many beside the queue, all of which each frame
+/// wakes. For how long nothing is taken then (ns).
+const CROWD: [u32; 2] = [2, 12];
 const DISPERSED: u64 = 10_000_000_000;
 
 /// Gives all connections back: the kernel wakes the one thread that a packet is for.
 #[cold]
 fn disperse(local: &'static Local) {
-    let Some(mut driver) = local.lock() else { return };
     let now = clock::monotonic_ns();
+    let may_have_taken = now >= local.crowded.load(Ordering::Relaxed);
+    let Some(mut driver) = may_have_taken.then(|| local.lock()).flatten() else { return };
     local.crowded.store(now + DISPERSED, Ordering::Relaxed);
     driver.give_all(now);
     driver.frames(now); // as in `kick`
@@ -204,7 +207,7 @@ fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
 
 fn unwatch(watch: &mut Watch<'_>) {
     let Some(local) = watched(watch) else { return };
-    local.asleep.fetch_sub(u32::from(watch.descriptor >= 0), Ordering::Relaxed);
+    local.asleep[usize::from(watch.descriptor >= 0)].fetch_sub(1, Ordering::Relaxed);
     let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
     if let Some(mut driver) = local.try_lock() {
         let now = clock::monotonic_ns();

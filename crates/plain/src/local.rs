@@ -49,8 +49,8 @@ pub struct Local {
     pub over: AtomicBool,
     /// What is known of servers.
     pub servers: [Server; SERVERS],
-    /// Threads that sleep at the queue; those that a handler has left by a jump count on.
-    pub asleep: AtomicU32,
+    /// Threads that sleep in sets that have the queue, and beside it; those that a handler has left by a jump count on.
+    pub asleep: [AtomicU32; 2],
     /// There were too many of them: nothing is taken before then (ns).
     pub crowded: AtomicU64,
     /// Streams that are in use.

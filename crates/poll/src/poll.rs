@@ -558,12 +558,13 @@ impl<'a> Query<'a> {
         result
     }
 
-    /// Arms all entries. Whether a barrier is due, and a stream on which others were woken that have not looked.
-    fn arm(&self, open: &Open<Asleep>) -> (bool, Option<&'static Socket>) {
-        let (mut due, mut unheard) = (false, None);
+    /// Arms all entries. Whether a barrier is due, whether there are streams to other hosts, and a stream on which others were woken that have not looked.
+    fn arm(&self, open: &Open<Asleep>) -> ([bool; 2], Option<&'static Socket>) {
+        let (mut due, mut remote, mut unheard) = (false, false, None);
         for entry in self.entries.iter() {
             if let Some(set) = table::get(entry.fd).object::<Set>() {
                 due |= epoll::arm_sleeping(set);
+                remote |= set.remote.load(Ordering::Relaxed);
             } else if let Some(s) = shunt_stream::socket::stream(entry.fd) {
                 if unheard.is_none() {
                     // The entries are gone through only where more than one sleeper is: with ten thousand of them that would be a
@@ -577,17 +578,18 @@ impl<'a> Query<'a> {
                     }
                 }
                 due |= prepare(s, entry.events);
+                remote |= s.has(flag::REMOTE);
             }
         }
-        (due, unheard)
+        ([due, remote], unheard)
     }
 
-    fn sleep_armed(&self, due: bool, began: u64, beside: i32) -> Result<bool> {
+    fn sleep_armed(&self, [due, remote]: [bool; 2], began: u64, beside: i32) -> Result<bool> {
         if due {
             wake::barrier();
         }
         due::keep();
-        let sleeper = if self.any_remote() { Sleeper::Beside } else { Sleeper::Elsewhere };
+        let sleeper = if remote { Sleeper::Beside } else { Sleeper::Elsewhere };
         let Some(watch) = progress::watch(sleeper) else { return Ok(false) };
         let kept = deadlines::next();
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
@@ -634,14 +636,6 @@ impl<'a> Query<'a> {
             wake::pause(1_000_000, self.deadline, self.mask, began)?;
         }
         Ok(self.expired())
-    }
-
-    /// Whether streams to other hosts are among the entries.
-    fn any_remote(&self) -> bool {
-        self.entries.iter().any(|entry| match table::get(entry.fd).object::<Set>() {
-            Some(set) => set.remote.load(Ordering::Relaxed),
-            None => shunt_stream::socket::stream(entry.fd).is_some_and(|stream| stream.has(flag::REMOTE)),
-        })
     }
 
     fn expired(&self) -> bool {

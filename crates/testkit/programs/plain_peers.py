@@ -1,11 +1,12 @@
 """An echo server that does unusual things at random moments, a client that compares every byte, and a server that counts what it sent.
 
-usage: plain_peers.py serve|crowd|count ADDRESS PORT [FILE]
+usage: plain_peers.py serve|crowd|sets|count ADDRESS PORT [FILE]
        plain_peers.py talk|talks|sink ADDRESS PORT CONNECTIONS|FILE
 """
 import mmap
 import os
 import random
+import select
 import socket
 import struct
 import subprocess
@@ -107,6 +108,34 @@ def crowd():
         number += 1
 
 
+def sets():
+    """Four threads, each with a set of its own, which get connections in turn."""
+    connections = {}
+
+    def work(own):
+        while True:
+            for number, _ in own.poll():
+                connection = connections[number]
+                data = connection.recv(70_000)
+                if data:
+                    connection.sendall(data)
+                else:
+                    own.unregister(number)
+                    connection.close()
+
+    all_sets = [select.epoll() for _ in range(4)]
+    for own in all_sets:
+        threading.Thread(target=work, args=(own,), daemon=True).start()
+    server = listen()
+    turn = 0
+    while True:
+        connection, _ = server.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connections[connection.fileno()] = connection
+        all_sets[turn % 4].register(connection, select.EPOLLIN)
+        turn += 1
+
+
 def talks(count):
     """Eight at a time."""
     failed = []
@@ -193,6 +222,8 @@ elif ROLE == "talk":
     print("fine")
 elif ROLE == "crowd":
     crowd()
+elif ROLE == "sets":
+    sets()
 elif ROLE == "talks":
     talks(int(sys.argv[4]))
     print("fine")

@@ -207,6 +207,7 @@ pub(super) fn kick(epfd: i32, entry: &'static Entry) {
 /// The kick was heard.
 pub(super) fn kicked(set: &'static Set, entry: &'static Entry) {
     if entry.kicked.swap(false, Ordering::Relaxed) {
+        set.kicked_at.store(0, Ordering::Relaxed);
         if let (Some(fd), Some(epfd)) = (entry.descriptor(), set.descriptor()) {
             change(epfd, entry, fd, kernel_event(entry, kind(entry)));
         }

@@ -38,7 +38,7 @@ pub(super) fn find(entry: &'static Entry, inner: &'static Set) -> (u32, u32) {
     }
     // What the kernel says of streams is a bell, or a kick: their arrivals are counted.
     let edge = entry.has(term::FRESH) || arrivals as u64 != entry.terms().seen.load(Ordering::Relaxed);
-    let edge = edge || (heard && !nothing_but_streams(inner));
+    let edge = edge || (heard && !inner.lock.lock().is_some_and(|_held| all_are_streams(inner)));
     let wanted = entry.wanted();
     if (ready || heard) && (wanted & ET == 0 || edge) {
         (READABLE & wanted, arrivals)
@@ -89,13 +89,7 @@ fn look_at_deferred(set: &'static Set, depth: u32) {
     }
 }
 
-/// Whether the kernel's set holds companions alone, whatever the kernel says of them.
-fn nothing_but_streams(set: &'static Set) -> bool {
-    let Some(_held) = set.lock.lock() else { return false };
-    all_are_streams(set)
-}
-
-/// The same, under the set's lock.
+/// Whether the kernel's set holds companions alone, whatever the kernel says of them. Under the set's lock.
 fn all_are_streams(set: &'static Set) -> bool {
     let foreign = set.foreign.load(Ordering::Relaxed) > 0 || !set.others.is_empty();
     !foreign && !set.entries.iter().any(|entry| entry.inner().is_some() || kernel_side(entry))

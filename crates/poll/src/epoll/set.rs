@@ -59,6 +59,8 @@ pub struct Set {
     pub(super) joint: AtomicU32,
     /// Made before a fork by another process, which may still use it: only what the program asks for changes it.
     pub(super) inherited: AtomicBool,
+    /// When a thread was kicked that was asleep, and has not heard it, in ticks ([`super::local_event`]).
+    pub(super) kicked_at: AtomicU64,
     /// When the kernel was last asked, in ticks.
     pub(super) last_kernel: AtomicU64,
     /// Where the peer of the last stream that was found ready waits ([`shunt_segment::channel::Wait::processor`]).

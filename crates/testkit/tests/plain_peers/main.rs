@@ -84,6 +84,19 @@ fn threads_that_start_programs() {
     assert!(counts[0] >= 100 && counts[1] >= 100, "{counts:?}: {}", server.text());
 }
 
+/// Several threads that sleep, each in a set with connections of its own, are the kernel's to wake.
+#[test]
+fn threads_with_sets_of_their_own_are_a_crowd() {
+    let Some(site) = Site::new("plain-sets") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+    let server = site.start(0, 7000, "server", &python, &[&script, "sets", &address, "7000"]);
+    site.wait_for_listener(0, 7000);
+    assert_eq!(site.run(1, 0, &python, &[&script, "talks", &address, "7000", "60"]), "fine\n", "{}", server.text());
+    let counts = ["taken", "given-back", "inet-crowd"].map(|reason| site.count(&server, reason));
+    assert!(counts[0] >= 3 && counts[1] >= 3 && counts[2] >= 1, "{counts:?}: {}", server.text());
+}
+
 /// Both ends see what they see of a server on the kernel.
 #[test]
 fn ends_and_edges_are_the_kernel_s() {
@@ -96,7 +109,7 @@ fn ends_and_edges_are_the_kernel_s() {
         let server = site.start(0, 7002, name, &python, &[&script, "serve", &address, port]);
         site.wait_for_listener(0, port.parse().expect("a number"));
         let asked = site.run(1, 0, &python, &[&script, "ask", &address, port]);
-        until("the server's last word", || server.text().contains("bulk"));
+        until("the server's last word", || server.text().contains("bulk") && server.text().ends_with('\n'));
         told.push((asked, server.text()));
         // One whose client has ended already is not taken.
         let taken = site.count(&server, "taken");
