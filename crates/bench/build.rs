@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Every file of `programs/` that becomes a program.
-const PROGRAMS: [&str; 8] = ["pingpong", "stream", "connect", "idle", "floor", "load", "datagrams", "zerocopy"];
+const PROGRAMS: [&str; 9] = ["pingpong", "stream", "connect", "idle", "floor", "load", "datagrams", "zerocopy", "udp"];
 
 fn main() {
     let output = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

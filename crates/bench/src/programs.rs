@@ -24,10 +24,12 @@ pub enum Measuring {
     Datagrams,
     /// Messages by MSG_ZEROCOPY from a pool.
     ZeroCopy,
+    /// Datagrams between two hosts.
+    Udp,
 }
 
 impl Measuring {
-    const ALL: [Measuring; 8] = [
+    const ALL: [Measuring; 9] = [
         Measuring::PingPong,
         Measuring::Stream,
         Measuring::Connect,
@@ -36,6 +38,7 @@ impl Measuring {
         Measuring::Load,
         Measuring::Datagrams,
         Measuring::ZeroCopy,
+        Measuring::Udp,
     ];
 
     fn name(self) -> &'static str {
@@ -48,6 +51,7 @@ impl Measuring {
             Measuring::Load => "load",
             Measuring::Datagrams => "datagrams",
             Measuring::ZeroCopy => "zerocopy",
+            Measuring::Udp => "udp",
         }
     }
 
@@ -61,6 +65,7 @@ impl Measuring {
             Measuring::Load => include_bytes!(concat!(env!("OUT_DIR"), "/load")),
             Measuring::Datagrams => include_bytes!(concat!(env!("OUT_DIR"), "/datagrams")),
             Measuring::ZeroCopy => include_bytes!(concat!(env!("OUT_DIR"), "/zerocopy")),
+            Measuring::Udp => include_bytes!(concat!(env!("OUT_DIR"), "/udp")),
         }
     }
 

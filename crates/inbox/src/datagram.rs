@@ -140,7 +140,13 @@ const ENOUGH: u32 = 16;
 
 /// Whether UDP is ours at all.
 pub fn enabled() -> bool {
-    global::ready() && global::options().accelerate && global::options().udp != Udp::Off
+    global::ready() && global::options().accelerate && (is_shared() || sleep::looks_for_plain_peers())
+}
+
+/// Whether it goes through shared memory on this host.
+#[inline]
+fn is_shared() -> bool {
+    global::options().udp != Udp::Off
 }
 
 /// Whether sockets of any kind are treated as datagram sockets.
@@ -273,6 +279,7 @@ pub fn moved_to_address(fd: i32, socket: &'static Datagram) {
         unsafe { (*socket.routes.get()).clear() };
     }
     socket.changed();
+    socket.find_plain_peers(fd);
     begin_eagerly(fd, socket);
 }
 

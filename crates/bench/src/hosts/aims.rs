@@ -81,6 +81,7 @@ fn aims() -> Vec<Aim> {
         aim("other traffic: stream from the interface", other(beside::ROWS[1]), None, AtLeast(0.97)),
         aim("other traffic: stream to the interface", other(beside::ROWS[2]), None, AtLeast(0.97)),
         aim("8 B, both ends by --inet / bare endpoint", by_size(unet::BOTH), Some(by_size(unet::BARE)), AtMost(1.3)),
+        aim("UDP, 8 B, both ends by --inet / bare endpoint", (unet::RATIOS, unet::UDP, unet::TODAY), None, AtMost(1.3)),
         aim("% of a 100 Mbit/s link beside TCP, udp", share("active messages, udp"), None, Said),
         aim("% of a 100 Mbit/s link beside TCP, xdp", share("active messages, xdp"), None, Said),
     ]

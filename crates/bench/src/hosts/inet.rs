@@ -51,6 +51,7 @@ pub fn inet(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(
     super::hand_over::hand_overs(hosts, plan, record)?;
     super::halves::halves(hosts, plan, record)?;
     super::taken::taken(hosts, plan, record)?;
+    super::datagrams::datagrams(hosts, plan, record)?;
     super::beside::beside(hosts, plan, record)?;
     super::unet::unet(hosts, plan, record)?;
     let mut sheet = sheet(REQUESTS);

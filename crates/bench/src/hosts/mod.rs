@@ -7,6 +7,7 @@ mod aims;
 mod beside;
 pub mod calls;
 pub(crate) mod contender;
+mod datagrams;
 pub(crate) mod endpoints;
 mod halves;
 mod hand_over;

@@ -22,3 +22,5 @@ pub const CONNECTED: u32 = 1 << 8;
 pub const CREDENTIALS: u32 = 1 << 9;
 /// AF_UNIX: SO_RCVTIMEO is of negative seconds, which the kernel tells as no limit.
 pub const NO_TIME: u32 = 1 << 10;
+/// The option `inet` names its port, or its peer's.
+pub const INET: u32 = 1 << 11;

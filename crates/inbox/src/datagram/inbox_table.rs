@@ -31,7 +31,7 @@ pub fn make(fd: i32, socket: &'static Datagram) {
         return;
     }
     if try_make(fd, socket).is_ok() {
-        socket.note(Reason::Accelerated);
+        (super::is_shared() || socket.is_local()).then(|| socket.note(Reason::Accelerated));
     } else {
         close_all(socket);
         // Not again: what failed once (descriptors, memory, the name) would cost a datagram's time each time.

@@ -5,7 +5,7 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{cmsg_recv, fork_sharing, inbox_table, send, Datagram};
+use super::{cmsg_recv, flag, fork_sharing, inbox_table, send, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
@@ -150,8 +150,8 @@ impl<K: FnOnce() -> isize> Source for Datagrams<'_, K> {
             if !self.open() {
                 return Look::Sleep;
             }
-            // Senders that used the kernel wait for this: its queue is empty.
-            if self.inbox.is_behind() {
+            // Senders that used the kernel wait for this: its queue is empty. Others have the kernel alone.
+            if self.inbox.is_behind() || self.socket.has(flag::INET) {
                 if let Some(answer) = self.ask_kernel(clock::ticks()) {
                     return Look::Found(Some(answer));
                 }
@@ -161,7 +161,8 @@ impl<K: FnOnce() -> isize> Source for Datagrams<'_, K> {
             self.looked();
             return Look::Found(None);
         }
-        if spin.rounds() & 0x1ff == 0x1ff {
+        let seldom = if self.socket.has(flag::INET) { 7 } else { 0x1ff };
+        if spin.rounds() & seldom == seldom {
             let now = clock::ticks();
             inbox_table::visitors(self.socket, now);
             if let Some(answer) = self.ask_kernel(now) {
@@ -359,7 +360,8 @@ unsafe fn ask_kernel(
     flags: i32,
     now: u64,
 ) -> Option<Result<isize>> {
-    if inbox.may_take() {
+    // Where nobody sends by memory there is nothing to compare with.
+    if (super::is_shared() || !socket.has(flag::INET)) && inbox.may_take() {
         let look = inbox.begin_look();
         match calls::poll_one(fd, libc::POLLIN, 0) {
             Ok(0) => {

@@ -91,6 +91,9 @@ fn keep_before(inbox: Inbox) {
 /// Puts the datagram into its receiver's inbox. `None`: the kernel's.
 #[inline]
 unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32, missed: &mut Missed) -> Option<Result<usize>> {
+    if !super::is_shared() {
+        return None;
+    }
     let Some(held) = socket.lock_send() else {
         socket.interrupted.store(1, Ordering::Relaxed);
         return None;

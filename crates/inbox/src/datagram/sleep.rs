@@ -2,8 +2,10 @@
 
 use super::{flag, inbox_table, Datagram, ENOUGH};
 use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
 use shunt_sys::libc::POLLIN;
 use shunt_sys::{calls, clock};
+use shunt_table::{global, sockaddr};
 
 /// A thread that sleeps in the kernel for a socket.
 #[derive(Clone, Copy)]
@@ -81,14 +83,30 @@ pub fn before_spin(fd: i32, socket: &'static Datagram) {
     }
 }
 
+/// Whether receivers look for what peers that have only a kernel send: where the option `inet` names ports. What it is left to learn are servers of TCP.
+pub(super) fn looks_for_plain_peers() -> bool {
+    !global::options().inet.is_empty() && !global::options().inet_unasked
+}
+
 impl Datagram {
+    /// The socket has other ends now: whether that option names a port of theirs.
+    pub(super) fn find_plain_peers(&self, fd: i32) {
+        let is_named = |end: Address| end.port != 0 && global::options().inet.contains(end.port);
+        let looks = looks_for_plain_peers() && !self.is_local();
+        match looks && (is_named(sockaddr::bound_address(fd)) || sockaddr::peer_address(fd).is_some_and(is_named)) {
+            true => self.flags.fetch_or(flag::INET, Ordering::Relaxed),
+            false => self.flags.fetch_and(!flag::INET, Ordering::Relaxed),
+        };
+    }
+
     /// Whether an inbox would be made for a receiver that spins.
     pub fn worthwhile(&self) -> bool {
         if self.is_local() && !self.has(flag::CONNECTED) {
             return false;
         }
         // Where other processes own the socket, which know nothing of an inbox, its gate would stay shut.
-        (self.is_eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
+        (super::is_shared() || self.is_local() || self.has(flag::INET))
+            && (self.is_eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
             && self.pins.load(Ordering::Relaxed) == 0
             && !self.has(flag::SHARED)
     }

@@ -1,6 +1,8 @@
 //! Peers that have only a kernel: their connections are taken (`--inet`), driven by the program, and given back, without a byte lost or doubled.
 
 mod capture;
+mod datagram_strangers;
+mod datagrams;
 mod kills;
 mod paths;
 mod site;
