@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn after_answers_far_apart_none_waits_for_a_while_and_for_longer_each_time() {
         let mut answers = asked(&[]);
-        for expected in [8, 16, 32, 64, 128, 256, 512, 1000, 1000] {
+        for expected in [8u32, 16, 32, 64, 128, 256, 512, 1000, 1000] {
             assert!(two(&mut answers, 1 + CLOSE), "{expected}");
             // The second of the two was the first that did not wait.
             let silent = (0..).take_while(|_| !two(&mut answers, 1)).count() as u32;
