@@ -443,10 +443,8 @@ pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
     }
     unwatch(entry);
     set.count.fetch_sub(1, Ordering::Release);
-    if entry.ours.swap(false, Ordering::Relaxed) {
-        if set.ours.fetch_sub(1, Ordering::Release) == 1 {
-            frames::part(set); // it is the kernel's alone
-        }
+    if entry.ours.swap(false, Ordering::Relaxed) && set.ours.fetch_sub(1, Ordering::Release) == 1 {
+        frames::part(set); // it is the kernel's alone
     }
     free_entry(entry);
 }
