@@ -27,16 +27,10 @@ use shunt_xdp::tcp::{Envelope, Tuple};
 use crate::line::{state, Line};
 use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
 
-/// The chain of a connection.
-fn chain(tuple: &Tuple) -> usize {
-    let ports = tuple.theirs.port() ^ tuple.ours.port();
-    usize::from(ports ^ ports >> 8) % CHAINS
-}
-
 impl Parts {
     /// The line of a connection that is taken.
     pub fn find(&self, tuple: &Tuple) -> Option<usize> {
-        let mut next = self.chains[chain(tuple)];
+        let mut next = self.chains[tuple.spread() % CHAINS];
         while let Some(index) = usize::from(next).checked_sub(1) {
             let line = &self.lines[index];
             if line.taken.as_ref().is_some_and(|taken| taken.tuple() == tuple) {
@@ -49,7 +43,7 @@ impl Parts {
 
     /// A line begins with `taken`.
     pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], now: u64) {
-        let first = &mut self.chains[chain(taken.tuple())];
+        let first = &mut self.chains[taken.tuple().spread() % CHAINS];
         let next = core::mem::replace(first, index as u16 + 1);
         let at = self.taken_at(index);
         // SAFETY: inside the slab; no line has it now.
@@ -75,7 +69,7 @@ impl Parts {
     pub fn unchain(&mut self, index: usize) {
         let Some(taken) = self.lines[index].taken.take() else { return };
         let next = self.lines[index].next;
-        let mut place = &mut self.chains[chain(taken.tuple())];
+        let mut place = &mut self.chains[taken.tuple().spread() % CHAINS];
         while let Some(at) = usize::from(*place).checked_sub(1).filter(|at| *at != index) {
             place = &mut self.lines[at].next;
         }

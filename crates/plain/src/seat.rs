@@ -1,7 +1,6 @@
 //! A stream for a connection: its channel and companion are made, then the connection is taken, and then the stream takes the program's number.
 //! Until then nothing has happened to the connection.
 
-use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
 
 use shunt_rendezvous::attach;
@@ -52,7 +51,7 @@ impl Seat {
         server: &Address,
         nonblocking: bool,
     ) -> Result<Seat, Reason> {
-        let (Some(ours), Some(theirs)) = (socket_address(own), socket_address(peer)) else { return Err(Reason::InetKind) };
+        let (Some(ours), Some(theirs)) = (own.everywhere(), peer.everywhere()) else { return Err(Reason::InetKind) };
         let line = {
             let mut driver = local.lock().ok_or(Reason::InetKernel)?;
             driver.sweep();
@@ -103,15 +102,6 @@ impl Seat {
             driver.pump(self.line, clock::monotonic_ns());
         }
     }
-}
-
-/// As the engine has it; `None`: an address of one interface alone, of which the frames do not tell.
-fn socket_address(address: &Address) -> Option<SocketAddr> {
-    let ip = match address.as_v4() {
-        Some(ip) => IpAddr::from(ip),
-        None => IpAddr::from(address.ip),
-    };
-    (address.scope == 0).then(|| SocketAddr::new(ip, address.port))
 }
 
 /// Takes the connection; the far end of the companion, and a number of the socket's own, are the line's.

@@ -589,8 +589,7 @@ impl<'a> Query<'a> {
             wake::barrier();
         }
         due::keep();
-        let sleeper = if remote { Sleeper::Beside } else { Sleeper::Elsewhere };
-        let Some(watch) = progress::watch(sleeper) else { return Ok(false) };
+        let Some(watch) = progress::watch(if remote { Sleeper::Beside } else { Sleeper::Elsewhere }) else { return Ok(false) };
         let kept = deadlines::next();
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
@@ -615,7 +614,7 @@ impl<'a> Query<'a> {
             pointer = &mut time;
         }
         let mut all = count;
-        for fd in [beside, watch.descriptor()].into_iter().filter(|fd| *fd >= 0) {
+        for fd in [beside, watch.descriptor].into_iter().filter(|fd| *fd >= 0) {
             scratch.items()[all] = pollfd { fd, events: POLLIN, revents: 0 };
             all += 1;
         }

@@ -201,7 +201,7 @@ fn begin<'p>(local: &'static LocalStation, mut posting: Option<&'p mut Posting>)
     batching::none_is(local);
     if is_due(local) {
         work(local, posting.as_deref_mut());
-        if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
+        if posting.as_ref().is_some_and(|posting| posting.taken > 0) {
             return None;
         }
     }

@@ -1,5 +1,7 @@
 //! Internet addresses as 18 plain bytes: IPv4 is kept in its IPv6-mapped form, ports in host order.
 
+use core::net::{IpAddr, SocketAddr};
+
 /// An address and port of either family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Address {
@@ -33,6 +35,12 @@ impl Address {
     pub fn as_v4(&self) -> Option<[u8; 4]> {
         (self.ip[..10] == [0; 10] && self.ip[10] == 0xff && self.ip[11] == 0xff)
             .then(|| [self.ip[12], self.ip[13], self.ip[14], self.ip[15]])
+    }
+
+    /// As the standard library has it; `None`: an address of one interface alone, of which frames do not tell.
+    pub fn everywhere(&self) -> Option<SocketAddr> {
+        let ip = self.as_v4().map_or(IpAddr::from(self.ip), IpAddr::from);
+        (self.scope == 0).then(|| SocketAddr::new(ip, self.port))
     }
 
     /// 0.0.0.0 or `::`.

@@ -8,7 +8,6 @@ use crate::socket::{flag, Socket};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_segment::channel::Wait;
-use shunt_sys::libc::{self, c_int};
 
 /// What is asked.
 pub struct Progress {
@@ -87,9 +86,7 @@ pub fn hold_back(socket: &Socket, until: u64) -> bool {
 /// A sleeper of the near side is to be woken, by the keeper, which alone can.
 #[cold]
 pub fn ring(far: &Socket, urgent: bool) {
-    if let Some(progress) = progress() {
-        (progress.ring)(far, urgent);
-    }
+    _ = progress().map(|progress| (progress.ring)(far, urgent));
 }
 
 /// Before a call looks at a stream to another host, or one that is to go back to the TCP connection beside it: leaves it to TCP, if that is due and
@@ -106,16 +103,6 @@ pub fn leave(socket: &Socket, fd: i32) -> bool {
 pub fn for_kernel(fd: i32) {
     if let (Some(progress), Some(socket)) = (progress(), crate::socket::stream(fd).filter(|socket| socket.has(flag::REMOTE))) {
         (progress.for_kernel)(socket);
-    }
-}
-
-/// The program is about to set an option: numbers of completions, times of arrival, and counts of what waits are for one carrier to give.
-pub fn before_option(fd: i32, level: c_int, name: c_int) {
-    match (level, name) {
-        // The last of them are forms for 64-bit time, and TCP_INQ.
-        (libc::SOL_SOCKET, libc::SO_ZEROCOPY | libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING | 63..=65)
-        | (libc::IPPROTO_TCP, 36) => for_kernel(fd),
-        _ => {}
     }
 }
 
@@ -177,22 +164,13 @@ pub fn inside() -> Option<[i32; 2]> {
 /// The same, by a call on such a stream whose buffer takes what comes next.
 #[inline(always)]
 pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
-    match progress() {
-        Some(progress) => (progress.watch)(posting, Sleeper::Beside),
-        None => Some(Watch::default()),
-    }
+    progress().map_or(Some(Watch::default()), |progress| (progress.watch)(posting, Sleeper::Beside))
 }
 
 impl<'p> Watch<'p> {
     /// Of the station at `station`, which is never unmapped; ended by [`Progress::unwatch`] of `progress`.
     pub fn new(progress: &'static Progress, station: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
         Watch { descriptor, station, posting, armed: None, progress: Some(progress), _life: PhantomData }
-    }
-
-    /// To be polled for POLLIN; -1: there are no other hosts.
-    #[inline(always)]
-    pub fn descriptor(&self) -> i32 {
-        self.descriptor
     }
 
     /// Whether the thread drives when it wakes.
@@ -233,7 +211,7 @@ pub struct Posting {
     pub held: usize,
     /// See `held`.
     pub stream: u32,
-    /// Bytes that are received.
+    /// Bytes that the call has received.
     pub taken: usize,
     /// What came last was short.
     pub short: bool,
@@ -243,10 +221,5 @@ impl Posting {
     /// `room` bytes at `data`, which may be any address that is not ours.
     pub fn new(socket: &Socket, generation: u32, data: *mut u8, room: usize) -> Posting {
         Posting { socket, generation, data, room, held: 0, stream: 0, taken: 0, short: false }
-    }
-
-    /// Bytes that the call has received.
-    pub fn taken(&self) -> usize {
-        self.taken
     }
 }

@@ -226,7 +226,7 @@ fn post(socket: &Socket, generation: u32, pieces: &Pieces, done: usize, flags: i
 /// What the buffer got; the socket may have been closed since, and be another.
 #[inline(always)]
 fn settled(socket: &Socket, generation: u32, fd: i32, posting: Option<Posting>) -> usize {
-    let got = posting.map_or(0, |posting| posting.taken());
+    let got = posting.map_or(0, |posting| posting.taken);
     if got > 0 && socket.generation.load(Ordering::Acquire) == generation {
         taken(socket, fd);
     }

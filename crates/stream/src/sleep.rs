@@ -159,7 +159,7 @@ impl Conditions<'_> {
     /// Whether the conditions may hold, or the receiver's buffer holds something.
     #[inline(always)]
     fn is_there(&self) -> bool {
-        readiness::any(self.socket, self.conditions) || self.posting.as_ref().is_some_and(|posting| posting.taken() > 0)
+        readiness::any(self.socket, self.conditions) || self.posting.as_ref().is_some_and(|posting| posting.taken > 0)
     }
 }
 
@@ -225,7 +225,7 @@ fn sleep(
     if beside == IN_RECV && kept != u64::MAX {
         return Ok(()); // the next attempt sleeps in poll
     }
-    let polled = Polled { companion: fd, listening, beside: [beside.max(-1), watch.descriptor()], kept };
+    let polled = Polled { companion: fd, listening, beside: [beside.max(-1), watch.descriptor], kept };
     if deadline == u64::MAX {
         let slept = if listening.listener < 0 && polled.beside == [-1; 2] && kept == u64::MAX {
             sleep_for_ever(socket, polled, conditions, looked)

@@ -48,6 +48,12 @@ impl Tuple {
         key
     }
 
+    /// A number by which connections are spread over chains.
+    pub fn spread(&self) -> usize {
+        let ports = self.theirs.port() ^ self.ours.port();
+        usize::from(ports ^ ports >> 8)
+    }
+
     fn pseudo(&self, length: usize) -> Sum {
         let sum = match (self.ours.ip(), self.theirs.ip()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => Sum::default().add(&ours.octets()).add(&theirs.octets()),

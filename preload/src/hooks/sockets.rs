@@ -245,7 +245,12 @@ hook! {
         if level == about::LEVEL && global::ready() && global::options().accelerate {
             return answer(about::set(fd, name, data.cast(), length)) as c_int;
         }
-        shunt_stream::progress::before_option(fd, level, name);
+        match (level, name) {
+            // Numbers of completions, times of arrival (the last are for 64-bit time) and counts of what waits (TCP_INQ) are for one carrier to give.
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY | libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING | 63..=65)
+            | (libc::IPPROTO_TCP, 36) => shunt_stream::progress::for_kernel(fd),
+            _ => {}
+        }
         let _stays = shunt_rendezvous::exchange::stays(fd);
         let word = table::get(fd);
         match (word.kind(), word.object::<Socket>()) {

@@ -344,7 +344,7 @@ fn sleep_counted(
         longest => deadline.min(clock::monotonic_ns() + longest),
     };
     let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
-    let asked = match (watch.descriptor(), listeners) {
+    let asked = match (watch.descriptor, listeners) {
         (-1, NO_LISTENERS) => ask_kernel(set, epfd, answer, left(), mask, began),
         (frames, _) => sleep_beside(set, epfd, frames, listeners, deadline, mask, began).and_then(|ready| match ready {
             true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
