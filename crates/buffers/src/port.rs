@@ -39,7 +39,7 @@ use crate::semantics::{Allocation, Integrity, Semantics};
 use crate::tables::Architecture;
 use link::Link;
 use setup::Foreign;
-use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
+use shunt_region::{Account, Attached, Audience, Limit, Located, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
 use std::sync::Arc;
 use timing::Timing;
@@ -411,7 +411,11 @@ impl Port {
             // Before writing is taken away.
             pool.touch(at, work.length)?;
         }
-        let output = Output::prepare(semantics, work, None, host)?;
+        // The receiver of what is moved may write there, in a pool that it can write; readers of earlier outputs are to see nothing of that.
+        let is_read = |at: &Located| pool.audience() == Audience::Trusted && pool.value(at.first).outputs() > 0;
+        let moved = work.region.filter(|_| semantics.allocation == Allocation::System);
+        let copy = moved.filter(is_read).map(|_| Limit::Read);
+        let output = Output::prepare(semantics, work, copy, host)?;
         if let Some(limit) = output.why() {
             self.note(limit);
         }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::UNIT;
+use shunt_buffers::costs::Costs;
 use shunt_buffers::port::{Error, Port, Window};
 use shunt_buffers::Semantics;
 use shunt_region::{Audience, Limit, Pages, Pool, Shape};
@@ -115,6 +116,43 @@ fn what_is_only_lent_is_copied() {
             window.keep().unwrap();
         }
     }
+}
+
+/// Whoever reads a region still when it is moved gets what was sent: the copy that is swapped in is another region.
+#[test]
+fn a_region_that_others_read_is_copied_before_it_is_moved() {
+    let (mut here, mut there, from, to) = pair(Audience::Trusted);
+    there.set_swap_from(1);
+    let (mut beside, mut third) = Port::pair().unwrap();
+    beside.trust();
+    third.trust();
+    beside.set_costs(Costs::USUAL);
+    beside.offer(&from).unwrap();
+    beside.policy().tcow_from = UNIT;
+    let mut window = Window::new(&to, 2 * UNIT).unwrap();
+    window.bytes_mut().fill(0x33);
+    for (seed, length) in [2 * UNIT, UNIT + 3000].into_iter().enumerate() {
+        for (number, strong) in [true, false].into_iter().enumerate() {
+            let (region, bytes) = message(&from, 2 * UNIT, seed + number);
+            match strong {
+                true => beside.send(region.bytes(), true).unwrap(),
+                false => beside.send_shared(&region, 2 * UNIT, Semantics::EMULATED_SHARE).unwrap(),
+            };
+            assert_eq!(beside.lent().1, 1, "it is read where it lies");
+            here.send_region(region, length, Semantics::EMULATED_WEAK_MOVE).unwrap();
+            assert_eq!(there.receive_into(&mut window), Ok(length));
+            assert!(window.is_lent() && window.bytes()[..length] == bytes[..length]);
+            window.bytes_mut().fill(0x33);
+            let mut buffer = vec![0; 2 * UNIT];
+            assert_eq!(third.receive(&mut buffer), Ok(2 * UNIT));
+            assert!(buffer == bytes, "{length}");
+            assert_eq!(here.copied(Limit::Read), (2 * seed + number + 1) as u64);
+            beside.progress().unwrap();
+            here.progress().unwrap();
+        }
+    }
+    drop((window, here, there, beside, third));
+    assert_eq!((from.free(), to.free()), (32, 32));
 }
 
 /// Neither a message that is too long nor a child's window loses anything.

@@ -63,6 +63,7 @@ limits! {
     PoolShape = "region-pool-shape", "No pool is so large, or has such units: it is 1 to 65,536 units, each a power of two from 4 KiB to 2 MiB, and 64 GiB at most.";
     TooLarge = "region-too-large", "The region would be larger than its pool.";
     TooLong = "region-too-long", "The message is longer than what is copied for a program that asks for a reference: 64 MiB, unless its port says otherwise.";
+    Read = "region-read", "The region is moved while an earlier output of it is being read, and its receiver may write there.";
 }
 
 impl Limit {
