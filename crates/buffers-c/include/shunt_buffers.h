@@ -177,8 +177,8 @@ void shunt_port_alignment(const shunt_port *port, const shunt_pool *pool, shunt_
 /* Changes copy_below: at first one page for huge pages, never for others. */
 void shunt_port_set_swap_from(shunt_port *port, size_t bytes);
 /* As shunt_receive, but a region that its sender moved, in a pool for trusted peers, is not copied: its pages become the window's, and go back to the
- * sender when other messages have taken their place, or with the window and the port's next call. They are not to be looked at when either port
- * has ended; shunt_window_keep copies them into pages of the window's own pool. */
+ * sender when other messages have taken their place, or with the window and the port's next call. They are to be neither read, written, nor
+ * received into when either port has ended; shunt_window_keep copies them into pages of the window's own pool. */
 int shunt_receive_into(shunt_port *port, shunt_window *window, size_t *length);
 int shunt_window_keep(shunt_window *window);
 

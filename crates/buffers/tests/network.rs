@@ -320,6 +320,35 @@ fn pages_are_swapped_into_a_window() {
     whole(&theirs);
 }
 
+/// Pages that a port in shared memory has lent are not written by a port over a network.
+#[test]
+fn what_is_lent_to_a_window_is_kept_first() {
+    let trusted = || Pool::create(Shape { unit: UNIT, units: 64 }, Pages::Small, Audience::Trusted).unwrap();
+    let (a, b) = (udp(), udp());
+    let (ours, theirs, from) = (pool(), trusted(), trusted());
+    let (mut for_a, mut for_b) = (memory(&a), memory(&b));
+    let (mut here, mut there) = Port::pair((a, &mut for_a, &ours), (b, &mut for_b, &theirs)).unwrap();
+    let mut window = there.window(2 * UNIT).unwrap();
+    let (mut sender, mut receiver) = shunt_buffers::port::Port::pair().unwrap();
+    sender.trust();
+    receiver.trust();
+    receiver.set_swap_from(1);
+    sender.offer(&from).unwrap();
+    let mut region = from.allocate(2 * UNIT).unwrap();
+    region.bytes_mut().fill(0x44);
+    sender.send_region(region, 2 * UNIT, Semantics::EMULATED_WEAK_MOVE).unwrap();
+    receiver.receive_into(&mut window).unwrap();
+    assert!(window.is_lent());
+    drop(sender);
+    let mut all = from.allocate(64 * UNIT).unwrap();
+    all.bytes_mut().fill(0x55);
+    let kept = send(&mut here, &ours, Semantics::SHARE, UNIT, 3);
+    assert_eq!(meet(&mut here, &mut there, |there| there.receive_into(&mut window, Semantics::SHARE)), Ok(UNIT));
+    assert!(!window.is_lent() && is_filled(&window.bytes()[..UNIT], 3));
+    assert!(all.bytes().iter().all(|byte| *byte == 0x55));
+    drop(kept);
+}
+
 /// Where there are huge pages, they are swapped without being asked for.
 #[test]
 fn huge_pages_are_swapped_by_themselves() {

@@ -155,6 +155,62 @@ fn a_region_that_others_read_is_copied_before_it_is_moved() {
     assert_eq!((from.free(), to.free()), (32, 32));
 }
 
+/// Nothing is received into pages that a port has lent that has ended: their owner has them again.
+#[test]
+fn pages_of_an_ended_port_are_not_received_into() {
+    for by_another in [true, false] {
+        let (mut here, mut there, from, to) = pair(Audience::Trusted);
+        there.set_swap_from(1);
+        let mut window = Window::new(&to, UNIT).unwrap();
+        let (region, _) = message(&from, UNIT, 1);
+        here.send_region(region, UNIT, Semantics::EMULATED_WEAK_MOVE).unwrap();
+        there.receive_into(&mut window).unwrap();
+        assert!(window.is_lent());
+        // The next one, of bytes that are copied, or of a region; and by another port.
+        let (mut sender, mut receiver) = Port::pair().unwrap();
+        receiver.set_swap_from(1);
+        if by_another {
+            sender.send(&[7; 5000], false).unwrap();
+        } else {
+            here.send(&[7; 5000], false).unwrap();
+            let (region, _) = message(&from, UNIT, 2);
+            here.send_region(region, 5000, Semantics::EMULATED_WEAK_MOVE).unwrap();
+        }
+        drop(here);
+        assert_eq!(from.free(), 32);
+        let mut all = from.allocate(32 * UNIT).unwrap();
+        all.bytes_mut().fill(0x55);
+        match by_another {
+            true => assert_eq!(receiver.receive_into(&mut window), Ok(5000)),
+            false => assert_eq!([there.receive_into(&mut window), there.receive_into(&mut window)], [Ok(5000), Ok(5000)]),
+        }
+        assert!(!window.is_lent());
+        window.bytes_mut().fill(0x99);
+        assert!(all.bytes().iter().all(|byte| *byte == 0x55), "{by_another}");
+    }
+}
+
+/// A window with a second port's pages has none of the first one's, which gets its own back.
+#[test]
+fn a_window_has_pages_of_one_port_at_a_time() {
+    let (mut here, mut there, from, to) = pair(Audience::Trusted);
+    let (mut second, mut other, of_second, _) = pair(Audience::Trusted);
+    there.set_swap_from(1);
+    other.set_swap_from(1);
+    let mut window = Window::new(&to, 2 * UNIT).unwrap();
+    let (region, first) = message(&from, 2 * UNIT, 1);
+    let ticket = here.send_region(region, 2 * UNIT, Semantics::MOVE).unwrap();
+    there.receive_into(&mut window).unwrap();
+    let (region, bytes) = message(&of_second, UNIT, 2);
+    second.send_region(region, UNIT, Semantics::MOVE).unwrap();
+    assert_eq!(other.receive_into(&mut window), Ok(UNIT));
+    there.progress().unwrap();
+    assert_eq!(here.completed(ticket), Ok(true));
+    drop((here, there));
+    from.allocate(32 * UNIT).unwrap().bytes_mut().fill(0);
+    assert!(window.is_lent() && window.bytes() == &[&bytes[..], &first[UNIT..]].concat()[..]);
+}
+
 /// Neither a message that is too long nor a child's window loses anything.
 #[test]
 fn a_message_that_does_not_fit_waits() {

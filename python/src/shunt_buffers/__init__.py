@@ -204,7 +204,7 @@ class Alignment(typing.NamedTuple):
 class Window(_Memory):
     """Writable memory that stays at its place while pages of messages are swapped into it: `receive_into` of a port. Over a network it is of the port's
     own pool. Between processes of one host its pages can be those of a region that their sender moved, who has them back when other messages have taken
-    their place; they are not to be looked at when the peer's port has ended (`keep`)."""
+    their place; they are to be neither read, written, nor received into when the peer's port has ended (`keep`)."""
 
     def __init__(self, pool, handle):
         self._handle, self._cores = handle, []

@@ -28,6 +28,11 @@ impl Link {
         matches!(self, Link::Shared(shared) if shared.trusts)
     }
 
+    /// Whether the peer has ended, of what lends memory.
+    pub(super) fn has_hung_up(&self) -> bool {
+        matches!(self, Link::Shared(shared) if shared.hung_up(0))
+    }
+
     pub(super) fn fd(&self) -> i32 {
         match self {
             Link::Shared(shared) => shared.fd,

@@ -470,7 +470,7 @@ impl Shared {
     }
 
     /// Whether the peer has ended, or does within so many nanoseconds.
-    fn hung_up(&self, nanoseconds: i64) -> bool {
+    pub(super) fn hung_up(&self, nanoseconds: i64) -> bool {
         calls::poll_one(self.fd, 0, nanoseconds).unwrap_or(0) & (libc::POLLHUP | libc::POLLERR) != 0
     }
 

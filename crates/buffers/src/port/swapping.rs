@@ -42,18 +42,24 @@ impl Port {
     }
 
     /// Receives a message into a window, any that is long enough: as [`Port::receive`], but pages of a region that its sender moved are swapped in.
-    /// They count as lent until other messages have taken their place, and are not to be looked at when either port has ended
-    /// ([`Window::keep`]).
+    /// They count as lent until other messages have taken their place, and are to be neither read, written, nor received into when either port has
+    /// ended ([`Window::keep`]). Pages that another port has lent, or this one whose peer has ended, are kept first.
     ///
     /// # Errors
-    /// As [`Port::receive`].
+    /// As [`Port::receive`], and as [`Window::keep`]: the message waits.
     pub fn receive_into(&mut self, window: &mut Window) -> Result<usize, Error> {
         let record = self.record()?;
         let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
         if length > window.bytes().len() {
             return Err(Error::Length(length));
         }
-        if self.is_swapped(&record, length, window) {
+        let swapped = self.is_swapped(&record, length, window);
+        // Of a peer that has ended the regions are its process's again: nothing is written there, and none is swapped in.
+        let ended = (swapped || window.is_lent()) && self.link.has_hung_up();
+        if window.is_lent_besides(self.swapping.returns.as_ref()) || ended && window.is_lent() {
+            window.keep()?;
+        }
+        if swapped && !ended {
             let span = self.span(&record.reference)?;
             let (system, offset) = (span.pointer(), record.reference.offset as usize);
             let attached = self.attached[record.reference.pool as usize].attached.clone();

@@ -264,6 +264,13 @@ impl Window {
         self.backing.iter().any(|backing| matches!(backing.owner, Owner::Lent(_)))
     }
 
+    /// Whether pages of it are a peer's, and came by a port that gives back otherwise.
+    pub(super) fn is_lent_besides(&self, returns: Option<&Arc<Returns>>) -> bool {
+        self.backing.iter().any(
+            |backing| matches!(&backing.owner, Owner::Lent(loan) if !returns.is_some_and(|own| Arc::ptr_eq(own, &loan.returns))),
+        )
+    }
+
     /// Copies what lies in a peer's pages into pages of the window's pool: the peer gets its own back, and the port can end.
     ///
     /// # Errors

@@ -144,9 +144,13 @@ impl<E: Endpoint> NetworkPort<'_, E> {
     /// ([`NetworkPort::set_swap_from`]).
     ///
     /// # Errors
-    /// As [`NetworkPort::receive`]. [`Limit::OtherPeer`]: the window is of another port's pool.
+    /// As [`NetworkPort::receive`]. [`Limit::OtherPeer`]: the window is of another port's pool. As [`Window::keep`], which comes first where a port
+    /// in shared memory has lent pages: the message waits.
     pub fn receive_into(&mut self, window: &mut Window, semantics: Semantics) -> Result<usize, Error> {
         window.is_of(self.ends.lenders[0].host.pool())?;
+        if window.is_lent() {
+            window.keep()?;
+        }
         let bytes = window.bytes_mut();
         let work = Work { address: bytes.as_mut_ptr() as usize, length: bytes.len(), ..Work::default() };
         self.input_into(work, semantics, Some(window))
