@@ -5,7 +5,9 @@ import multiprocessing
 import os
 import socket
 import threading
+import time
 import unittest
+import weakref
 from multiprocessing import shared_memory
 
 import shunt_buffers as sb
@@ -243,6 +245,40 @@ class Windows(unittest.TestCase):
         self.assertEqual((view[0], view[-1], source.free), (0, 0, source.size))
         del view
         self.assertEqual(own.free, own.size)
+
+    def test_a_window_lets_go_of_ports_that_have_nothing_in_it(self):
+        own = sb.Pool(4 * BIG, trusted=True)
+        window, cores = own.window(BIG), []
+        for number in range(6):
+            here, there, _ = pair()
+            here.trust()
+            there.trust()
+            source = sb.Pool(2 * BIG, trusted=True)
+            here.offer(source)
+            there.set_swap_from(4096 if number < 3 else None)
+            here.move(source.allocate(BIG))
+            there.receive_into(window)
+            cores.append(weakref.ref(there._core))
+            del here, there
+            gc.collect()
+            alive = [core() is not None for core in cores]
+            self.assertEqual(alive, [at == number and number < 3 for at in range(number + 1)])
+
+    def test_a_window_is_used_by_one_call_at_a_time(self):
+        here, there, _ = pair()
+        _, other, _ = pair()
+        window = sb.Pool(2 * BIG, trusted=True).window(BIG)
+        waiting = threading.Thread(target=there.receive_into, args=(window,))
+        waiting.start()
+        while not window._lock.locked():
+            time.sleep(0.001)
+        for call in window.keep, lambda: other.receive_into(window):
+            with self.assertRaises(ValueError):
+                call()
+        here.send(b"x" * BIG)
+        waiting.join()
+        window.keep()
+        self.assertEqual(bytes(window), b"x" * BIG)
 
     def test_what_is_shared_is_copied_and_sealed_pools_have_no_windows(self):
         here, there, pool = pair()

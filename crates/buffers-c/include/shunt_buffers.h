@@ -2,8 +2,8 @@
  * Buffering Semantics on I/O Performance" (OSDI '96). Link with libshunt_buffers_c.a, -lpthread -ldl -lm, or -lshunt_buffers_c.
  *
  * A pool is memory of this process's that a peer can map; a region is a part of it that the program has. A port joins two processes,
- * over an AF_UNIX stream that one connects and the other accepts, or over any stream between them (shunt_port_over). A port, and a region, is used by one thread at a time; a pool
- * by any. After fork(2) all of them stay the parent's: the child only frees its copies.
+ * over an AF_UNIX stream that one connects and the other accepts, or over any stream between them (shunt_port_over). A port, a region, and a
+ * window, is used by one thread at a time; a pool by any. After fork(2) all of them stay the parent's: the child only frees its copies.
  *
  * Calls return SHUNT_OK, or a negative result that shunt_result_text says in words. Those that make something give NULL instead,
  * and write the result to *error if error is not NULL. */
@@ -181,6 +181,8 @@ void shunt_port_set_swap_from(shunt_port *port, size_t bytes);
  * received into when either port has ended; shunt_window_keep copies them into pages of the window's own pool. */
 int shunt_receive_into(shunt_port *port, shunt_window *window, size_t *length);
 int shunt_window_keep(shunt_window *window);
+/* 1: pages of it are a sender's. */
+int shunt_window_is_lent(const shunt_window *window);
 
 /* Passes a message on that came by `from`, without reading it: where it lies in a region, the peer of `to` reads it there, and from now
  * on sees all of its pool; else it is copied. What another port brought is refused, and its handle stays; else that is gone, whatever the result. shunt_settle gives back to `from` what the peer of

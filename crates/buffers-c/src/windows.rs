@@ -54,6 +54,13 @@ pub unsafe extern "C" fn shunt_window_length(window: *const Window) -> usize {
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn shunt_window_is_lent(window: *const Window) -> c_int {
+    // SAFETY: the crate's contract.
+    unsafe { c_int::from((&*window).is_lent()) }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn shunt_window_keep(window: *mut Window) -> c_int {
     // SAFETY: the crate's contract.
     unsafe { failed((&mut *window).keep().map_err(Error::Limit)) }

@@ -112,7 +112,8 @@ static void windows(void) {
         MUST(shunt_window_data(window) == place && all(place, LONG, i + 1) && shunt_completed(here, ticket) == 0);
         memset(place, 9, LONG);
     }
-    MUST(shunt_pool_free_units(from) == 4 && shunt_window_keep(window) == SHUNT_OK && all(place, LONG, 9));
+    MUST(shunt_pool_free_units(from) == 4 && shunt_window_is_lent(window) == 1);
+    MUST(shunt_window_keep(window) == SHUNT_OK && all(place, LONG, 9) && shunt_window_is_lent(window) == 0);
     shunt_window_release(window);
     shunt_port_close(here);
     shunt_port_close(there);

@@ -207,15 +207,32 @@ class Window(_Memory):
     their place; they are to be neither read, written, nor received into when the peer's port has ended (`keep`)."""
 
     def __init__(self, pool, handle):
-        self._handle, self._cores = handle, []
+        self._handle, self._cores, self._lock = handle, [], threading.Lock()
         self._array = _array_at(_c.window_data(handle), _c.window_length(handle))
         # The finalizer holds the pool, and the ports that pages came by: theirs stay as long as a view of them.
         weakref.finalize(self._array, _release_window, pool, handle, self._cores).atexit = False
 
     def keep(self):
         """Copies what lies in a sender's pages into pages of the window's own."""
-        _c.check(_c.window_keep(self._handle))
-        self._cores.clear()
+        with self._used() as handle:
+            _c.check(_c.window_keep(handle))
+
+    @contextlib.contextmanager
+    def _used(self, *cores):
+        """By one call at a time, which may bring pages of these ports."""
+        if not self._lock.acquire(blocking=False):
+            raise ValueError("a call of another thread has the window")
+        try:
+            # Before the call: whatever becomes of it, ports whose pages the window has are there.
+            self._cores.extend(core for core in cores if core not in self._cores)
+            yield self._handle
+            if cores:
+                # What others had brought was swapped out, or kept.
+                self._cores[:] = cores
+        finally:
+            if not _c.window_is_lent(self._handle):
+                self._cores.clear()
+            self._lock.release()
 
 
 def _release_window(pool, handle, cores):
@@ -503,10 +520,8 @@ class Port:
         """The next message, copied into a buffer; gives its length. Into a `Window` pages of a region that was moved are swapped."""
         length = c_size_t()
         if isinstance(buffer, Window):
-            with self._core as port:
-                _c.check(_c.receive_into(port, buffer._handle, byref(length)))
-            if self._core not in buffer._cores:
-                buffer._cores.append(self._core)
+            with buffer._used(self._core) as window, self._core as port:
+                _c.check(_c.receive_into(port, window, byref(length)))
             return length.value
         room = _room(buffer)
         with self._core as port:

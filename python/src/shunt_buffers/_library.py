@@ -63,6 +63,7 @@ for _name, _result, *_arguments in [
     ("window_data", c_void_p, c_void_p),
     ("window_length", c_size_t, c_void_p),
     ("window_keep", c_int, c_void_p),
+    ("window_is_lent", c_int, c_void_p),
     ("port_alignment", None, c_void_p, c_void_p, c_void_p),
     ("port_set_swap_from", None, c_void_p, c_size_t),
     ("receive_into", c_int, c_void_p, c_void_p, _SIZE),

@@ -180,7 +180,8 @@ class NetworkPort:
         port's pool pages are swapped."""
         length = c_size_t()
         if isinstance(buffer, Window):
-            self._must(_c.network_receive_into, buffer._handle, Semantics(semantics), byref(length))
+            with buffer._used() as window:
+                self._must(_c.network_receive_into, window, Semantics(semantics), byref(length))
             return length.value
         room = _room(buffer)
         self._must(_c.network_receive, room, len(room), Semantics(semantics), byref(length))
