@@ -451,7 +451,7 @@ impl Port {
     /// looked for once in a number of calls in vain.
     pub fn progress(&mut self) -> Result<(), Error> {
         self.own()?;
-        self.pass_back()?;
+        self.pass_back();
         while let Some(ticket) = self.link.ticket(self.account.held() > 0 || !self.forwards.is_empty())? {
             if forward::is_one(ticket) {
                 self.finish(ticket)?;
@@ -490,7 +490,7 @@ impl Port {
     /// The next message's record. One that cannot be read now, as its pool cannot be mapped, stays the next one.
     fn record(&mut self) -> Result<Record, Error> {
         self.own()?;
-        self.pass_back()?;
+        self.pass_back();
         let record = match self.next {
             Some(record) => record,
             None => {

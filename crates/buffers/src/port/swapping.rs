@@ -70,7 +70,7 @@ impl Port {
             match swapped {
                 Ok(()) => {
                     self.next = None;
-                    self.pass_back()?;
+                    self.pass_back();
                     return Ok(length);
                 }
                 // It is copied, and goes back then.
@@ -91,12 +91,11 @@ impl Port {
         foreign.attached.is_writable() && aligned && length >= self.swap_from(page)
     }
 
-    /// Gives back what windows have let go of.
-    pub(super) fn pass_back(&mut self) -> Result<(), Error> {
-        let Some(returns) = &self.swapping.returns else { return Ok(()) };
+    /// Gives back what windows have let go of. To a peer that has ended there is nothing to give back, and what it sent before is not lost for that.
+    pub(super) fn pass_back(&mut self) {
+        let Some(returns) = &self.swapping.returns else { return };
         for ticket in returns.take() {
-            self.link.put(1, &ticket.to_le_bytes())?;
+            let _ = self.link.put(1, &ticket.to_le_bytes());
         }
-        Ok(())
     }
 }
