@@ -274,7 +274,7 @@ impl Window {
     /// Copies what lies in a peer's pages into pages of the window's pool: the peer gets its own back, and the port can end.
     ///
     /// # Errors
-    /// [`Limit::PoolFull`], [`Limit::Protection`]: some are the peer's still.
+    /// [`Limit::PoolFull`], [`Limit::Protection`]: some are the peer's still. So they are where the window is lost, and in a child of fork.
     pub fn keep(&mut self) -> Result<(), Limit> {
         let is_lent = |backing: &Backing| matches!(backing.owner, Owner::Lent(_));
         while let Some(number) = self.backing.iter().position(is_lent).filter(|_| self.here() > 0) {
@@ -289,7 +289,10 @@ impl Window {
             }
             self.backing[number].owner = owner;
         }
-        Ok(())
+        match self.is_lent() {
+            true => Err(Limit::Protection),
+            false => Ok(()),
+        }
     }
 }
 
@@ -352,6 +355,22 @@ mod tests {
         window.bytes_mut().fill(3);
         drop(window);
         assert_eq!(pool.free(), 16);
+    }
+
+    /// What could not be kept is not said to be.
+    #[test]
+    fn a_lost_window_keeps_nothing() {
+        let pool = Pool::create(Shape { unit: UNIT, units: 16 }, Pages::Small, Audience::Trusted).unwrap();
+        let mut window = Window::new(&pool, UNIT).unwrap();
+        let attached = Arc::new(Attached::map(pool.descriptor(), Audience::Trusted).unwrap());
+        let (_, at) = pool.allocate(UNIT).unwrap().leave();
+        let loan = Loan { attached, offset: at.offset, ticket: Some(1), returns: Arc::default() };
+        // SAFETY: a region of the pool's.
+        assert!(unsafe { window.swap_lent(pool.pointer(&at), loan, UNIT) }.is_ok());
+        window.lost = true;
+        assert_eq!((window.keep(), window.is_lent()), (Err(Limit::Protection), true));
+        window.lost = false;
+        assert_eq!((window.keep(), window.is_lent()), (Ok(()), false));
     }
 
     #[test]
