@@ -111,7 +111,7 @@ impl Window {
             return Err(Limit::Untrusted);
         }
         let page = page(pool);
-        let length = length.max(1).next_multiple_of(page);
+        let length = length.max(1).checked_next_multiple_of(page).ok_or(Limit::TooLarge)?;
         let region = pool.allocate(length)?;
         let size = length + page;
         setup::hear_of_forks();
@@ -119,9 +119,11 @@ impl Window {
         // SAFETY: less than a page, which is reserved behind the length.
         let base = unsafe { start.add(start.align_offset(page)) };
         let (pool, forks) = (pool.clone(), setup::forks());
-        let mut window = Window { reserved: (start, size), base, length, page, pool, forks, lost: false, backing: Vec::new() };
+        // Until it is mapped: a mapping that fails may leave a hole, which any other may take.
+        let mut window = Window { reserved: (start, size), base, length, page, pool, forks, lost: true, backing: Vec::new() };
         let owner = Owner::Own(region);
         window.map(owner.place(), 0..length / page)?;
+        window.lost = false;
         window.backing.push(Backing { pages: 0..length / page, owner });
         Ok(window)
     }
@@ -374,9 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_pool_has_none() {
+    fn a_sealed_pool_has_none_and_no_pool_one_that_is_longer() {
         let pool = Pool::create(Shape { unit: UNIT, units: 8 }, Pages::Small, Audience::Anyone).unwrap();
         assert_eq!(Window::new(&pool, UNIT).err(), Some(Limit::Untrusted));
+        let trusted = Pool::create(Shape { unit: UNIT, units: 8 }, Pages::Small, Audience::Trusted).unwrap();
+        for length in [8 * UNIT + 1, usize::MAX] {
+            assert_eq!(Window::new(&trusted, length).err(), Some(Limit::TooLarge));
+        }
         assert_eq!(pool.free(), 8);
     }
 }
