@@ -280,6 +280,20 @@ class Windows(unittest.TestCase):
         window.keep()
         self.assertEqual(bytes(window), b"x" * BIG)
 
+    def test_a_child_of_fork_has_no_window(self):
+        window = sb.Pool(BIG, trusted=True).window(BIG)
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for look in (lambda: window.view), (lambda: len(window)), (lambda: window.__array_interface__), (lambda: bytes(window)):
+                try:
+                    look()
+                except ValueError:
+                    refused += 1
+            os._exit(refused)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 4)
+        self.assertEqual(len(window), BIG)
+
     def test_what_is_shared_is_copied_and_sealed_pools_have_no_windows(self):
         here, there, pool = pair()
         with self.assertRaises(sb.Error) as refused:

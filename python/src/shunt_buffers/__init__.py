@@ -208,9 +208,16 @@ class Window(_Memory):
 
     def __init__(self, pool, handle):
         self._handle, self._cores, self._lock = handle, [], threading.Lock()
-        self._array = _array_at(_c.window_data(handle), _c.window_length(handle))
+        self._memory, self._is_lost, self._process = _array_at(_c.window_data(handle), _c.window_length(handle)), False, os.getpid()
         # The finalizer holds the pool, and the ports that pages came by: theirs stay as long as a view of them.
-        weakref.finalize(self._array, _release_window, pool, handle, self._cores).atexit = False
+        weakref.finalize(self._memory, _release_window, pool, handle, self._cores).atexit = False
+
+    @property
+    def _array(self):
+        # The library is asked in calls that have the window: another thread may be in one.
+        if self._is_lost or os.getpid() != self._process:
+            raise ValueError("the window's memory is lost, or another process's: a child of fork has none of it")
+        return self._memory
 
     def keep(self):
         """Copies what lies in a sender's pages into pages of the window's own."""
@@ -230,6 +237,7 @@ class Window(_Memory):
                 # What others had brought was swapped out, or kept.
                 self._cores[:] = cores
         finally:
+            self._is_lost = not _c.window_length(self._handle)
             if not _c.window_is_lent(self._handle):
                 self._cores.clear()
             self._lock.release()
