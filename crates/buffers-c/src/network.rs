@@ -17,17 +17,17 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use std::time::Duration;
 
 /// The header's `shunt_network`: over any device.
-pub type Network = Owned<Box<dyn Endpoint>>;
+pub type Network = Owned<Box<dyn Endpoint + Send>>;
 
 /// # Safety
 /// The crate's contract.
-unsafe fn over<E: Endpoint + 'static>(
+unsafe fn over<E: Endpoint + Send + 'static>(
     fd: c_int,
     endpoint: Result<E, Error>,
     pool: *const Pool,
     error: *mut c_int,
 ) -> *mut Network {
-    let endpoint = endpoint.map(|endpoint| Box::new(endpoint) as Box<dyn Endpoint>);
+    let endpoint = endpoint.map(|endpoint| Box::new(endpoint) as Box<dyn Endpoint + Send>);
     // SAFETY: passed on.
     unsafe { made(Network::with(fd, endpoint, &*pool), error) }
 }
