@@ -120,7 +120,8 @@ int shunt_port_shares(const shunt_port *port);
 void shunt_port_close(shunt_port *port);
 /* Its socket, for poll(2); it stays the port's. */
 int shunt_port_descriptor(const shunt_port *port);
-/* The peer could change this process's memory anyway, so pools for trusted peers may be passed, both ways. */
+/* The peer could change this process's memory anyway, so pools for trusted peers may be passed, both ways. What is written into a window whose pages are
+ * a sender's (shunt_receive_into) can be seen, and changed, by that sender and by all to whom it has offered their pool. */
 void shunt_port_trust(shunt_port *port);
 /* From now on regions of the pool can be sent here. The peer can read all of the pool. */
 int shunt_port_offer(shunt_port *port, const shunt_pool *pool);

@@ -214,6 +214,9 @@ impl Port {
     ///
     /// Nothing that this process could ask the kernel proves that: what it can find out is whether *it* may change the peer, and the
     /// peer's word would be a stranger's. So it is the program's to say.
+    ///
+    /// A window ([`Port::receive_into`]) into which a moved region was swapped *is* that region as long as it is lent: what this process writes there
+    /// can be seen, and changed, by its owner and by all to whom the owner has offered that pool, also those that this process does not know.
     pub fn trust(&mut self) {
         if let Ok(link) = self.link.shared() {
             link.trusts = true;

@@ -421,7 +421,8 @@ class Port:
             return _c.port_descriptor(port)
 
     def trust(self):
-        """The peer could change this process's memory anyway: pools for trusted peers may be passed, both ways."""
+        """The peer could change this process's memory anyway: pools for trusted peers may be passed, both ways. What is written into a window whose
+        pages are a sender's can be seen, and changed, by that sender and by all to whom it has offered their pool."""
         with self._core as port:
             _c.port_trust(port)
 

@@ -87,7 +87,7 @@ pub struct Window {
     backing: Vec<Backing>,
 }
 
-// SAFETY: memory of its own.
+// SAFETY: the mapping is this window's alone; whose pages they are is kept beside them, and may be dropped by any thread.
 unsafe impl Send for Window {}
 
 /// The pages that are swapped between a window and regions of this pool.
@@ -134,7 +134,7 @@ impl Window {
         let offset = first + start;
         // SAFETY: inside the window.
         let place = unsafe { self.base.add(start) };
-        // SAFETY: the window's own range; its pages are read by nobody while it is borrowed.
+        // SAFETY: the window's own range; this process has no other reference to its bytes while it is borrowed to be changed, nor before it is made.
         unsafe { mapping::shared_part_over(place, file, offset, size) }.map_err(|_| Limit::Protection)?;
         // A kernel that cannot do either: a child's window is its parent's; pages are entered as they are touched.
         let _ = calls::madvise(place, size, MADV_DONTFORK);
@@ -167,15 +167,16 @@ impl Window {
         }
     }
 
-    /// Its bytes.
+    /// Its bytes. Those that are lent ([`Window::is_lent`]) can be seen and written by all that can write the sender's pool ([`super::Port::trust`]).
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped as long as this, in this process.
+        // SAFETY: mapped as long as this, in this process, which writes there only by what borrows this to be changed. Pages that are lent are in
+        // other processes too, which are trusted not to write what was moved.
         unsafe { core::slice::from_raw_parts(self.base, self.here()) }
     }
 
     /// Its bytes, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; borrowed once.
+        // SAFETY: as above, and borrowed to be changed: no other reference of this process's is there.
         unsafe { core::slice::from_raw_parts_mut(self.base, self.here()) }
     }
 
