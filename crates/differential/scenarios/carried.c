@@ -287,6 +287,32 @@ DUET(carried_under_epoll, "a thread that sleeps in epoll_wait")
     show_epoll("again", set, 1000);
 }
 
+DUET(carried_beside_a_listener, "a set in which a thread sleeps has a listener, too, which goes on telling of clients")
+{
+    connection = connected();
+    int set = MUST(epoll_create1(0)), listener = listen_on("127.0.0.1", 8);
+    R(epoll_adding(set, listener, EPOLLIN, 8));
+    R(epoll_adding(set, connection, EPOLLIN, 7));
+    pthread_t thread = start_asleep(waits_in_set, (void *)(long)set);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    R(recv(connection, bytes, 10, MSG_WAITALL));
+    show_epoll("rest", set, 0);
+    R(recv(connection, bytes, 20, MSG_WAITALL));
+    show_epoll("nothing", set, 0);
+    struct sockaddr_in at;
+    socklen_t length = sizeof at;
+    MUST(getsockname(listener, (struct sockaddr *)&at, &length));
+    for (int i = 0; i < 2; i++)
+        R(connect(MUST(socket(AF_INET, SOCK_STREAM, 0)), (struct sockaddr *)&at, length));
+    for (int i = 0; i < 2; i++) {
+        show_epoll("client", set, 1000);
+        MUST(accept(listener, NULL, NULL));
+    }
+    show_epoll("nothing", set, 0);
+}
+
 DUET(carried_beside_a_number, "a set watches a pipe by a number that a duplicate of the stream had there before")
 {
     connection = connected();

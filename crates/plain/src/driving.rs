@@ -156,8 +156,9 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 
 /// A thread of the program is about to announce that it sleeps.
 fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
-    let Some(local) = driven() else { return Some(Watch::default()) };
     let beside = sleeper == Sleeper::Beside;
+    // A set that has the queue hears of the agent's end, too, for which somebody is to look.
+    let Some(local) = (if beside { driven() } else { local() }) else { return Some(Watch::default()) };
     let (asleep, most) = (&local.asleep[usize::from(beside)], CROWD[usize::from(beside)]);
     if asleep.fetch_add(1, Ordering::Relaxed) >= most {
         disperse(local);
@@ -165,7 +166,9 @@ fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     // A look that is due forgets what was noted before it.
     due::keep();
     work(local);
-    if let Some(driver) = local.try_lock() {
+    if let Some(mut driver) = if beside { local.try_lock() } else { local.lock() } {
+        // An edge is told once, and perhaps while another thread had the lock: the next is waited for behind as many turns as the ring may hold.
+        let _ = (0..8).take_while(|_| !beside && driver.frames(clock::monotonic_ns())).count();
         if driver.due != u64::MAX {
             deadlines::look_at(driver.due);
         }

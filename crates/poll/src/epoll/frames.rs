@@ -22,18 +22,17 @@ pub(super) fn join(set: &'static Set) -> bool {
     let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
     set.frames.store(queue, Ordering::Release);
     let add = |fd, events| calls::epoll_add(epfd, fd, events, FRAMES);
-    add(queue, IN | ET | EXCLUSIVE).and_then(|()| add(rest, IN)).inspect_err(|_| part(set)).is_ok()
+    add(queue, IN | ET | EXCLUSIVE).and_then(|()| add(rest, IN)).inspect_err(|_| set.frames.store(-1, Ordering::Release)).is_ok()
 }
 
 /// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.
 pub(super) fn part(set: &'static Set) {
     let known = set.frames.swap(-1, Ordering::AcqRel);
     // By another number it could not leave.
-    let (Some(fds), Some(epfd)) = (progress::inside().filter(|fds| fds[0] == known), set.descriptor()) else { return };
-    for fd in fds {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
-    }
-    if set.sleepers() > 0 {
-        set.entries.iter().find(|entry| entry.socket().is_some()).into_iter().for_each(|entry| kick(epfd, entry));
-    }
+    let Some(fds) = progress::inside().filter(|fds| fds[0] == known) else { return };
+    let Some(epfd) = set.descriptor() else { return };
+    fds.into_iter().for_each(|fd| _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()));
+    // A stream's entry, as others' events are the program's own. Without one there is nothing to be woken for.
+    let stream = set.entries.iter().find(|entry| !super::control::kernel_side(entry) && entry.inner().is_none());
+    stream.filter(|_| set.sleepers() > 0).into_iter().for_each(|entry| kick(epfd, entry));
 }

@@ -56,7 +56,8 @@ fn arrived(socket: &Socket) -> bool {
     for (set, entry, _) in held.iter().flatten().filter(|(set, ..)| set.others_asleep()) {
         let now = clock::ticks();
         if now.wrapping_sub(set.kicked_at.load(Ordering::Relaxed)) > ON_ITS_WAY {
-            let (Some(epfd), Some(_)) = (set.descriptor(), entry.descriptor()) else { return false };
+            let known = entry.descriptor() == Some(entry.fd.load(Ordering::Relaxed)); // not by a duplicate's number
+            let (Some(epfd), true) = (set.descriptor(), known) else { return false };
             set.kicked_at.store(now, Ordering::Relaxed);
             kick(epfd, entry);
         }
