@@ -16,7 +16,7 @@ fn iperf3_sends_datagrams_both_ways() {
         let said = site.run(1, 0, &iperf3, &[&load[..], way].concat());
         let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         let end = &said["end"];
-        assert_eq!(end["streams"][0]["udp"]["out_of_order"], 0, "{way:?} {length}: {end}");
+        assert_eq!(end["streams"][0]["udp"]["out_of_order"], 0, "{way:?} {length}: {said}");
         assert!(end["sum"]["packets"].as_u64() >= Some(3000), "{way:?} {length}: {end}");
     }
 }
