@@ -157,7 +157,7 @@ fn hold_back(socket: &Socket, _: u64) -> bool {
 /// A thread of the program is about to announce that it sleeps.
 fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     let beside = sleeper == Sleeper::Beside;
-    // A set that has the queue hears of the agent's end, too, for which somebody is to look.
+    // A set that has the queue hears of the end of the agent, too, which is to be looked at without any stream.
     let Some(local) = (if beside { driven() } else { local() }) else { return Some(Watch::default()) };
     let (asleep, most) = (&local.asleep[usize::from(beside)], CROWD[usize::from(beside)]);
     if asleep.fetch_add(1, Ordering::Relaxed) >= most {
