@@ -59,8 +59,11 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     calls::fcntl(memfd, F_ADD_SEALS, SEALS as usize)?;
     let listener = keep(1, calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))?;
     let (address, length) = sockaddr::abstract_name(name::inbox(status.st_ino).as_slice());
-    calls::bind(listener, (&address as *const libc::sockaddr_un).cast(), length)?;
-    calls::listen(listener, 64)?;
+    // One that looks for what plain peers send, and shares nothing, is found by no sender.
+    if super::is_shared() || socket.is_local() {
+        calls::bind(listener, (&address as *const libc::sockaddr_un).cast(), length)?;
+        calls::listen(listener, 64)?;
+    }
     let pipe = pipe()?;
     let read = keep(2, Ok(pipe[0]));
     let write = keep(3, Ok(pipe[1]));
