@@ -83,13 +83,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// More than twelve adds of eleven places each reach, from the last place at which one may start.
+    const PLACES: usize = 60 + 12 * 11;
+
     proptest! {
         /// Held against a set of single places, across the end of the numbers.
         #[test]
         fn as_a_set_of_places(adds in proptest::collection::vec((0u32..60, 1u32..12), 0..12)) {
             let origin = Seq(u32::MAX - 20);
             let mut ranges = Ranges::default();
-            let mut places = [false; 80];
+            let mut places = [false; PLACES];
             let mut next = 0usize;
             for (start, length) in adds {
                 let (start, end) = (start.max(next as u32), start.max(next as u32) + length);
@@ -101,7 +104,7 @@ mod tests {
                 }
                 next += places[next..].iter().take_while(|&&place| place).count();
                 prop_assert_eq!(ranges.advance(origin.plus(next as u32)), origin.plus(next as u32));
-                let mut told = [false; 80];
+                let mut told = [false; PLACES];
                 for (from, to) in &ranges.ranges[..ranges.count] {
                     told[from.since(origin) as usize..to.since(origin) as usize].fill(true);
                 }
