@@ -20,7 +20,7 @@ use shunt_sys::{libc, Errno};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 /// `SHUNT_SO_FILE`.
 const FILE: c_int = 7;
@@ -62,6 +62,9 @@ fn set(socket: RawFd, asked: &Asked) -> Result<(), Errno> {
     }
 }
 
+/// Files of what is shown, by device and number.
+static OPEN: Mutex<Vec<(u64, u64, Weak<File>)>> = Mutex::new(Vec::new());
+
 /// What a line of proc(5)'s `maps` says.
 #[derive(PartialEq, Eq, Debug)]
 struct Mapping {
@@ -99,10 +102,13 @@ impl Mapping {
     }
 
     /// Its file, opened once for all sockets that it is shown to: by its descriptor the library knows that it is the same one, and the places that a
-    /// process has for files are few.
+    /// process has for files are few. Where another thread looks, or did when this process was forked, it is opened once more.
     fn shared_file(&self) -> Option<Arc<File>> {
-        static OPEN: Mutex<Vec<(u64, u64, Weak<File>)>> = Mutex::new(Vec::new());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = match OPEN.try_lock() {
+            Ok(open) => open,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.file().map(Arc::new),
+        };
         open.retain(|known| known.2.strong_count() > 0);
         let known = open.iter().find(|known| (known.0, known.1) == (self.device, self.inode)).and_then(|known| known.2.upgrade());
         known.or_else(|| {
@@ -210,6 +216,9 @@ mod tests {
         let number = file.as_raw_fd();
         drop((file, again));
         assert!(calls::fcntl(number, libc::F_GETFD, 0).is_err() || calls::status_of(number).unwrap().st_ino != first.inode);
+        let held = OPEN.lock().unwrap();
+        assert!(first.shared_file().is_some(), "in a child of a fork at that moment nobody lets go of the list");
+        drop(held);
         assert!(first.shared_file().is_some());
     }
 

@@ -9,10 +9,11 @@ use crate::site::{until, Site};
 fn iperf3_sends_datagrams_both_ways() {
     let Some(site) = Site::new("iperf3-udp") else { return };
     let (iperf3, address) = (program("iperf3", "iperf3"), site.address(0));
-    let _server = site.start(0, 5201, "server", &iperf3, &["-s", "-p", "5201", "-B", &address]);
-    site.wait_for_listener(0, 5201);
     for (way, length) in [(&[][..], "200"), (&["-R"], "200"), (&[], "1400"), (&["-R"], "1400")] {
-        let load = ["-c", &address, "-p", "5201", "-u", "-b", "4M", "-k", "3000", "-l", length, "-J"];
+        // One that serves on closes its listener between two clients, and refuses the next one in between.
+        let _server = site.start(0, 5201, "server", &iperf3, &["-s", "--one-off", "-p", "5201", "-B", &address]);
+        site.wait_for_listener(0, 5201);
+        let load = ["-c", &address, "-p", "5201", "-u", "-b", "12M", "-k", "3000", "-l", length, "-J"];
         let said = site.run(1, 0, &iperf3, &[&load[..], way].concat());
         let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         let end = &said["end"];
