@@ -122,9 +122,13 @@ fn a_handshake_that_fails_behind_the_proof_is_a_reset() {
     );
     until("a proof", || {
         let mut command = scene.site.hosts[0].command(python_program());
-        command.args(["-c", &code, &text(&scene.directory()), SERVICE, PUBLISHED]).stdout(Stdio::piped());
+        command.args(["-c", &code, &text(&scene.directory()), SERVICE, PUBLISHED]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
-        assert!(output.status.success(), "a connection went on with a proof in it");
+        assert!(
+            output.status.success(),
+            "a connection went on with a proof in it, or: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).trim() != "0"
     });
     assert!(!server.text().contains("astray"), "{}", server.text());
