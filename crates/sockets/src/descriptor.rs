@@ -3,8 +3,7 @@
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::Datagram;
 use shunt_pipes::mapped_files;
-use shunt_poll::epoll;
-use shunt_poll::epoll::Set;
+use shunt_poll::epoll::{self, Set};
 use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::{flag, Socket};
