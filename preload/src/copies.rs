@@ -180,7 +180,7 @@ pub unsafe fn clone(
     let splits = shares && flags & (libc::CLONE_FILES | libc::CLONE_THREAD) == 0;
     let waits = flags & libc::CLONE_VFORK != 0;
     if splits {
-        shunt_stream::kept_pipes::settle_all();
+        shunt_pipes::kept_pipes::settle_all();
     }
     let parting = if global::ready() && splits && !waits { split_fd_tables::begin() } else { None };
     let copied = global::ready() && (!shares || (splits && parting.is_none()));

@@ -3,9 +3,9 @@
 use crate::{copies, exec, hooks, real};
 use core::ffi::c_long;
 use shunt_calls::libc;
+use shunt_pipes::kept_pipes;
 use shunt_sockets::process;
 use shunt_sockets::process::user_change::Call;
-use shunt_stream::kept_pipes;
 use shunt_sys::user;
 use shunt_table::global;
 

@@ -47,7 +47,7 @@ unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: 
         return exec(given);
     }
     crate::signals::before_exec();
-    shunt_stream::kept_pipes::settle_all();
+    shunt_pipes::kept_pipes::settle_all();
     // SAFETY: passed on.
     let result = unsafe { with_descriptors(given, judge, exec) };
     crate::errno::keeping_errno(crate::signals::after_exec);
@@ -166,7 +166,7 @@ pub unsafe fn spawn(
         return spawn(given, request.actions);
     }
     // The child has the kernel's pipes.
-    shunt_stream::kept_pipes::settle_all();
+    shunt_pipes::kept_pipes::settle_all();
     // SAFETY: the caller's file actions.
     let keeps = |fd| unsafe { request.keeps(fd) };
     let way = Way::Spawn(&keeps);

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use shunt_calls::libc;
 use shunt_conventions::files::Slot;
 use shunt_conventions::modes;
-use shunt_stream::kept_pipes;
+use shunt_pipes::kept_pipes;
 use shunt_sys::{calls, check, syscall, Errno};
 use shunt_table::table;
 use shunt_table::table::Kind;

@@ -2,13 +2,13 @@
 
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::Datagram;
-use shunt_poll::epoll;
-use shunt_poll::epoll::Set;
+use shunt_pipes::mapped_files;
+use shunt_poll::epoll::{self, Set};
 use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{holding, owner};
-use shunt_stream::{corked, due, mapped_files, mark, progress};
+use shunt_stream::{corked, due, mark, progress};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, user, Result};
 use shunt_table::process::status_page;

@@ -10,7 +10,6 @@
 //! life         what ends a stream, as a table                end: what this side does to end one
 //! carried      calls under which a stream becomes the kernel's         flush_relays: before another owner sends
 //! transfer, splice: vectors (their pieces: in table), files and pipes         corked: bytes that wait for more
-//! kept_pipes   pipes that nothing but splice has seen, in memory         mapped_files: those that sendfile sends again
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte (mark: where it is)
 //! references   bytes that stay in their sender's pool until they are received (loans: what a stream keeps of them, pools: where they lie,
@@ -41,11 +40,9 @@ pub mod error_queue;
 pub mod events;
 pub mod fast_path;
 pub mod flush_relays;
-pub mod kept_pipes;
 pub mod life;
 pub mod loans;
 pub mod locks;
-pub mod mapped_files;
 pub mod mark;
 pub mod options;
 #[cfg(any(test, feature = "pair"))]

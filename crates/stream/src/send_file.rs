@@ -4,10 +4,11 @@
 //! question of files that lie in memory as a whole (tmpfs, memfd), which are read as they are.
 
 use crate as stream;
-use crate::kept_pipes::Scratch;
 use crate::socket::{flag, Socket};
 use crate::waiting::holding;
-use crate::{carried, mapped_files, send_pacing, splice};
+use crate::{carried, send_pacing, splice};
+use shunt_pipes::kept_pipes::Scratch;
+use shunt_pipes::mapped_files;
 use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, MSG_NOSIGNAL};
 use shunt_sys::{calls, memory_file, thread, user, Errno, Result};

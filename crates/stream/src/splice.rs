@@ -13,7 +13,6 @@
 mod patience;
 
 use crate as stream;
-use crate::kept_pipes::{self, Bytes, Kept, Scratch};
 use crate::options::limits;
 use crate::sleep;
 use crate::socket::{flag, Socket};
@@ -23,6 +22,7 @@ use crate::waiting::{bypass, holding, readiness, wake};
 use crate::{carried, urgent};
 use core::sync::atomic::Ordering;
 use patience::Patience;
+use shunt_pipes::kept_pipes::{self, Bytes, Kept, Scratch};
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, pollfd, EAGAIN, EBADF, EINTR, EINVAL, EOPNOTSUPP, EPIPE, O_ACCMODE, O_NONBLOCK, O_PATH};
 use shunt_sys::{calls, sleeping, thread, Errno, Result};

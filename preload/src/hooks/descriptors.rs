@@ -69,7 +69,7 @@ hook! {
         if !global::ready() {
             return real::pidfd_getfd(process, number, flags);
         }
-        shunt_stream::kept_pipes::settle_all(); // the process may be this one
+        shunt_pipes::kept_pipes::settle_all(); // the process may be this one
         answer(inherit::take_out_of(process, number, flags).map(|fd| fd as isize)) as c_int
     }
     fn dup(fd: c_int) -> c_int {
@@ -120,7 +120,7 @@ hook! {
             shunt_stream::beside::before_asking(fd);
         }
         if request == libc::FIONBIO {
-            if let Some(result) = shunt_stream::kept_pipes::set_nonblocking(fd, argument) {
+            if let Some(result) = shunt_pipes::kept_pipes::set_nonblocking(fd, argument) {
                 return answer(result.map(|result| result as isize)) as c_int;
             }
         }
@@ -142,7 +142,7 @@ unsafe fn made(ends: *mut c_int, flags: c_int, result: c_int) -> c_int {
     if result == 0 && global::ready() {
         // SAFETY: the kernel has written two numbers there; the program may have unmapped them since.
         if let Ok(ends) = unsafe { shunt_sys::user::read(ends.cast::<[c_int; 2]>()) } {
-            shunt_stream::kept_pipes::enter(ends, flags);
+            shunt_pipes::kept_pipes::enter(ends, flags);
         }
     }
     result
@@ -212,7 +212,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
 }
 
 unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if let Some(result) = shunt_stream::kept_pipes::control(fd, command, argument) {
+    if let Some(result) = shunt_pipes::kept_pipes::control(fd, command, argument) {
         return answer(result.map(|result| result as isize)) as c_int;
     }
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;

@@ -4,7 +4,7 @@
 
 use crate::real;
 use core::ffi::{c_char, c_int, c_uint, c_void};
-use shunt_stream::kept_pipes;
+use shunt_pipes::kept_pipes;
 
 fn opened(fd: c_int) -> c_int {
     if fd >= 0 {

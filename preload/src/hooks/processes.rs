@@ -58,7 +58,7 @@ fn threads() -> Option<u64> {
 
 /// Does `part`, by which this thread gets descriptors of its own while others go on with theirs; ENOMEM: they cannot be told apart.
 pub fn with_own_descriptors(part: impl FnOnce() -> c_int) -> c_int {
-    shunt_stream::kept_pipes::settle_all();
+    shunt_pipes::kept_pipes::settle_all();
     if !global::ready() || global::single_threaded() || threads() == Some(1) {
         return part();
     }

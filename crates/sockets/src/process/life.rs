@@ -3,12 +3,12 @@
 use super::fork;
 use shunt_inbox::datagram;
 use shunt_link::{self as link, ports};
+use shunt_pipes::kept_pipes;
 use shunt_poll::epoll;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::listen::sharing;
 use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_rendezvous::{accept, accept_fd, carriers, exchange, socket_cache};
-use shunt_stream::kept_pipes;
 use shunt_stream::waiting::{holding, signals, wake_pollers};
 use shunt_stream::{pools, views};
 use shunt_sys::{section, thread};

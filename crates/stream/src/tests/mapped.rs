@@ -1,6 +1,6 @@
 //! Files in memory that sendfile sends again, mapped until they are closed.
 
-use crate::mapped_files;
+use shunt_pipes::mapped_files;
 use shunt_sys::calls;
 use std::io::Write;
 use std::os::fd::AsRawFd;

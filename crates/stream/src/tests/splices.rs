@@ -1,7 +1,8 @@
 //! splice(2) between a stream and a pipe.
 
 use super::*;
-use crate::{kept_pipes, splice};
+use crate::splice;
+use shunt_pipes::kept_pipes;
 use shunt_sys::libc::{EBADF, EINVAL, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_WRONLY, SPLICE_F_NONBLOCK};
 use shunt_sys::{action, calls};
 use shunt_table::table::{self, Kind};
