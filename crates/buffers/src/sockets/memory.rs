@@ -217,7 +217,7 @@ mod tests {
         drop((file, again));
         assert!(calls::fcntl(number, libc::F_GETFD, 0).is_err() || calls::status_of(number).unwrap().st_ino != first.inode);
         let held = OPEN.lock().unwrap();
-        assert!(first.shared_file().is_some(), "in a child of a fork at that moment nobody lets go of the list");
+        assert!(first.shared_file().is_some(), "a child of a fork at that moment has no thread that lets go of the list");
         drop(held);
         assert!(first.shared_file().is_some());
     }
