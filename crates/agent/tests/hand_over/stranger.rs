@@ -20,8 +20,8 @@ const SOCKETS: usize = 8;
 /// The longest frame of an interface of 1,500 bytes.
 const FRAME: usize = 1514;
 
-struct Received(Vec<u8>);
-struct Sending<'a>(&'a mut Wire);
+pub struct Received(Vec<u8>);
+pub struct Sending<'a>(&'a mut Wire);
 
 impl phy::RxToken for Received {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, work: F) -> R {
