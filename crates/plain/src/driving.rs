@@ -35,8 +35,9 @@ pub const PROGRESS: Progress = Progress {
     for_kernel: leaving::one,
 };
 
-/// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not.
+/// Between two looks at sockets of the kernel by threads that wait awake (ns): where all streams are taken, and where some are not. For how long a sleeper may not know of a deadline.
 const LOOK: [u64; 2] = [1_000_000, 5_000];
+const LATER: u64 = 100_000_000;
 
 /// Drives, if no other thread does: that one looks at the marks once more.
 #[cold]
@@ -166,13 +167,14 @@ fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     // A look that is due forgets what was noted before it.
     due::keep();
     work(local);
+    // What the holder finds due its thread need not sleep for: it may end. So a sleeper that cannot learn of that asks again.
+    let mut due = clock::monotonic_ns() + LATER;
     if let Some(mut driver) = if beside { local.try_lock() } else { local.lock() } {
         // An edge is told once, and perhaps while another thread had the lock: the next is waited for behind as many turns as the ring may hold.
         let _ = (0..8).take_while(|_| !beside && driver.frames(clock::monotonic_ns())).count();
-        if driver.due != u64::MAX {
-            deadlines::look_at(driver.due);
-        }
+        due = driver.due;
     }
+    deadlines::look_at(due);
     let place = core::ptr::from_ref(local).cast();
     let descriptor = if beside { local.sleep.load(Ordering::Relaxed) } else { -1 };
     Some(Watch::new(&PROGRESS, place, descriptor, posting))
