@@ -141,3 +141,32 @@ pub fn append(run: &mut Vec<u8>, kind: u16, value: &[u8]) {
 pub fn nest(run: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
     append(run, kind | NESTED, attributes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET_LINK: u16 = 18;
+
+    /// Asks for the interface with this index, and tells the one of the answer.
+    fn interface(index: u32) -> Message {
+        // `struct ifinfomsg`, with the index at 4.
+        let mut fixed = [0; 16];
+        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+        Message::new(GET_LINK, 0, &fixed)
+    }
+
+    #[test]
+    fn a_socket_that_stays_open_tells_answers_to_other_questions_from_its_own() {
+        let mut sockets = Sockets::default();
+        let route = libc::NETLINK_ROUTE;
+        assert_eq!(interface(1).ask_by(&mut sockets, route, |answer| word(answer, 4)), Ok(1));
+        let number = sockets.open[&route].as_raw_fd();
+        // The answer to this one is left.
+        interface(1).send(&sockets.open[&route]).unwrap();
+        sockets.last += 7;
+        assert_eq!(interface(u32::MAX >> 1).ask_by(&mut sockets, route, |answer| word(answer, 4)), Err(Errno(libc::ENODEV)));
+        assert_eq!(interface(1).ask_by(&mut sockets, route, |answer| word(answer, 4)), Ok(1));
+        assert_eq!((sockets.open.len(), sockets.open[&route].as_raw_fd()), (1, number));
+    }
+}
