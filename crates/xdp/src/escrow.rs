@@ -213,17 +213,15 @@ impl Escrow {
         if seals & libc::F_SEAL_SHRINK == 0 || size < PAGE {
             return Err(Errno(libc::EINVAL));
         }
-        let head = mapping::shared(fd, PAGE)?;
-        // SAFETY: a page of the file, which cannot shrink; atomics accept any bytes.
-        let sizes = unsafe {
-            let head: &Head = &*head.cast();
-            (head.send.load(Ordering::Relaxed), head.receive.load(Ordering::Relaxed))
-        };
-        let _ = calls::munmap(head, PAGE);
-        if Escrow::size(sizes.0, sizes.1) != Some(size) {
+        let base = mapping::shared(fd, size)?;
+        // SAFETY: the first page of the file, which cannot shrink; atomics accept any bytes.
+        let head: &Head = unsafe { &*base.cast() };
+        let (send, receive) = (head.send.load(Ordering::Relaxed), head.receive.load(Ordering::Relaxed));
+        if Escrow::size(send, receive) != Some(size) {
+            let _ = calls::munmap(base, size);
             return Err(Errno(libc::EINVAL));
         }
-        Escrow::map(fd, size, sizes.0, sizes.1)
+        Ok(Escrow { fd, base, size, send, receive })
     }
 
     fn size(send: u32, receive: u32) -> Option<usize> {

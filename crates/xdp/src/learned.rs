@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Turns in which something moved, after which a connection has paid.
 pub const PAID: u32 = 128;
 /// So many in a row that did not pay leave the next ones to the kernel.
-const IN_A_ROW: u32 = 16;
-/// After so long (ns) the next ones are taken all the same, to see, until so many of them did not pay: more than one, as the first connection of
-/// a program is often one that asks for little.
+const IN_A_ROW: u32 = 8;
+/// After so long (ns) so many are taken all the same, to see: more than one, as the first connection of a program is often one that asks for little. Of a server that is
+/// new and that nobody asked for all are taken until so many did not pay, since its clients may come all at once, and stay.
 const PAUSE: u64 = 2_000_000_000;
 const TRIES: u32 = 4;
 
@@ -19,6 +19,8 @@ pub const SERVERS: usize = 64;
 pub struct Server {
     name: AtomicU32,
     in_a_row: AtomicU32,
+    /// So many are taken to see.
+    tries: AtomicU32,
     /// When some are taken to see.
     again: AtomicU64,
 }
@@ -32,22 +34,32 @@ pub fn place(ip: &[u8; 16], port: u16) -> (usize, u32) {
 impl Server {
     /// Whether the next connection with the server of that name is to be taken. One of which nothing is known pays if it was `asked` for.
     pub fn pays(&self, name: u32, now: u64, asked: bool) -> bool {
-        if self.name.swap(name, Relaxed) != name {
+        let is_new = self.name.swap(name, Relaxed) != name;
+        if is_new {
             self.in_a_row.store(if asked { 0 } else { IN_A_ROW }, Relaxed);
+            self.tries.store(0, Relaxed);
         }
         let again = self.again.load(Relaxed);
-        let does_not = self.in_a_row.load(Relaxed) >= IN_A_ROW;
-        if does_not && now >= again && self.again.compare_exchange(again, now + PAUSE, Relaxed, Relaxed).is_ok() {
-            self.in_a_row.store(IN_A_ROW - TRIES, Relaxed);
+        if self.in_a_row.load(Relaxed) < IN_A_ROW {
             return true;
         }
-        !does_not
+        if now >= again && self.again.compare_exchange(again, now + PAUSE, Relaxed, Relaxed).is_ok() {
+            if is_new {
+                self.in_a_row.store(IN_A_ROW - TRIES, Relaxed);
+                return true;
+            }
+            self.tries.store(TRIES, Relaxed);
+        }
+        self.tries.fetch_update(Relaxed, Relaxed, |tries| tries.checked_sub(1)).is_ok()
     }
 
     /// A connection has paid, or has not.
     pub fn learn(&self, has_paid: bool) {
         let count = if has_paid { 0 } else { (self.in_a_row.load(Relaxed) + 1).min(IN_A_ROW) };
         self.in_a_row.store(count, Relaxed);
+        if has_paid {
+            self.tries.store(0, Relaxed);
+        }
     }
 }
 
@@ -64,23 +76,27 @@ mod tests {
             assert!(pays(5));
             server.learn(false);
         }
-        for now in [PAUSE, 2 * PAUSE] {
-            assert!(pays(now) && pays(now + 1), "all until some have ended");
+        (0..TRIES).for_each(|_| assert!(pays(5), "as none was taken to see yet"));
+        for now in [PAUSE + 5, 2 * PAUSE + 5] {
+            assert!(!pays(now - 1));
+            // Also where none of them has ended.
+            (0..TRIES).for_each(|_| assert!(pays(now)));
+            assert!(!pays(now));
             some_are_short(TRIES);
-            assert!(!pays(now + 1) && !pays(now + PAUSE - 1));
+            assert!(!pays(now + 1));
         }
-        assert!(pays(3 * PAUSE));
+        assert!(pays(3 * PAUSE + 5));
         server.learn(true);
         some_are_short(IN_A_ROW - 1);
-        assert!(pays(3 * PAUSE + 1));
+        assert!(pays(3 * PAUSE + 6));
         some_are_short(1);
-        assert!(!pays(3 * PAUSE + 2) && server.pays(2, 3 * PAUSE + 2, true), "another server's");
+        assert!(!pays(3 * PAUSE + 7) && server.pays(2, 3 * PAUSE + 7, true), "another server's");
     }
 
     #[test]
     fn servers_that_nobody_asked_for_are_tried_until_one_connection_has_paid() {
         let server = Server::default();
-        assert!(server.pays(1, 5, false));
+        (0..50).for_each(|_| assert!(server.pays(1, 5, false), "those that come at once"));
         (0..TRIES).for_each(|_| server.learn(false));
         assert!(!server.pays(1, 6, false) && !server.pays(1, PAUSE, false) && server.pays(1, PAUSE + 5, false));
         server.learn(true);

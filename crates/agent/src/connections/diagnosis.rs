@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use shunt_sys::{calls, Errno};
 use shunt_xdp::tcp::Tuple;
 
-use super::netlink::Message;
+use super::netlink::{Message, Sockets};
 
 /// What was found.
 pub struct Found {
@@ -29,12 +29,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of a socket.
+    /// Of a socket of this family.
     ///
     /// # Errors
     /// What getsockopt(2) answers.
-    pub fn of(fd: RawFd) -> Result<Identity, Errno> {
-        let family = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    pub fn of(fd: RawFd, family: i32) -> Result<Identity, Errno> {
         let (mut cookie, mut length) = (0u64, 8);
         calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &mut length)?;
         Ok(Identity { family, cookie })
@@ -44,7 +43,7 @@ impl Identity {
     ///
     /// # Errors
     /// What the kernel answered: ENOENT, ESTALE, where the socket with these ends is another, or there is none.
-    pub fn look(&self, tuple: &Tuple, interface: u32) -> Result<Found, Errno> {
+    pub fn look(&self, sockets: &mut Sockets, tuple: &Tuple, interface: u32) -> Result<Found, Errno> {
         const SOCK_DIAG_BY_FAMILY: u16 = 20;
         const INET_DIAG_SHUTDOWN: u16 = 8;
         const INET_DIAG_MD5SIG: u16 = 18;
@@ -67,7 +66,7 @@ impl Identity {
         }
         request[44..48].copy_from_slice(&interface.to_ne_bytes());
         request[48..56].copy_from_slice(&self.cookie.to_ne_bytes());
-        Message::new(SOCK_DIAG_BY_FAMILY, 0, &request).ask(libc::NETLINK_SOCK_DIAG, |answer| {
+        Message::new(SOCK_DIAG_BY_FAMILY, 0, &request).ask_by(sockets, libc::NETLINK_SOCK_DIAG, |answer| {
             let find = |kind| shunt_xdp::netlink::attribute(answer.get(ANSWER..).unwrap_or_default(), kind);
             Found {
                 signed: find(INET_DIAG_MD5SIG).is_some(),

@@ -6,11 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use shunt_sys::calls;
 use shunt_xdp::protocol::Decline;
-use shunt_xdp::route::{neighbour, route, Mac, Route};
+use shunt_xdp::route::{Mac, Route};
 use shunt_xdp::tcp::Tuple;
 
 use super::diagnosis::Identity;
 use super::environment::{namespace_of, Environment, Group};
+use super::netlink::Sockets;
 
 /// An address of a socket, as the kernel told it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,7 +128,13 @@ impl Info {
 }
 
 /// Looks at a socket of process `pid`, whose connection is to leave by the interface with index `interface`.
-pub fn look(socket: BorrowedFd<'_>, pid: i32, interface: u32, environment: &mut Environment) -> Result<Candidate, Decline> {
+pub fn look(
+    socket: BorrowedFd<'_>,
+    pid: i32,
+    interface: u32,
+    environment: &mut Environment,
+    sockets: &mut Sockets,
+) -> Result<Candidate, Decline> {
     environment.allows()?;
     let fd = socket.as_raw_fd();
     let is = |level, name, value| option(fd, level, name) == Ok(value);
@@ -165,8 +172,8 @@ pub fn look(socket: BorrowedFd<'_>, pid: i32, interface: u32, environment: &mut 
     let [Ok(ours), Ok(theirs)] = names else { return Err(Decline::Ended) };
     let (Some((here, _)), Some((there, scope))) = (ours.decoded(), theirs.decoded()) else { return Err(Decline::Kind) };
     let tuple = Tuple { ours: here, theirs: there };
-    let identity = Identity::of(fd).map_err(|_| Decline::Kind)?;
-    let group = match identity.look(&tuple, interface) {
+    let identity = Identity::of(fd, domain).map_err(|_| Decline::Kind)?;
+    let group = match identity.look(sockets, &tuple, interface) {
         Ok(found) if found.signed => return Err(Decline::Signed),
         Ok(found) if found.layered => return Err(Decline::Layered),
         Ok(found) if found.ended => return Err(Decline::Ended),
@@ -176,11 +183,7 @@ pub fn look(socket: BorrowedFd<'_>, pid: i32, interface: u32, environment: &mut 
     if environment.is_accounted(group.map_or(Group::OfProcess(pid), Group::Number)) {
         return Err(Decline::Accounted);
     }
-    let route = route(&there.ip(), scope).map_err(|_| Decline::Route)?;
-    if route.interface != interface {
-        return Err(Decline::Route);
-    }
-    let next_hop = neighbour(interface, &route.next_hop).map_err(|_| Decline::Neighbour)?;
+    let (route, next_hop) = environment.way(interface, there.ip(), scope)?;
     let [service, hops] = if there.is_ipv4() {
         [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IP, libc::IP_TTL)]
     } else {

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use shunt_sys::{calls, Errno};
 use shunt_xdp::netlink::{attribute, word};
 use shunt_xdp::protocol::Decline;
+use shunt_xdp::route::{neighbour, route, Mac, Route};
 
 use super::netlink::Message;
 use super::rules;
@@ -28,12 +30,17 @@ pub struct Environment {
     controlled: bool,
     /// Rules count or limit packets, once that was asked.
     counts: Option<bool>,
+    /// Ways to peers by this interface, with their next hops' addresses.
+    ways: HashMap<(IpAddr, u32), (Route, Mac)>,
     /// Control groups whose programs were asked about: by the kernel's number, or by process.
     groups: HashMap<Group, bool>,
 }
 
 /// Disciplines that hold nothing up but for others that wait.
 const HARMLESS: [&str; 5] = ["noqueue", "mq", "pfifo_fast", "fq", "fq_codel"];
+
+/// Peers whose ways are remembered.
+const PEERS: usize = 1024;
 
 /// A control group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +60,7 @@ impl Environment {
             policies: has_policies() || has_rules(),
             controlled: is_controlled(index),
             counts: None,
+            ways: HashMap::new(),
             groups: HashMap::new(),
         }
     }
@@ -73,6 +81,19 @@ impl Environment {
             return Err(Decline::Policy);
         }
         Ok(())
+    }
+
+    /// How packets leave to a peer; `scope` is the interface of a link-local address, else 0. One that cannot be reached by `interface` is asked about each time.
+    pub fn way(&mut self, interface: u32, peer: IpAddr, scope: u32) -> Result<(Route, Mac), Decline> {
+        if let Some(way) = self.ways.get(&(peer, scope)) {
+            return Ok(*way);
+        }
+        let route = route(&peer, scope).ok().filter(|route| route.interface == interface).ok_or(Decline::Route)?;
+        let way = (route, neighbour(interface, &route.next_hop).map_err(|_| Decline::Neighbour)?);
+        if self.ways.len() < PEERS {
+            self.ways.insert((peer, scope), way);
+        }
+        Ok(way)
     }
 
     /// Whether programs of a control group see its packets. Where there are no groups of version 2, nothing is known of any.

@@ -25,6 +25,7 @@ use super::eligible;
 use super::environment::Environment;
 use super::kept::Kept;
 use super::live::Live;
+use super::netlink::Sockets;
 use super::restore::Held;
 use super::{lock, repair, tracking, Order, Shared};
 use crate::client::{answer, hear, Attached, Who};
@@ -84,6 +85,8 @@ pub struct Work {
     taken: HashMap<u32, Taken>,
     had: VecDeque<Had>,
     live: Live,
+    /// For questions about single connections.
+    sockets: Sockets,
     environment: Option<Environment>,
     /// It was asked for since it was looked at last.
     is_used: bool,
@@ -127,6 +130,7 @@ impl Work {
             taken,
             had,
             live,
+            sockets: Sockets::default(),
             environment: None,
             is_used: false,
             frames,
@@ -244,7 +248,7 @@ impl Work {
         let environment =
             self.environment.get_or_insert_with(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
         self.is_used = true;
-        let candidate = eligible::look(socket.as_fd(), self.who.pid, shared.interface, environment)?;
+        let candidate = eligible::look(socket.as_fd(), self.who.pid, shared.interface, environment, &mut self.sockets)?;
         if !shared.despite_rules && environment.counts() {
             return Err(Decline::Counted);
         }
@@ -269,7 +273,7 @@ impl Work {
 
     fn claimed(&mut self, socket: OwnedFd, escrow: Escrow, candidate: eligible::Candidate) -> Result<u32, Decline> {
         let (shared, tuple) = (self.shared.clone(), candidate.tuple);
-        tracking::make_liberal(&tuple, shared.despite_rules)?;
+        tracking::make_liberal(&mut self.sockets, &tuple, shared.despite_rules)?;
         let kept = Kept::of(socket.as_fd(), candidate.names);
         let manner = Manner {
             from: shared.mac(),
@@ -291,7 +295,7 @@ impl Work {
             repair::shut(held.socket.as_fd()).map_err(|_| Decline::Kernel)?;
             let frame = self.frame.min(shared.frame.load(Relaxed));
             let frame = candidate.route.mtu.map_or(frame, |mtu| frame.min(mtu + ETHERNET as u32));
-            repair::read_out(held.socket.as_fd(), &kept, &held.escrow, frame, shunt_sys::clock::monotonic_ns())?;
+            repair::read_out(held.socket.as_fd(), &kept, &held.escrow, frame, super::now_ns())?;
             self.watch(held.socket.as_raw_fd(), libc::EPOLLIN | libc::EPOLLRDHUP, number.into()).map_err(|_| Decline::Limit)
         });
         let (identity, route) = (candidate.identity, candidate.route);
@@ -388,7 +392,7 @@ impl Work {
         }
         self.had.retain(|had| had.since.elapsed() < REMEMBERED);
         let had = self.had.iter().find(|had| had.tuple == *tuple).ok_or(libc::EPERM)?;
-        had.identity.look(tuple, self.shared.interface).map(|_| ()).map_err(|_| libc::EPERM)
+        had.identity.look(&mut self.sockets, tuple, self.shared.interface).map(|_| ()).map_err(|_| libc::EPERM)
     }
 
     /// Hands a frame on to the kernel.

@@ -99,7 +99,7 @@ impl Held {
             self.escrow.mark_restored();
             return Ok(());
         }
-        let (fd, now) = (self.socket.as_raw_fd(), shunt_sys::clock::monotonic_ns());
+        let (fd, now) = (self.socket.as_raw_fd(), super::now_ns());
         // By its driver, which hands on what comes meanwhile.
         let is_asked = self.escrow.is_closed() && !self.begun && !self.inherited;
         let statement = self.escrow.close();

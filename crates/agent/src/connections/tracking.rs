@@ -10,7 +10,7 @@ use shunt_xdp::netlink::attribute;
 use shunt_xdp::protocol::Decline;
 use shunt_xdp::tcp::Tuple;
 
-use super::netlink::{append, nest, Message};
+use super::netlink::{append, nest, Message, Sockets};
 
 /// `include/uapi/linux/netfilter/nfnetlink_conntrack.h`: message types, with the subsystem in the upper byte, and attributes.
 const NEW: u16 = 1 << 8;
@@ -31,10 +31,10 @@ const FLAGS: [u16; 2] = [4, 5];
 const LIBERAL: u8 = 8;
 
 /// Has the connection's entry be liberal, if there is one. `uncounted`: also if it counts the connection's packets (nf_conntrack_acct).
-pub fn make_liberal(tuple: &Tuple, uncounted: bool) -> Result<(), Decline> {
+pub fn make_liberal(sockets: &mut Sockets, tuple: &Tuple, uncounted: bool) -> Result<(), Decline> {
     let fixed = [if tuple.ours.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8, 0, 0, 0];
     let ours = tuple_of(tuple);
-    let asked = Message::new(GET, 0, &fixed).nested(TUPLE_ORIGINAL, &ours).ask(libc::NETLINK_NETFILTER, |answer| {
+    let asked = Message::new(GET, 0, &fixed).nested(TUPLE_ORIGINAL, &ours).ask_by(sockets, libc::NETLINK_NETFILTER, |answer| {
         let find = |kind| attribute(answer.get(4..).unwrap_or_default(), kind).and_then(ends_of);
         let (original, reply) = (find(TUPLE_ORIGINAL)?, find(TUPLE_REPLY)?);
         let counts = attribute(answer.get(4..).unwrap_or_default(), COUNTERS).is_some();
@@ -53,7 +53,7 @@ pub fn make_liberal(tuple: &Tuple, uncounted: bool) -> Result<(), Decline> {
             let mut information = Vec::new();
             nest(&mut information, INFORMATION_TCP, &flags);
             let message = Message::new(NEW, libc::NLM_F_ACK as u16, &fixed).nested(TUPLE_ORIGINAL, &ours);
-            match message.nested(PROTOCOL_INFORMATION, &information).ask(libc::NETLINK_NETFILTER, |_| ()) {
+            match message.nested(PROTOCOL_INFORMATION, &information).ask_by(sockets, libc::NETLINK_NETFILTER, |_| ()) {
                 Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
                 Err(_) => Err(Decline::Tracking),
             }
