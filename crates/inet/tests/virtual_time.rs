@@ -22,6 +22,7 @@ fn give_back() -> Settings {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, of which the interpreter has no end")]
 fn a_path_without_trouble_costs_a_segment_each_and_half_an_acknowledgement() {
     for settings in [give_back(), own(Law::Cubic), own(Law::NewReno)] {
         let trouble = Trouble { delay: 50 * MICROSECOND, ..Trouble::default() };
@@ -124,6 +125,7 @@ fn acknowledging(engine: &Connection<64>) -> Header {
 
 /// What is lost is sent again, and little else: no more than twice what was lost, and a packet in two hundred.
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, of which the interpreter has no end")]
 fn losses_are_found_and_mended() {
     for law in [Law::Cubic, Law::NewReno] {
         for (lost, seed) in [(10, 1), (100, 2), (300, 3), (500, 4)] {
@@ -154,6 +156,7 @@ fn a_lost_tail_is_found_by_a_probe() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, of which the interpreter has no end")]
 fn packets_that_overtake_each_other_are_not_taken_for_lost_for_long() {
     let trouble = Trouble { overtaken: 500, delay: 2 * MILLISECOND, spacing: 20 * MICROSECOND, ..Trouble::default() };
     let mut world = World::new([own(Law::Cubic); 2], [5_000_000, 0], trouble, 5);
@@ -163,6 +166,7 @@ fn packets_that_overtake_each_other_are_not_taken_for_lost_for_long() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, of which the interpreter has no end")]
 fn without_selective_acknowledgements_and_time_stamps() {
     for (selective, stamps) in [(false, true), (true, false), (false, false)] {
         let trouble = Trouble { lost: 100, delay: 500 * MICROSECOND, spacing: 10 * MICROSECOND, ..Trouble::default() };
@@ -182,6 +186,7 @@ fn without_selective_acknowledgements_and_time_stamps() {
 
 /// A bottleneck with a short queue: the flow fills it, and does not lose much.
 #[test]
+#[cfg_attr(miri, ignore = "megabytes, of which the interpreter has no end")]
 fn a_bottleneck_is_filled() {
     for law in [Law::Cubic, Law::NewReno] {
         let trouble = Trouble { delay: 500 * MICROSECOND, spacing: 50 * MICROSECOND, queue: 30, ..Trouble::default() };
@@ -234,8 +239,11 @@ fn one_repetition_and_then_the_kernel() {
     assert!(world.run(MINUTE));
 }
 
+/// A stream is so many times as long as a case says.
+const BYTES: u64 = if cfg!(miri) { 1 } else { 4 };
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
 
     /// Taken and given back at random points, on a path with every trouble: what arrives is what was sent.
     #[test]
@@ -244,7 +252,7 @@ proptest! {
     ) {
         let trouble = Trouble { lost, doubled, overtaken, delay: delay * MICROSECOND, spacing: MICROSECOND, queue: 0 };
         let (kernel, taken) = (own(Law::Cubic), if seed & 1 == 0 { give_back() } else { exchanges() });
-        let mut world = World::new([taken, kernel], sizes.map(|size| u64::from(size) * 4), trouble, seed);
+        let mut world = World::new([taken, kernel], sizes.map(|size| u64::from(size) * BYTES), trouble, seed);
         world.ends[0].appetite = appetite;
         world.ends[1].appetite = appetite;
         // Not more often than bytes can go there and back: each time all that is under way is sent again.

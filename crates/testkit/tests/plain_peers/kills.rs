@@ -108,10 +108,8 @@ impl Trial {
                 .iter()
                 .map(|&(pattern, seed)| {
                     let mut stream = self.connect();
-                    scope.spawn(move || match write_header(&mut stream, false, pattern, seed) {
-                        Ok(()) => survive(&mut stream, pattern, seed, || {}),
-                        Err(error) => panic!("the server is there: {error}"),
-                    })
+                    write_header(&mut stream, false, pattern, seed).expect("the server is there");
+                    scope.spawn(move || survive(&mut stream, pattern, seed, || {}))
                 })
                 .collect();
             self.moment();
