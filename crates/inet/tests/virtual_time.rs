@@ -146,7 +146,7 @@ fn a_lost_tail_is_found_by_a_probe() {
     let mut settings = own(Law::Cubic);
     settings.least_timeout = 20 * MILLISECOND;
     let mut world = World::new([settings; 2], [0, 0], trouble, 9);
-    for _ in 0..1_000 {
+    for _ in 0..if cfg!(miri) { 50 } else { 1_000 } {
         for end in 0..2 {
             world.ends[end].to_send += 100;
             assert!(world.run(MINUTE), "at {}, {:?} {:?}", world.now, world.ends[0].left, world.ends[1].left);
@@ -200,6 +200,7 @@ fn a_bottleneck_is_filled() {
 
 /// A reader that takes little closes the window; probes keep the connection going, even where an opened window's news is lost.
 #[test]
+#[cfg_attr(miri, ignore = "minutes in the interpreter")]
 fn a_slow_reader_and_lost_news_of_its_window() {
     for settings in [give_back(), own(Law::Cubic)] {
         let trouble = Trouble { delay: 50 * MICROSECOND, ..Trouble::default() };
