@@ -200,6 +200,7 @@ fn a_bottleneck_is_filled() {
 
 /// A reader that takes little closes the window; probes keep the connection going, even where an opened window's news is lost.
 #[test]
+#[cfg_attr(miri, ignore = "minutes in the interpreter")]
 fn a_slow_reader_and_lost_news_of_its_window() {
     for settings in [give_back(), own(Law::Cubic)] {
         let trouble = Trouble { delay: 50 * MICROSECOND, ..Trouble::default() };
