@@ -115,26 +115,4 @@ fn carry(mut wire: Wire, program: &OwnedFd) {
     }
 }
 
-fn run(version_6: bool, lines: usize, hand_overs: u32, trouble: Trouble) {
-    wire::run(Stranger::start, version_6, lines, hand_overs, trouble);
-}
-
-#[test]
-fn on_a_good_path() {
-    run(false, 4, 1000, Trouble::default());
-}
-
-#[test]
-fn over_ipv6() {
-    run(true, 4, 500, Trouble::default());
-}
-
-#[test]
-fn on_a_path_that_loses_and_doubles() {
-    run(false, 4, 200, Trouble { lost: 100, doubled: 100, ..Trouble::default() });
-}
-
-#[test]
-fn on_a_path_that_reorders_and_damages() {
-    run(false, 4, 200, Trouble { overtaken: 300, damaged: 100, ..Trouble::default() });
-}
+wire::on_every_path!(Stranger::start);

@@ -143,3 +143,29 @@ pub fn run<S>(
     std::thread::sleep(Duration::from_millis(10));
     exchange(&hosts[0], SocketAddr::new(ips[usize::from(version_6)], PORT), lines, hand_overs);
 }
+
+/// The tests of one stranger.
+macro_rules! on_every_path {
+    ($start:expr) => {
+        #[test]
+        fn on_a_good_path() {
+            $crate::wire::run($start, false, 4, 1000, Trouble::default());
+        }
+
+        #[test]
+        fn over_ipv6() {
+            $crate::wire::run($start, true, 4, 500, Trouble::default());
+        }
+
+        #[test]
+        fn on_a_path_that_loses_and_doubles() {
+            $crate::wire::run($start, false, 4, 200, Trouble { lost: 100, doubled: 100, ..Trouble::default() });
+        }
+
+        #[test]
+        fn on_a_path_that_reorders_and_damages() {
+            $crate::wire::run($start, false, 4, 200, Trouble { overtaken: 300, damaged: 100, ..Trouble::default() });
+        }
+    };
+}
+pub(crate) use on_every_path;
