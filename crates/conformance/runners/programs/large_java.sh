@@ -11,6 +11,7 @@ import java.nio.file.*;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
+import java.util.concurrent.locks.LockSupport;
 import java.util.zip.CRC32;
 
 public class Large {
@@ -25,13 +26,20 @@ public class Large {
         long sum = 0;
         for (int i = 0; !done; i++) {
             try { sum += valueOf(nodes[i & 1]); } catch (NullPointerException expected) { nulls.incrementAndGet(); }
+            if (i % 10_000 == 0) LockSupport.parkNanos(1_000_000);
             if (i % 100_000 == 0)
                 try { sum += deep(10_000_000); } catch (StackOverflowError expected) { overflows.incrementAndGet(); }
         }
     }
+    // Drawn for one block and numbered in each, as the interpreter takes a second to draw a megabyte.
     static byte[] bytes(int seed, int size) {
-        byte[] all = new byte[size];
-        new Random(seed).nextBytes(all);
+        byte[] all = new byte[size], block = new byte[65_521];
+        new Random(seed).nextBytes(block);
+        ByteBuffer numbered = ByteBuffer.wrap(block);
+        for (int at = 0; at < size; at += block.length) {
+            numbered.putInt(0, at);
+            System.arraycopy(block, 0, all, at, Math.min(block.length, size - at));
+        }
         return all;
     }
     static long sum(InputStream from, int length) throws IOException {
@@ -118,7 +126,7 @@ public class Large {
     }
 }
 JAVA
-    javac Large.java
+    javac -J-XX:-UsePerfData Large.java
     local options
     for options in '' '-Xint' '-XX:+UseSerialGC -Xcomp'; do timeout 100 java -XX:-UsePerfData -Xmx512m $options -cp . Large; done
 }
