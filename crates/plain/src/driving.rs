@@ -7,7 +7,7 @@ use shunt_segment::channel::Wait;
 use shunt_stream::progress::{Posting, Progress, Sleeper, Watch};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
-use shunt_stream::{corked, deadlines, due};
+use shunt_stream::corked;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock, thread};
 
@@ -164,8 +164,6 @@ fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     if asleep.fetch_add(1, Ordering::Relaxed) >= most {
         disperse(local);
     }
-    // A look that is due forgets what was noted before it.
-    due::keep();
     work(local);
     // What the holder finds due its thread need not sleep for: it may end. So a sleeper that cannot learn of that asks again.
     let mut due = clock::monotonic_ns() + LATER;
@@ -174,10 +172,11 @@ fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
         let _ = (0..8).take_while(|_| !beside && driver.frames(clock::monotonic_ns())).count();
         due = driver.due;
     }
-    deadlines::look_at(due);
     let place = core::ptr::from_ref(local).cast();
     let descriptor = if beside { local.sleep.load(Ordering::Relaxed) } else { -1 };
-    Some(Watch::new(&PROGRESS, place, descriptor, posting))
+    let mut watch = Watch::new(&PROGRESS, place, descriptor, posting);
+    watch.due = due;
+    Some(watch)
 }
 
 /// As many threads that sleep in sets are a crowd, the first of which frames wake, and it the others; and as many beside the queue, all of which each frame

@@ -590,7 +590,7 @@ impl<'a> Query<'a> {
         }
         due::keep();
         let Some(watch) = progress::watch(if remote { Sleeper::Beside } else { Sleeper::Elsewhere }) else { return Ok(false) };
-        let kept = deadlines::next();
+        let kept = deadlines::next().min(watch.due);
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
             return Ok(false);

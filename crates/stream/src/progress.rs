@@ -4,6 +4,7 @@
 //! the process has streams to other hosts, so that all of this costs a look at one word where there are none.
 
 use crate::beside;
+use crate::deadlines::NEVER;
 use crate::socket::{flag, Socket};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -125,13 +126,16 @@ pub struct Watch<'p> {
     pub posting: Option<&'p mut Posting>,
     /// What the thread has announced to be waiting for, and on which stream.
     pub armed: Option<(u32, &'static Wait, u32)>,
+    /// When the thread is to ask again (CLOCK_MONOTONIC, ns), whatever wakes it: here and not among the process's deadlines, as a look by another thread
+    /// would find no stream that asks for this one.
+    pub due: u64,
     progress: Option<&'static Progress>,
     _life: PhantomData<&'p ()>,
 }
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, progress: None, _life: PhantomData }
+        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, due: NEVER, progress: None, _life: PhantomData }
     }
 }
 
@@ -170,7 +174,7 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 impl<'p> Watch<'p> {
     /// Of the station at `station`, which is never unmapped; ended by [`Progress::unwatch`] of `progress`.
     pub fn new(progress: &'static Progress, station: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
-        Watch { descriptor, station, posting, armed: None, progress: Some(progress), _life: PhantomData }
+        Watch { descriptor, station, posting, armed: None, due: NEVER, progress: Some(progress), _life: PhantomData }
     }
 
     /// Whether the thread drives when it wakes.

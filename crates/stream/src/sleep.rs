@@ -215,7 +215,7 @@ fn sleep(
         barrier();
     }
     watch.for_stream(socket, conditions & readiness::CONDITIONS);
-    let kept = deadlines::next();
+    let kept = deadlines::next().min(watch.due);
     if readiness::any(socket, conditions) || socket.hold.is_carried() {
         return Ok(());
     }

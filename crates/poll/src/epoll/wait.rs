@@ -329,7 +329,7 @@ fn sleep_counted(
     if arm_sleeping(set) {
         waiting::barrier();
     }
-    let deadline = deadline.min(deadlines::next());
+    let deadline = deadline.min(deadlines::next()).min(watch.as_ref().map_or(u64::MAX, |watch| watch.due));
     look(set, answer)?;
     let Some(watch) = watch.filter(|_| !answer.done() && set.remote.load(Ordering::Relaxed) == remote) else {
         wake(set);
