@@ -263,14 +263,6 @@ impl Xdp {
         &self.memory
     }
 
-    /// What the kernel counted at the socket of a queue of its own.
-    pub fn kernel_statistics(&self) -> Option<crate::socket::Statistics> {
-        match &self.way {
-            Way::Own(own) => own.socket.statistics().ok(),
-            Way::Multiplexed(_) => None,
-        }
-    }
-
     /// After another one that drove it died in the middle: what it had begun is dropped, as on a network.
     pub fn recover(&mut self) {
         if let Way::Own(own) = &mut self.way {

@@ -68,11 +68,6 @@ impl Shape {
         2 * self.receive
     }
 
-    /// The longest frame that a chunk can receive, in bytes.
-    pub fn longest_frame(&self) -> u32 {
-        self.chunk - KERNEL_HEADROOM
-    }
-
     /// Whether the numbers can be believed: another process named them.
     pub fn is_sound(&self) -> bool {
         let ring = |length: u32| length.is_power_of_two() && length <= 1 << 16;

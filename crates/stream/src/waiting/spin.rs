@@ -302,12 +302,6 @@ impl Spin {
         true
     }
 
-    /// Whether at least `ticks` passed since this wait began.
-    #[inline]
-    pub fn lasted(&self, ticks: u64) -> bool {
-        clock::ticks() - self.start > ticks
-    }
-
     /// Looks made so far.
     #[inline(always)]
     pub fn rounds(&self) -> u32 {
