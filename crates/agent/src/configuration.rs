@@ -13,7 +13,7 @@ pub struct Configuration {
     pub interface: String,
     /// The UDP port of its endpoints.
     pub port: u16,
-    /// The queues that are lent to endpoints; the others are the agent's. `None`: all but the first, where there are more.
+    /// The queues that are lent to endpoints; the others are the agent's. `None`: all but the first, where there are more; with `take` the first.
     pub lend: Option<Vec<u32>>,
     /// Users (besides root) that may have a queue: they can send whatever frames they like.
     pub trusted: Vec<u32>,

@@ -82,7 +82,7 @@ pub struct Connections {
     pub lost: u64,
     /// The step, and what the kernel said, of the last of those.
     pub refused: Option<String>,
-    /// The process that gives back what is taken if the agent is killed; none where no queue is lent.
+    /// The process that gives back what is taken if the agent is killed; none where none are taken.
     pub guard: Option<i32>,
 }
 

@@ -49,14 +49,20 @@ impl Agent {
         let name = &interface.name;
         let lend = match &configuration.lend {
             Some(queues) => queues.clone(),
+            // Frames of connections can be steered where there is one.
+            None if configuration.take => vec![0],
             None => (1..interface.queues).collect(),
         };
+        if configuration.take && !lend.contains(&0) {
+            return Err(
+                "--take: connections are taken for processes that have queue 0, which is not lent. Use --lend 0".to_string()
+            );
+        }
         if let Some(queue) = lend.iter().find(|queue| **queue >= interface.queues) {
             return Err(format!("{name} has {} receive queues, so no queue {queue} can be lent", interface.queues));
         }
         // Before there is anything that it should not inherit.
-        let takes = configuration.take && !lend.is_empty();
-        let guard = takes.then(Guard::start).transpose().map_err(|error| format!("the agent's guard: {error}"))?;
+        let guard = configuration.take.then(Guard::start).transpose().map_err(|error| format!("the agent's guard: {error}"))?;
         // The name first: the process that has it is the agent of this interface, and it goes away with its process.
         let listener = listen(name)?;
         if let Some(number) = interface.program {

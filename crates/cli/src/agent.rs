@@ -78,6 +78,15 @@ fn started(report: &Report) -> String {
     if let Some(error) = &report.native_error {
         text.push_str(&format!("\n{}: the driver did not take the program ({error}), so frames cost more.", report.interface));
     }
+    if report.connections.guard.is_some() {
+        text.push_str(&match report.queues.len() + report.lent.len() {
+            1 => format!("\n{}: takes TCP connections of processes that have queue 0 and ask for it (option inet).", report.interface),
+            queues => format!(
+                "\n{0}: no TCP connections can be taken: it has {queues} receive queues, and frames are steered where there is one: ethtool -L {0} combined 1",
+                report.interface
+            ),
+        });
+    }
     text
 }
 

@@ -324,7 +324,7 @@ fn agent() -> Command {
         .arg(value(
             "lend",
             "QUEUES",
-            "Queues that endpoints may have for themselves, as in 1,2 or 1-3 or none [default: all but 0]",
+            "Queues that endpoints may have for themselves, as in 1,2 or 1-3 or none [default: all but 0; with --take: 0]",
         ))
         .arg(
             value("trust", "USERS", "Users besides root that may have a queue, and so send any frame by the interface (one by one: runs are root's): names or numbers")

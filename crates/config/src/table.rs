@@ -163,8 +163,8 @@ pub static TABLE: [Entry; 16] = [
         example: "6379",
         help: "Server ports whose TCP connections with other hosts are taken from the kernel and carried at user level, by a queue of the \
                interface, where `shunt agent --take` runs for it. The peer needs no shunt. Threads that receive at UDP sockets of ports that are named look before they sleep, without an agent. For long-lived connections of small messages; the \
-               kernel makes and ends them, and has them back whenever anything unusual happens. With `auto` servers are learned: of each \
-               a few connections in two seconds are tried, and the next ones are taken where one had 128 messages. With this option the \
+               kernel makes and ends them, and has them back whenever anything unusual happens. With `auto` servers are learned: one whose \
+               first four connections were over before 128 messages has a few tried in two seconds. With this option the \
                program has no streams to other hosts that run shunt.",
         reader: Reader::Library,
         set: setters::set_inet,

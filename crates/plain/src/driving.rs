@@ -4,10 +4,10 @@ use core::sync::atomic::{fence, Ordering};
 
 use shunt_ring::bell;
 use shunt_segment::channel::Wait;
+use shunt_stream::corked;
 use shunt_stream::progress::{Posting, Progress, Sleeper, Watch};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
-use shunt_stream::corked;
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock, thread};
 

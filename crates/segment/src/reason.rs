@@ -117,7 +117,7 @@ reasons! {
     InetAccounted = 84, "inet-cgroup", "Not carried at user level (option inet): programs of the process's control group see what comes or leaves.";
     InetTracking = 85, "inet-conntrack", "Not carried at user level (option inet): connection tracking has it, and cannot be told to let it be.";
     InetTranslated = 86, "inet-nat", "Not carried at user level (option inet): its addresses are translated.";
-    InetSteering = 87, "inet-steering", "Not carried at user level (option inet): frames cannot be steered: the interface has several receive queues.";
+    InetSteering = 87, "inet-steering", "Not carried at user level (option inet): frames cannot be steered: the interface has several receive queues (ethtool -L NAME combined 1).";
     InetLimit = 88, "inet-limit", "Not carried at user level (option inet): the user has as many as the agent allows.";
     InetGuard = 89, "inet-guard", "Not carried at user level (option inet): the process that gives back what a killed agent leaves is not there.";
     InetKernel = 90, "inet-kernel", "Not carried at user level (option inet): the kernel refused a step.";

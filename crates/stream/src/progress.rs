@@ -135,7 +135,15 @@ pub struct Watch<'p> {
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, due: NEVER, progress: None, _life: PhantomData }
+        Watch {
+            descriptor: -1,
+            station: core::ptr::null(),
+            posting: None,
+            armed: None,
+            due: NEVER,
+            progress: None,
+            _life: PhantomData,
+        }
     }
 }
 

@@ -16,7 +16,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use shunt_inet::{Clock, Seq, State};
-use shunt_sys::{calls, libc, mapping, Errno};
+use shunt_sys::{calls, libc, mapping, memory_file, Errno};
 
 use crate::route::Mac;
 use crate::state::{mac_of_word, mac_to_word};
@@ -202,15 +202,14 @@ impl Escrow {
     /// Maps one that another process made. The descriptor is owned from now on, also on failure.
     ///
     /// # Errors
-    /// EINVAL: it is none, or its file could shrink. What the system answers.
+    /// EINVAL: it is none, its file could shrink, or is of huge pages, whose owner could take them away. What the system answers.
     pub fn adopt(fd: i32) -> Result<Escrow, Errno> {
         Escrow::look(fd).inspect_err(|_| close(fd))
     }
 
     fn look(fd: i32) -> Result<Escrow, Errno> {
-        let seals = calls::fcntl(fd, libc::F_GET_SEALS, 0)?;
-        let size = calls::status_of(fd)?.st_size as usize;
-        if seals & libc::F_SEAL_SHRINK == 0 || size < PAGE {
+        let (size, _) = memory_file::sealed(fd, libc::F_SEAL_SHRINK).map_err(|_| Errno(libc::EINVAL))?;
+        if !(PAGE..=PAGE + 2 * *RINGS.end() as usize).contains(&size) {
             return Err(Errno(libc::EINVAL));
         }
         let base = mapping::shared(fd, size)?;

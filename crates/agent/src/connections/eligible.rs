@@ -64,6 +64,8 @@ pub struct Candidate {
     pub identity: Identity,
     /// The way to the peer.
     pub route: Route,
+    /// The interface of a link-local address of the peer's, else 0.
+    pub scope: u32,
     /// Whose frames they are.
     pub next_hop: Mac,
     /// IP_TOS or IPV6_TCLASS.
@@ -183,7 +185,8 @@ pub fn look(
     if environment.is_accounted(group.map_or(Group::OfProcess(pid), Group::Number)) {
         return Err(Decline::Accounted);
     }
-    let (route, next_hop) = environment.way(interface, there.ip(), scope)?;
+    let route = environment.route(interface, there.ip(), scope)?;
+    let next_hop = environment.next_hop(&route)?;
     let [service, hops] = if there.is_ipv4() {
         [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IP, libc::IP_TTL)]
     } else {
@@ -196,6 +199,7 @@ pub fn look(
         names: [ours, theirs],
         identity,
         route,
+        scope,
         next_hop,
         service: service.unwrap_or(0) & !3,
         hops: hops.filter(|hops| *hops > 0).unwrap_or(64),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Instant;
 
 use shunt_sys::{calls, Errno};
 use shunt_xdp::netlink::{attribute, word};
@@ -22,6 +23,8 @@ pub type Namespace = (u64, u64);
 pub struct Environment {
     /// This network namespace.
     pub namespace: Namespace,
+    /// When.
+    pub since: Instant,
     /// Receive queues and queueing discipline of the interface.
     steering: Option<(u32, String)>,
     /// IPsec decides about packets (ip-xfrm(8)), or routes depend on more than the destination (ip-rule(8)).
@@ -30,8 +33,10 @@ pub struct Environment {
     controlled: bool,
     /// Rules count or limit packets, once that was asked.
     counts: Option<bool>,
-    /// Ways to peers by this interface, with their next hops' addresses.
-    ways: HashMap<(IpAddr, u32), (Route, Mac)>,
+    /// Routes to peers by this interface.
+    routes: HashMap<(IpAddr, u32), Route>,
+    /// Their next hops' addresses.
+    hops: HashMap<IpAddr, Mac>,
     /// Control groups whose programs were asked about: by the kernel's number, or by process.
     groups: HashMap<Group, bool>,
 }
@@ -39,7 +44,7 @@ pub struct Environment {
 /// Disciplines that hold nothing up but for others that wait.
 const HARMLESS: [&str; 5] = ["noqueue", "mq", "pfifo_fast", "fq", "fq_codel"];
 
-/// Peers whose ways are remembered.
+/// Peers whose routes are remembered, and next hops.
 const PEERS: usize = 1024;
 
 /// A control group.
@@ -56,11 +61,13 @@ impl Environment {
     pub fn look(interface: &str, index: u32) -> Environment {
         Environment {
             namespace: own_namespace(),
+            since: Instant::now(),
             steering: Interface::steering(interface, index),
             policies: has_policies() || has_rules(),
             controlled: is_controlled(index),
             counts: None,
-            ways: HashMap::new(),
+            routes: HashMap::new(),
+            hops: HashMap::new(),
             groups: HashMap::new(),
         }
     }
@@ -84,16 +91,27 @@ impl Environment {
     }
 
     /// How packets leave to a peer; `scope` is the interface of a link-local address, else 0. One that cannot be reached by `interface` is asked about each time.
-    pub fn way(&mut self, interface: u32, peer: IpAddr, scope: u32) -> Result<(Route, Mac), Decline> {
-        if let Some(way) = self.ways.get(&(peer, scope)) {
-            return Ok(*way);
+    pub fn route(&mut self, interface: u32, peer: IpAddr, scope: u32) -> Result<Route, Decline> {
+        if let Some(route) = self.routes.get(&(peer, scope)) {
+            return Ok(*route);
         }
         let route = route(&peer, scope).ok().filter(|route| route.interface == interface).ok_or(Decline::Route)?;
-        let way = (route, neighbour(interface, &route.next_hop).map_err(|_| Decline::Neighbour)?);
-        if self.ways.len() < PEERS {
-            self.ways.insert((peer, scope), way);
+        if self.routes.len() < PEERS {
+            self.routes.insert((peer, scope), route);
         }
-        Ok(way)
+        Ok(route)
+    }
+
+    /// Whose frames leave by a route. One that is not known is asked about each time.
+    pub fn next_hop(&mut self, route: &Route) -> Result<Mac, Decline> {
+        if let Some(hop) = self.hops.get(&route.next_hop) {
+            return Ok(*hop);
+        }
+        let hop = neighbour(route.interface, &route.next_hop).map_err(|_| Decline::Neighbour)?;
+        if self.hops.len() < PEERS {
+            self.hops.insert(route.next_hop, hop);
+        }
+        Ok(hop)
     }
 
     /// Whether programs of a control group see its packets. Where there are no groups of version 2, nothing is known of any.

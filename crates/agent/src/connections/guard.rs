@@ -7,8 +7,8 @@
 //! ```
 //!
 //! What the agent has sent before it is killed lies in the guard's queue, so that nothing is answered and nothing waited for. The guard opens
-//! nothing, listens to no other process and has nothing of the agent's but its end of the pair. If both are killed at once, the sockets are
-//! closed in repair, which is silent: a peer hears of it (by a reset) when it sends.
+//! nothing, listens to no other process and has nothing of the agent's but its end of the pair. If both are killed at once,
+//! the program has its socket as it is, shut by the filter.
 
 use std::collections::HashMap;
 use std::io;

@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
@@ -17,7 +16,7 @@ use shunt_sys::{calls, Errno};
 use shunt_xdp::escrow::{Escrow, Manner};
 use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::protocol::{self, Decline, Operation, Reply, Request};
-use shunt_xdp::route::{neighbour, Mac, Route};
+use shunt_xdp::route::{Mac, Route};
 use shunt_xdp::tcp::{Envelope, Tuple};
 
 use super::diagnosis::Identity;
@@ -56,6 +55,8 @@ struct Taken {
     tuple: Tuple,
     identity: Identity,
     route: Route,
+    /// As [`eligible::Candidate`] has it.
+    scope: u32,
     manner: Manner,
     /// Since when it is to be given back, if it is.
     since: Option<Instant>,
@@ -230,14 +231,8 @@ impl Work {
     fn take(&mut self, descriptors: Vec<OwnedFd>) -> Result<Reply, i32> {
         let Ok([socket, escrow]) = <[OwnedFd; 2]>::try_from(descriptors) else { return Err(libc::EBADMSG) };
         let escrow = Escrow::adopt(escrow.into_raw_fd()).map_err(|errno| errno.0)?;
-        // Of huge pages its owner could leave none behind those that are mapped here.
-        // SAFETY: integers, for which zero is valid; the kernel fills them.
-        let is_plain = unsafe {
-            let mut kind: libc::statfs = std::mem::zeroed();
-            libc::fstatfs(escrow.fd(), &mut kind) == 0 && kind.f_type == libc::TMPFS_MAGIC
-        };
         // A closed one is of a client that waits no longer: the connection is in use.
-        if escrow.is_open() || escrow.is_closed() || !is_plain {
+        if escrow.is_open() || escrow.is_closed() {
             return Err(libc::EINVAL);
         }
         Ok(Reply::taken(self.try_take(socket, escrow)))
@@ -245,6 +240,8 @@ impl Work {
 
     fn try_take(&mut self, socket: OwnedFd, escrow: Escrow) -> Result<u32, Decline> {
         let shared = self.shared.clone();
+        // A thread that was held up elsewhere has not looked for longer.
+        self.environment.take_if(|environment| environment.since.elapsed() > 2 * TICK);
         let environment =
             self.environment.get_or_insert_with(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
         self.is_used = true;
@@ -298,8 +295,8 @@ impl Work {
             repair::read_out(held.socket.as_fd(), &kept, &held.escrow, frame, super::now_ns())?;
             self.watch(held.socket.as_raw_fd(), libc::EPOLLIN | libc::EPOLLRDHUP, number.into()).map_err(|_| Decline::Limit)
         });
-        let (identity, route) = (candidate.identity, candidate.route);
-        let taken = Taken { held, tuple, identity, route, manner, since: None };
+        let (identity, route, scope) = (candidate.identity, candidate.route, candidate.scope);
+        let taken = Taken { held, tuple, identity, route, scope, manner, since: None };
         self.taken.insert(number, taken);
         if let Err(decline) = read {
             // As it was, or as soon as it can be.
@@ -429,32 +426,47 @@ impl Work {
         }
     }
 
-    /// Neighbours and the interface may have other Ethernet addresses by now, peers that could not be reached may be there, and other holders
-    /// may have written.
+    /// Routes, policies and Ethernet addresses may be others by now, peers that could not be reached may be there, and other holders may have written.
     fn refresh(&mut self) {
         // Looked at now, so that no connection waits for it, where some are taken all the time.
         let shared = self.shared.clone();
         let is_used = std::mem::take(&mut self.is_used);
-        self.environment = is_used.then(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
-        if let Some(environment) = self.environment.as_mut().filter(|_| !shared.despite_rules) {
+        let looks = is_used || !self.taken.is_empty();
+        self.environment = looks.then(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
+        if let Some(environment) = self.environment.as_mut().filter(|_| is_used && !shared.despite_rules) {
             environment.counts();
         }
         shared.guard.settle();
         self.sorts.look(!self.taken.is_empty());
-        let is_due = |taken: &Taken| taken.since.is_some() || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
-        let due: Vec<u32> = self.taken.iter().filter(|(_, taken)| is_due(taken)).map(|(number, _)| *number).collect();
-        due.into_iter().for_each(|number| self.give_back(number));
-        let mut known: HashMap<(u32, IpAddr), Option<Mac>> = HashMap::new();
-        let from = self.shared.mac();
-        for taken in self.taken.values_mut() {
-            let way = (taken.route.interface, taken.route.next_hop);
-            let to = known.entry(way).or_insert_with(|| neighbour(way.0, &way.1).ok()).unwrap_or(taken.manner.to);
-            let manner = Manner { from, to, ..taken.manner };
-            if manner != taken.manner {
-                taken.manner = manner;
-                taken.held.escrow.set_manner(&manner);
+        let mut due: Vec<u32> = Vec::new();
+        let from = shared.mac();
+        for (number, taken) in &mut self.taken {
+            let is_left = taken.since.is_some() || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
+            let environment = self.environment.as_mut().filter(|_| !is_left);
+            if !environment.is_some_and(|environment| taken.leaves_as_it_did(environment, from)) {
+                due.push(*number);
             }
         }
+        due.into_iter().for_each(|number| self.give_back(number));
+    }
+}
+
+impl Taken {
+    /// Has frames leave to and from the Ethernet addresses that hold now. False: the kernel's would leave another way, or not at all.
+    fn leaves_as_it_did(&mut self, environment: &mut Environment, from: Mac) -> bool {
+        let route = environment.route(self.route.interface, self.tuple.theirs.ip(), self.scope);
+        let is_same = |now: &Route| (now.next_hop, now.mtu) == (self.route.next_hop, self.route.mtu);
+        if environment.allows().is_err() || !route.is_ok_and(|now| is_same(&now)) {
+            return false;
+        }
+        // The kernel forgets neighbours that it sends nothing to.
+        let to = environment.next_hop(&self.route).unwrap_or(self.manner.to);
+        let manner = Manner { from, to, ..self.manner };
+        if manner != self.manner {
+            self.manner = manner;
+            self.held.escrow.set_manner(&manner);
+        }
+        true
     }
 }
 

@@ -35,7 +35,9 @@ impl Refused {
     /// Whether a later attempt may do better: there is no way to the peer now, the address is away, or memory is short.
     pub fn is_passing(&self) -> bool {
         use libc::{EADDRNOTAVAIL, EAGAIN, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS, ENOMEM};
-        [ENETUNREACH, EHOSTUNREACH, ENETDOWN, EADDRNOTAVAIL, ENOBUFS, ENOMEM, EAGAIN].contains(&self.errno)
+        // A route says that there is none (ip-route(8), `blackhole` and `prohibit`): EINVAL and EACCES.
+        let is_forbidden = self.step == "connect" && [libc::EINVAL, libc::EACCES].contains(&self.errno);
+        is_forbidden || [ENETUNREACH, EHOSTUNREACH, ENETDOWN, EADDRNOTAVAIL, ENOBUFS, ENOMEM, EAGAIN].contains(&self.errno)
     }
 }
 

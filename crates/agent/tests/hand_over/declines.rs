@@ -33,13 +33,13 @@ fn becomes(queue: &mut Queue, server: SocketAddr, expected: Result<(), Decline>,
 }
 
 /// Runs a command of several words on the host; false: it is not there, or refuses.
-fn does(host: &Host, words: &str) -> bool {
+pub fn does(host: &Host, words: &str) -> bool {
     let mut words = words.split(' ');
     let mut command = host.command(words.next().expect("a command"));
     command.args(words).output().is_ok_and(|output| output.status.success())
 }
 
-fn says(sentence: &str) {
+pub fn says(sentence: &str) {
     // The test harness captures `eprintln`.
     let _ = writeln!(std::io::stderr(), "skipped: {sentence}");
 }

@@ -1,6 +1,7 @@
 //! Connections to a plain peer, taken from the kernel and given back: by no program under shunt, but by what such a one will use.
 mod agent;
 mod beside;
+mod changes;
 mod client;
 mod deaths;
 mod declines;

@@ -49,7 +49,7 @@ pub fn findings(unit: &Unit, root: &Root, library: &Path) -> Vec<Finding> {
     };
     for (family, effect, follows) in [
         ("AF_UNIX", Effect::Missing, "the program may make no AF_UNIX sockets, by which programs under shunt meet (reason no-unix)"),
-        ("AF_NETLINK", Effect::Limited, "the program cannot ask who owns a port, so connections that it opens go through the kernel (reason no-sock-diag); those that it accepts do not"),
+        ("AF_NETLINK", Effect::Limited, "the program cannot ask who owns a port, so connections that it opens go through the kernel (reason no-sock-diag); those that it accepts do not, unless they are to be taken (--inet)"),
     ] {
         if let Some(assignment) = forbids_family(unit, family) {
             say(effect, assignment, follows.to_owned(), Some(&format!("RestrictAddressFamilies={family}")));
