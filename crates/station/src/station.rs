@@ -1,29 +1,25 @@
-//! A process's handle on its station: making it, attaching to it, taking turns, sleeping.
+//! A process's handle on its station: making it, attaching to it, leaving it. Beside it, its turns and what is asked of its streams.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use shunt_am::{Config, Engine, Layout, Nanoseconds};
 use shunt_endpoint::{Arrival, Endpoint, Tag};
 use shunt_segment::address::Address;
-use shunt_segment::name;
-use shunt_sys::{calls, libc, process, section, sleeping, Errno, Result};
+use shunt_sys::{calls, libc, process, sleeping, Errno, Result};
 
 use crate::device::{self, Device};
 use crate::device_adapter::{Inner, SCRATCH};
-use crate::lock::{self, Got};
-use crate::memory::{flag, state, store2, Count, Memory, Shared, CHANNELS};
+use crate::lock;
+use crate::memory::{store2, Count, Memory, Shared, CHANNELS};
 use crate::presence::{self, Presence};
-use crate::{
-    sockaddr, Choice, Descriptors, Driver, FourTuple, Opening, Peer, Progress, Pump, Refusal, Stream, DESCRIPTORS, PEERS, WORDS,
-};
+use crate::{sockaddr, Choice, Descriptors, DESCRIPTORS, PEERS};
 
-/// Tries of [`Station::lock`]: some milliseconds, most of which the processor is another thread's.
-const TRIES: u32 = 2000;
+mod streams;
+mod turns;
+
 /// Milliseconds of silence after which a path is lost: streams go on over TCP then, so this may be short, but a busy host's
 /// keeper gets the processor within it.
 const LOST_AFTER: u32 = 2_000;
-/// Failed tries between two questions whether the holder still exists.
-const DOUBT: u32 = 64;
 /// How long a thread of this process that drives is left alone by one that leaves (ns).
 const DRIVES: i64 = 20_000;
 
@@ -188,296 +184,6 @@ impl Station {
         self.left_over.store(false, Relaxed);
     }
 
-    #[inline(always)]
-    fn driver(&self, got: Got) -> Option<Driver<'_>> {
-        let shared = self.shared();
-        // Behind the lock, as a process that leaves looks at the lock behind this: one of the two sees the other (Dekker).
-        if self.left.load(SeqCst) {
-            self.decline(got);
-            return None;
-        }
-        // SAFETY: the lock is this thread's.
-        let inner = unsafe { &mut *self.inner.get() };
-        if got == Got::Inherited {
-            Driver::recover(self, shared, inner);
-        }
-        // SAFETY: as above.
-        let engine = match unsafe { self.engine() } {
-            Some(engine) => engine,
-            None => self.start_again(shared, inner)?,
-        };
-        Some(Driver { station: self, shared, inner, engine, heard: 0 })
-    }
-
-    /// The engine's memory is none: a process that has the station's memory wrote nonsense. Where one does so all the time there
-    /// is no driver: then the lock is free again.
-    #[cold]
-    #[allow(clippy::mut_from_ref)] // the lock is the claim
-    fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Option<&'s mut Engine<'static>> {
-        Driver::recover(self, shared, inner);
-        // SAFETY: the lock is this thread's.
-        let engine = unsafe { self.engine() };
-        if engine.is_none() {
-            self.decline(Got::Free);
-        }
-        engine
-    }
-
-    /// The engine, if there is one in its memory.
-    ///
-    /// # Safety
-    /// The calling thread has the lock, and has not got the engine yet.
-    #[allow(clippy::mut_from_ref)] // the lock is the claim
-    #[inline(always)]
-    unsafe fn engine(&self) -> Option<&mut Engine<'static>> {
-        let layout = self.layout.as_ref()?;
-        // SAFETY: promised by the caller.
-        let engine = unsafe { &mut *self.engine.get() };
-        if !engine.as_ref().is_some_and(|engine| engine.is_still(layout)) {
-            *engine = None;
-            // SAFETY: as above; there is no other slice of the words, which are mapped for as long as this handle is used.
-            *engine = Engine::attach_as(unsafe { &mut *core::ptr::from_mut(self.memory.engine()) }, layout).ok();
-        }
-        engine.as_mut()
-    }
-
-    /// The lock, of which no use was made, is what it was.
-    #[cold]
-    fn decline(&self, got: Got) {
-        lock::decline(&self.shared().lock.0, got);
-        section::leave();
-    }
-
-    /// The right to drive, if no thread has it. `None`: one has, and will look once more before it gives it up.
-    #[inline(always)]
-    pub fn try_lock(&self) -> Option<Driver<'_>> {
-        section::enter();
-        let shared = self.shared();
-        match lock::try_take(&shared.lock.0, &shared.again.0).or_else(|| self.doubt()) {
-            Some(got) => self.driver(got),
-            None => {
-                section::leave();
-                None
-            }
-        }
-    }
-
-    /// As [`Station::try_lock`], but leaves no mark, so that the holder does not stay because of it.
-    #[inline(always)]
-    pub fn lock_if_free(&self) -> Option<Driver<'_>> {
-        section::enter();
-        match lock::take_if_free(&self.shared().lock.0).or_else(|| self.doubt()) {
-            Some(got) => self.driver(got),
-            None => {
-                section::leave();
-                None
-            }
-        }
-    }
-
-    #[cold]
-    fn doubt(&self) -> Option<Got> {
-        let failed = self.failed.fetch_add(1, Relaxed);
-        if failed % DOUBT == DOUBT - 1 {
-            lock::take_from_dead(&self.shared().lock.0)
-        } else {
-            None
-        }
-    }
-
-    /// As [`Station::try_lock`], and tries for some time (a holder needs microseconds; one that was stopped is not waited for).
-    pub fn lock(&self) -> Option<Driver<'_>> {
-        for turn in 0..TRIES {
-            if let Some(driver) = self.lock_if_free() {
-                return Some(driver);
-            }
-            if turn % 16 == 15 {
-                calls::sched_yield();
-            } else {
-                core::hint::spin_loop();
-            }
-        }
-        None
-    }
-
-    /// Takes the lock if it is free, drives, gives it back; again if another thread left a mark meanwhile. `None`: not free.
-    #[inline]
-    pub fn drive(&self, now: Nanoseconds, pump: &mut dyn Pump) -> Option<Progress> {
-        let mut all: Option<Progress> = None;
-        loop {
-            let Some(mut driver) = self.try_lock() else { return all };
-            let progress = driver.drive(now, pump);
-            let moved = progress.moved || all.is_some_and(|all| all.moved);
-            all = Some(Progress { moved, ..progress });
-            if !driver.leave() {
-                return all;
-            }
-        }
-    }
-
-    /// What is to be polled for POLLIN by a thread that sleeps, between [`Station::arm`] and [`Station::disarm`].
-    pub fn poll_fd(&self) -> i32 {
-        // SAFETY: see `descriptors`.
-        unsafe { &*self.inner.get() }.device.descriptor()
-    }
-
-    /// Before sleeping on [`Station::poll_fd`]. False: something waits; drive. Several may sleep at once.
-    pub fn arm(&self) -> bool {
-        let Some(driver) = self.try_lock() else {
-            // Its holder may want the processor on which the caller would look again and again.
-            calls::sched_yield();
-            return false;
-        };
-        let armed = driver.inner.device.arm();
-        if armed {
-            self.shared().sleepers.fetch_add(1, Relaxed);
-        }
-        if driver.leave() {
-            // Another thread left something to do to the holder of the lock: that was us, and we must not sleep.
-            if armed {
-                self.disarm();
-            }
-            return false;
-        }
-        armed
-    }
-
-    /// After sleeping; then drive. While a thread drives the endpoint stays armed: at worst, the next sleep is short.
-    pub fn disarm(&self) {
-        let shared = self.shared();
-        // Counted under the lock, as [`Station::arm`] does: a thread that arms in between would be disarmed, and no driver told
-        // to arm for it again.
-        let driver = self.lock_if_free();
-        let left = shared.sleepers.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).unwrap_or(0);
-        let Some(driver) = driver else { return };
-        driver.inner.device.disarm();
-        if left > 1 {
-            shared.arm_again.store(1, Relaxed);
-        }
-    }
-
-    /// Whether a turn would have something to do though nothing has come and no clock is due: acknowledgements of one that ended
-    /// early, what the device did not take, peers and streams that are gone, sleepers to arm for.
-    #[inline]
-    pub fn owes(&self) -> bool {
-        let shared = self.shared();
-        self.left_over.load(Relaxed)
-            || shared.arm_again.load(Relaxed) != 0
-            || !shared.untold.is_empty()
-            || !shared.wants.is_empty()
-    }
-
-    /// When a thread is to drive at the latest.
-    pub fn deadline(&self) -> Option<Nanoseconds> {
-        Some(self.shared().deadline.0.load(Relaxed)).filter(|at| *at != Nanoseconds::MAX)
-    }
-
-    /// When a process other than the keeper drove last.
-    pub fn driven_at(&self) -> Nanoseconds {
-        self.shared().driven_at.load(Relaxed)
-    }
-
-    /// This process is the keeper: its driving is not counted by [`Station::driven_at`].
-    pub fn set_keeper(&self) {
-        self.keeper.store(1, Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn is_keeper(&self) -> bool {
-        self.keeper.load(Relaxed) != 0
-    }
-
-    /// The caller's words of a stream's entry, shared by all processes of the station; 0 when it is lent.
-    ///
-    /// # Panics
-    /// For a number that no stream has.
-    #[inline]
-    pub fn words(&self, stream: Stream) -> &[AtomicU64; WORDS] {
-        &self.shared().streams[stream as usize].words
-    }
-
-    /// The stream's 4-tuple, as it was opened or asked for; scopes are 0.
-    pub fn four(&self, stream: Stream) -> FourTuple {
-        self.shared().entry(stream).map_or(FourTuple::default(), |entry| entry.four())
-    }
-
-    /// The token of a stream that is lent.
-    pub fn token(&self, stream: Stream) -> crate::Token {
-        self.shared().entry(stream).map_or([0; 2], crate::memory::Entry::token)
-    }
-
-    /// The streams that are bound and not released, also those whose path was lost: for a process that takes over from a killed
-    /// one.
-    pub fn bound(&self) -> impl Iterator<Item = Stream> + '_ {
-        let shared = self.shared();
-        let bound =
-            |stream: &Stream| shared.entry(*stream).is_some_and(|entry| matches!(entry.state(), state::LIVE | state::LOST));
-        shared.used.iter().filter(bound)
-    }
-
-    /// Streams that are lent, in whatever state.
-    pub fn lent(&self) -> usize {
-        self.shared().used.iter().count()
-    }
-
-    /// How far a stream's opening is.
-    pub fn opening(&self, stream: Stream) -> Opening {
-        let Some(entry) = self.shared().entry(stream) else { return Opening::Refused(Refusal::Lost) };
-        match entry.state() {
-            state::REFUSED => Opening::Refused(entry.refusal()),
-            state::FREE | state::LOST | state::CLOSING => Opening::Refused(Refusal::Lost),
-            state::OPENING => Opening::Pending,
-            _ if entry.has(flag::WANT_CANCEL | flag::CANCELLING) => Opening::Pending,
-            _ => Opening::Opened,
-        }
-    }
-
-    /// What is remembered of the server: `Some(Ok)`: its station; `Some(Err)`: it has none; `None`: ask, by an
-    /// [`crate::Inquiry`].
-    pub fn known(&self, four: &FourTuple, now: Nanoseconds) -> Option<core::result::Result<Peer, Refusal>> {
-        self.shared().contact(&four.server, now)
-    }
-
-    /// The query socket of the listener with this inode: to be polled for POLLIN by the keeper, which has been told of the listener
-    /// ([`Station::listen`]), and answered by [`Driver::hear`]; the caller closes it.
-    ///
-    /// # Errors
-    /// EADDRINUSE: a station has it already, this one or another.
-    pub fn query(inode: u64) -> Result<i32> {
-        let query = sockaddr::unix(Some(&name::station(inode)))?;
-        let fd = query.0;
-        core::mem::forget(query);
-        Ok(fd)
-    }
-
-    /// Tells the station of a listener of its own, with the inode of its TCP socket and the address it is bound to. By the keeper
-    /// alone, as [`Station::unlisten`].
-    ///
-    /// # Errors
-    /// ENOSPC: it has [`crate::LISTENERS`].
-    pub fn listen(&self, inode: u64, address: &Address) -> Result<()> {
-        let listeners = &self.shared().listeners;
-        let free = listeners.iter().find(|listener| listener.inode.load(Relaxed) == 0).ok_or(Errno(libc::ENOSPC))?;
-        store2(&free.ip, address.words());
-        free.port.store(address.port.into(), Relaxed);
-        free.inode.store(inode, Release);
-        Ok(())
-    }
-
-    /// The listener is closed.
-    pub fn unlisten(&self, inode: u64) {
-        for listener in &self.shared().listeners {
-            if inode != 0 && listener.inode.load(Relaxed) == inode {
-                listener.inode.store(0, Relaxed);
-            }
-        }
-    }
-
-    /// The listeners, by inode.
-    pub fn listeners(&self) -> impl Iterator<Item = u64> + '_ {
-        self.shared().listeners.iter().map(|listener| listener.inode.load(Acquire)).filter(|inode| *inode != 0)
-    }
-
     /// Whether the device is of no use for ever: its agent ended, or its address is gone. One call of the system's where there is an agent.
     pub fn is_over(&self) -> bool {
         // SAFETY: see `descriptors`; nothing is written.
@@ -503,11 +209,6 @@ impl Station {
     pub fn is_over_udp(&self) -> bool {
         // SAFETY: see `descriptors`; nothing is written.
         unsafe { &*self.inner.get() }.device.kind() == crate::device::kind::UDP
-    }
-
-    /// The stream's number is never lent again: a process that is not to see what goes there has its rings.
-    pub fn retire(&self, stream: Stream) {
-        self.shared().retired.insert_unlocked(stream);
     }
 
     /// The process, which may have been root's, is not any more: it keeps no descriptor that is for root alone.
@@ -566,9 +267,11 @@ impl Drop for Station {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Driver, Pump, Stream};
     use shunt_am::Data;
     use shunt_endpoint::device::local::Switch;
     use shunt_endpoint::wrapper::trace::{Event, Trace};
+    use shunt_sys::section;
     use std::sync::Arc;
 
     struct Nobody;
