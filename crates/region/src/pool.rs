@@ -1,19 +1,23 @@
 //! Pools as their owner has them, and the regions in them (`region`: one that the application has).
 
 use crate::fifo::{Fifo, Vain};
-use crate::guard::{Access, Claim, Guard, Hands, Marks};
+use crate::guard::{Access, Claim, Guard, Marks};
 use crate::limit::Limit;
-use crate::shape::{Audience, Pages, Shape, HUGE, PAGE};
+use crate::shape::{Audience, Shape, PAGE};
 use crate::state::{Event, State};
 use crate::word::{Use, Value, Word};
-use crate::{cgroup, huge, registry, seals, told};
+use crate::{cgroup, registry};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{action, calls, libc, mapping, Errno};
 
+mod making;
 mod region;
+mod run;
 
+use making::populate;
 pub use region::{Located, Region};
+use run::Run;
 
 /// First word of a pool: "shuntpol".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntpol");
@@ -216,71 +220,6 @@ impl Control {
     }
 }
 
-/// The memory of one region.
-struct Run<'a> {
-    control: &'a Control,
-    first: usize,
-    count: usize,
-    /// Others are not given up for this one.
-    last: bool,
-}
-
-impl Hands for Run<'_> {
-    fn protect(&self, access: Access) -> Result<(), Limit> {
-        let protection = match access {
-            Access::None => libc::PROT_NONE,
-            Access::Read => libc::PROT_READ,
-            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
-        };
-        let units = self.first..self.first + self.count;
-        let done = match self.control.change(units.clone(), protection) {
-            Err(_) if access == Access::Write && !self.last => self.control.open_among_others(units),
-            other => other,
-        };
-        done.map_err(|_| Limit::Protection)
-    }
-
-    fn open(&self, unit: usize) -> Result<(), Limit> {
-        let unit = self.first + unit;
-        self.control.change(unit..unit + 1, libc::PROT_READ | libc::PROT_WRITE).map_err(|_| Limit::Protection)
-    }
-
-    fn save(&self, unit: usize) {
-        let unit = self.first + unit;
-        // SAFETY: both lie in the mapping; no thread can write the unit, and no reader looks at the spare before the redirect
-        // says so.
-        unsafe {
-            core::ptr::copy_nonoverlapping(self.control.pointer(unit), self.control.spare(unit), self.control.shape.unit);
-        }
-    }
-
-    fn redirect(&self, unit: usize) -> &AtomicU32 {
-        self.control.told(self.first + unit, 0)
-    }
-
-    fn claim(&self, unit: usize) -> &Claim {
-        &self.control.unit(self.first + unit).claim
-    }
-
-    fn part(&self) -> Result<(), Limit> {
-        if APART.fetch_add(2, Ordering::Relaxed) >= MAPPINGS {
-            APART.fetch_sub(2, Ordering::Relaxed);
-            return Err(Limit::Mappings);
-        }
-        self.control.apart.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn join(&self, parts: u32) {
-        APART.fetch_sub(2 * parts, Ordering::Relaxed);
-        self.control.apart.fetch_sub(parts, Ordering::Relaxed);
-    }
-
-    fn rest(&self) {
-        calls::sched_yield();
-    }
-}
-
 /// A pool: memory of its owner's, that peers can map. A handle; clones are the same pool, and it lasts as long as a region of it.
 pub struct Pool(core::ptr::NonNull<Control>);
 
@@ -319,103 +258,6 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    /// A fresh pool. Its pages cost nothing before they are touched; [`Pool::populate`] touches them.
-    ///
-    /// # Errors
-    /// [`Limit::PoolShape`], [`Limit::Memory`], [`Limit::Descriptors`], [`Limit::Refused`], [`Limit::Pools`]; [`Limit::NoHugePages`] and
-    /// [`Limit::Untrusted`] (they cannot be sealed) of huge ones alone. It is told to `shunt why`, too: what would have been sent of the
-    /// pool is copied.
-    pub fn create(shape: Shape, pages: Pages, audience: Audience) -> Result<Pool, Limit> {
-        let made = match pages {
-            Pages::Small => shape.checked().and_then(|shape| Pool::of_small(shape, audience)),
-            Pages::Huge => Pool::of_huge(shape, audience),
-            Pages::HugeIfPossible => Pool::of_huge(shape, audience).or_else(|_| Pool::of_small(shape.checked()?, audience)),
-        };
-        made.inspect_err(|limit| told::note_seldom(*limit))
-    }
-
-    fn of_small(shape: Shape, audience: Audience) -> Result<Pool, Limit> {
-        let fd = calls::memfd_create(b"shunt-pool\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).map_err(Limit::of)?;
-        let pool = calls::give_size(fd, shape.file())
-            .and_then(|()| mapping::shared(fd, shape.file()))
-            .map_err(Limit::of)
-            .and_then(|base| Pool::at(base, fd, shape, audience, false));
-        let pool = match pool {
-            Ok(pool) => pool,
-            Err(limit) => {
-                let _ = calls::close(fd);
-                return Err(limit);
-            }
-        };
-        // After the owner's own mapping, which stays writable.
-        seals::seal(fd, audience == Audience::Anyone)?;
-        Ok(pool)
-    }
-
-    /// The same number of bytes, in units of whole huge pages.
-    fn of_huge(shape: Shape, audience: Audience) -> Result<Pool, Limit> {
-        if audience != Audience::Trusted {
-            return Err(Limit::Untrusted);
-        }
-        let shape = Shape { unit: HUGE, units: (shape.checked()?.bytes().div_ceil(HUGE)).max(1) }.checked()?;
-        let fd = huge::file(shape.file())?;
-        let mapped = aligned(shape.file()).and_then(|base| {
-            // SAFETY: a range that was reserved for this.
-            unsafe { mapping::shared_over(base, fd, shape.file()) }.map_err(Limit::of)
-        });
-        mapped.and_then(|base| Pool::at(base, fd, shape, audience, true)).inspect_err(|_| {
-            let _ = calls::close(fd);
-        })
-    }
-
-    fn at(base: *mut u8, fd: i32, shape: Shape, audience: Audience, huge: bool) -> Result<Pool, Limit> {
-        let undo = || {
-            let _ = calls::munmap(base, shape.file());
-        };
-        let size = Control::arrays(shape).2;
-        // What peers read without a reference.
-        populate(base, shape.told()).inspect_err(|_| undo())?;
-        let control = mapping::reserve(size).map_err(Limit::of).inspect_err(|_| undo())?.cast::<Control>();
-        // SAFETY: fresh memory, as large as is needed; the arrays are zero but for the words.
-        unsafe {
-            control.write(Control {
-                base,
-                shape,
-                fd,
-                huge,
-                audience,
-                handles: AtomicU32::new(1),
-                forked: AtomicBool::new(false),
-                peer: AtomicU64::new(0),
-                cursor: AtomicU32::new(0),
-                vain: Vain::default(),
-                apart: AtomicU32::new(0),
-            });
-            for unit in 0..shape.units {
-                (&raw const (*control).unit(unit).word).cast_mut().write(Word::new());
-            }
-            let header = &*base.cast::<Header>();
-            header.magic.store(MAGIC, Ordering::Relaxed);
-            header.version.store(VERSION, Ordering::Relaxed);
-            header.unit.store(shape.unit as u32, Ordering::Relaxed);
-            header.owner.store(calls::getpid() as u32, Ordering::Relaxed);
-            let mut secret = [0u64; 2];
-            if calls::getrandom(secret.as_mut_ptr().cast(), 16, libc::GRND_NONBLOCK) == Ok(16) {
-                header.secret.iter().zip(secret).for_each(|(half, drawn)| half.store(drawn, Ordering::Relaxed));
-            }
-            header.units.store(shape.units as u32, Ordering::Release);
-        }
-        let bytes = shape.bytes();
-        let entered = cgroup::enter(bytes).and_then(|()| registry::add(control).inspect_err(|_| cgroup::leave(bytes)));
-        if let Err(limit) = entered {
-            undo();
-            let _ = calls::munmap(control.cast(), size);
-            return Err(limit);
-        }
-        // SAFETY: not null.
-        Ok(Pool(unsafe { core::ptr::NonNull::new_unchecked(control) }))
-    }
-
     fn control(&self) -> &Control {
         // SAFETY: it lasts as long as a handle.
         unsafe { self.0.as_ref() }
@@ -739,43 +581,4 @@ pub fn before_kernel_writes(address: usize, length: usize) {
             at = at - at % unit + unit;
         }
     });
-}
-
-/// Makes memory of all pages of a file that are mapped here.
-///
-/// # Errors
-/// [`Limit::Protection`]: they cannot even be read. [`Limit::Memory`].
-fn populate(start: *mut u8, size: usize) -> Result<(), Limit> {
-    const MADV_POPULATE_READ: i32 = 22;
-    const MADV_POPULATE_WRITE: i32 = 23;
-    let done = match calls::madvise(start, size, MADV_POPULATE_WRITE) {
-        // Writing was taken away; a read makes memory as well. Or the kernel does not know this.
-        Err(Errno(libc::EFAULT | libc::EINVAL)) => calls::madvise(start, size, MADV_POPULATE_READ),
-        other => other,
-    };
-    let unknown = || calls::madvise(start, 0, MADV_POPULATE_READ).is_err();
-    match done {
-        // A kernel before 5.14.
-        Err(Errno(libc::EINVAL)) if unknown() => {
-            for page in (0..size).step_by(PAGE) {
-                // SAFETY: mapped; a word is written as it is, by one step.
-                unsafe { (*start.add(page).cast::<AtomicU32>()).fetch_or(0, Ordering::Relaxed) };
-            }
-            Ok(())
-        }
-        Err(Errno(libc::EFAULT | libc::EINVAL)) => Err(Limit::Protection),
-        other => other.map_err(Limit::of),
-    }
-}
-
-/// Memory of `size` bytes at a multiple of 2 MiB, reserved.
-fn aligned(size: usize) -> Result<*mut u8, Limit> {
-    let start = mapping::range(size + HUGE).map_err(Limit::of)?;
-    let front = start.align_offset(HUGE);
-    // SAFETY: inside the range.
-    let base = unsafe { start.add(front) };
-    let _ = calls::munmap(start, front);
-    // SAFETY: inside the range.
-    let _ = calls::munmap(unsafe { base.add(size) }, HUGE - front);
-    Ok(base)
 }
