@@ -1,8 +1,8 @@
 //! A private descriptor moves to another number: the place that keeps it is told.
 
 use super::PROCESS;
+use shunt_epoll as epoll;
 use shunt_link::{self as link, ports};
-use shunt_poll::epoll;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{self, Lingerer};
 use shunt_table::global::SETUP;

@@ -48,7 +48,7 @@ pub struct Set {
     /// It holds an EPOLLEXCLUSIVE stream or foreign descriptor, or did.
     pub(super) exclusive: AtomicBool,
     /// A stream to another host was armed in it, or in one inside it.
-    pub(crate) remote: AtomicBool,
+    pub remote: AtomicBool,
     /// The queue that the kernel's set has ([`super::frames`]); -1: none.
     pub(super) frames: AtomicI32,
     /// It holds a datagram socket, or did.
