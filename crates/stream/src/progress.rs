@@ -125,13 +125,15 @@ pub struct Watch<'p> {
     pub posting: Option<&'p mut Posting>,
     /// What the thread has announced to be waiting for, and on which stream.
     pub armed: Option<(u32, &'static Wait, u32)>,
+    /// What it has heard of is told to no other thread ([`inside`]): the frames are taken, whatever holds the station.
+    pub heard: bool,
     progress: Option<&'static Progress>,
     _life: PhantomData<&'p ()>,
 }
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, progress: None, _life: PhantomData }
+        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, heard: false, progress: None, _life: PhantomData }
     }
 }
 
@@ -170,7 +172,7 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 impl<'p> Watch<'p> {
     /// Of the station at `station`, which is never unmapped; ended by [`Progress::unwatch`] of `progress`.
     pub fn new(progress: &'static Progress, station: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
-        Watch { descriptor, station, posting, armed: None, progress: Some(progress), _life: PhantomData }
+        Watch { descriptor, station, posting, armed: None, heard: false, progress: Some(progress), _life: PhantomData }
     }
 
     /// Whether the thread drives when it wakes.

@@ -9,7 +9,7 @@ use super::control::{change, kernel_event, kernel_side};
 use super::entry::{term, Entry};
 use super::kernel::{harvest, rearm};
 use super::set::{activate, watcher, Set};
-use super::{events, ET, EXCLUSIVE, IN};
+use super::{events, frames, ET, EXCLUSIVE, IN};
 use core::sync::atomic::{fence, Ordering};
 use shunt_rendezvous::accept::deferred;
 use shunt_stream::waiting::{bells, wake};
@@ -107,6 +107,7 @@ fn settle(set: &'static Set, asker: Option<&'static Set>) -> bool {
     let mut taken = false;
     {
         let Some(_held) = set.lock.lock() else { return true };
+        frames::part(set); // of frames it would be readable, too
         for entry in set.active() {
             taken |= matches!(silence(entry), Bells::Taken);
         }
