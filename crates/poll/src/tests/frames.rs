@@ -305,3 +305,15 @@ fn a_kick_outlives_the_stream_that_it_came_by() {
     asleep.sleeps(false);
     assert_eq!(world.look(set), [(2, IN)]);
 }
+
+#[test]
+fn a_kick_that_woke_poll_leaves_the_set_quiet() {
+    let world = World::new(true);
+    let ((near, far), set, event) = (world.pair(), world.epoll(), world.event(0));
+    world.add(set, far, IN, 1).unwrap();
+    world.add(set, event, IN, 2).unwrap();
+    let woken = while_asleep(|| world.poll(&[(set, POLLIN)], FOR_EVER), || assert!(arrives(near, far)));
+    assert_eq!(woken, (Ok(1), vec![POLLIN]));
+    world.drain(far);
+    assert_eq!(world.events(set, POLLIN), 0);
+}
