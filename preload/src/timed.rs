@@ -5,7 +5,7 @@ use crate::errno::answer;
 use crate::hooks;
 use core::ffi::{c_int, c_long};
 use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec, timeval};
-use shunt_poll::epoll::Set;
+use shunt_epoll::Set;
 use shunt_poll::{poll, select};
 use shunt_sys::{clock, user};
 use shunt_table::table;

@@ -13,7 +13,7 @@ static void show_turn(const char *label, int epoll, int room)
     char text[1024] = "";
     int ready = epoll_wait(epoll, events, room, 0);
     for (int i = 0; i < ready; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " {%llx: %s}", (unsigned long long)events[i].data.u64, mask_names(events[i].events));
+        snprintf(text + strlen(text), sizeof text - strlen(text), " {%llx: %s%s}", (unsigned long long)events[i].data.u64, mask_names(events[i].events), edge_mark(epoll, &events[i]));
     say("%s: %d%s", label, ready, text);
 }
 

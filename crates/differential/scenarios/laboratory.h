@@ -206,6 +206,8 @@ void set_and_show(const char *name, int fd, int level, int option, int value);
 void show_poll(const char *label, int fd, unsigned events);
 void show_epoll(const char *label, int epoll, int timeout);
 int epoll_adding(int epoll, int fd, unsigned events, uint64_t data);
+/* "!" where what was told of an edge-triggered entry holds, as poll says at once; for a judge who asks for it (src/told.rs), else "". */
+const char *edge_mark(int epoll, const struct epoll_event *told);
 int epoll_changing(int epoll, int fd, unsigned events, uint64_t data);
 pid_t thread_id(void);
 

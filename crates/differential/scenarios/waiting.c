@@ -136,19 +136,50 @@ void show_epoll(const char *label, int epoll, int timeout)
     qsort(events, (size_t)ready, sizeof events[0], by_data);
     for (int i = 0; i < ready; i++) {
         uint64_t data = events[i].data.u64;
-        snprintf(text + strlen(text), sizeof text - strlen(text), " {%llx: %s}", (unsigned long long)data, mask_names(events[i].events));
+        snprintf(text + strlen(text), sizeof text - strlen(text), " {%llx: %s%s}", (unsigned long long)data, mask_names(events[i].events), edge_mark(epoll, &events[i]));
     }
     say("%s: epoll_wait = %d%s", label, ready, text);
+}
+
+/* What the sets were asked last, under which data. */
+static struct asked {
+    int epoll, fd;
+    unsigned events;
+    uint64_t data;
+} asked[256];
+static unsigned asked_count;
+
+static void note_asked(int epoll, int fd, unsigned events, uint64_t data)
+{
+    unsigned at = __atomic_fetch_add(&asked_count, 1, __ATOMIC_RELAXED);
+    if (getenv("LABORATORY_EDGES") && at < sizeof asked / sizeof asked[0])
+        asked[at] = (struct asked){epoll, fd, events, data};
+}
+
+const char *edge_mark(int epoll, const struct epoll_event *told)
+{
+    unsigned count = __atomic_load_n(&asked_count, __ATOMIC_RELAXED);
+    if (!getenv("LABORATORY_EDGES") || count > sizeof asked / sizeof asked[0])
+        return "";
+    for (const struct asked *entry = asked + count; entry-- > asked;)
+        if (entry->epoll == epoll && entry->data == told->data.u64) {
+            struct pollfd now = {.fd = entry->fd, .events = (short)told->events};
+            bool edge = (entry->events & (EPOLLET | EPOLLONESHOT)) == EPOLLET;
+            return edge && poll(&now, 1, 0) == 1 && (unsigned short)now.revents == (unsigned short)told->events ? "!" : "";
+        }
+    return "";
 }
 
 int epoll_adding(int epoll, int fd, unsigned events, uint64_t data)
 {
     struct epoll_event event = {.events = events, .data.u64 = data};
+    note_asked(epoll, fd, events, data);
     return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
 int epoll_changing(int epoll, int fd, unsigned events, uint64_t data)
 {
     struct epoll_event event = {.events = events, .data.u64 = data};
+    note_asked(epoll, fd, events, data);
     return epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
 }

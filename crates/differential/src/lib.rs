@@ -42,6 +42,7 @@ pub mod programs;
 pub mod random;
 pub mod rows;
 pub mod site;
+pub mod told;
 pub mod trial;
 
 pub use arrangement::{Arrangement, Role};

@@ -23,7 +23,7 @@ pub struct Page {
 const HEAD: &str = "# Semantics between hosts: what was compared\n\nWritten by `shunt-differential matrix --across`; do not edit. Each scenario with two \
      processes ran with these on two hosts (network namespaces joined by a veth), near as client and as server, on the kernel and under shunt: frames by \
      UDP sockets (`hosts-udp`), and by AF_XDP with an agent on each host that lends its queue (`hosts-xdp`); in network namespaces with a directory in common (`hosts-near`); and with one \
-     of the two plain, whose connections the other one's agent takes (`--inet`) and which are given back after so many turns as a seed draws: the plain one is far (`hosts-inet`) or near (`hosts-inet-far`). The transcripts are equal but where it is said. A difference that \
+     of the two plain, whose connections the other one's agent takes (`--inet`) and which are given back after so many turns as a seed draws: the plain one is far (`hosts-inet`) or near (`hosts-inet-far`); there neither the order within one answer of epoll_wait is compared, nor that an edge which holds comes once. The transcripts are equal but where it is said. A difference that \
      does not come again in three runs is not counted. A family's scenarios are listed by `shunt-differential list`.\n";
 
 impl Page {

@@ -3,7 +3,7 @@
 use crate::arrangement::{Arrangement, Role};
 use crate::catalogue::Scenario;
 use crate::site::Site;
-use crate::{namespace, programs};
+use crate::{namespace, programs, told};
 use std::fs;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -192,6 +192,7 @@ impl Trial {
         let takes = self.hosts.is_some_and(|arrangement| arrangement.takes().is_some());
         if takes && shunt.is_some() {
             command.env("SHUNT_INET", "all").env("SHUNT_INET_SEED", self.turns_seed().to_string());
+            command.env(told::MARKS, "1");
         }
         command
             .arg(argument)

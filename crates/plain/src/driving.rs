@@ -213,13 +213,13 @@ fn unwatch(watch: &mut Watch<'_>) {
     let Some(local) = watched(watch) else { return };
     local.asleep[usize::from(watch.descriptor >= 0)].fetch_sub(1, Ordering::Relaxed);
     let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
-    if let Some(mut driver) = local.try_lock() {
+    if let Some(mut driver) = if watch.heard { local.lock() } else { local.try_lock() } {
         let now = clock::monotonic_ns();
         if let Some(index) = others.map(|index| index as usize) {
             wake::ring(driver.far(index), driver.lines[index].far.load(Ordering::Relaxed));
         }
-        // Only what is no frame is asked for: frames are found by a look at their ring.
-        let has_frames = driver.frames(now);
+        // Only what is no frame is asked for: frames are found by looks at their ring; by as many as in `begin` where an edge is gone.
+        let has_frames = (0..if watch.heard { 8 } else { 1 }).take_while(|_| driver.frames(now)).count() > 0;
         if !has_frames || local.returned.load(Ordering::Relaxed) != 0 || local.over.load(Ordering::Relaxed) {
             driver.events(now);
         }

@@ -1,5 +1,7 @@
 //! The program takes the kernel's socket: a stream's numbers become those of the connection that was given back.
 
+use core::sync::atomic::Ordering;
+
 use shunt_rendezvous::exchange;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{numbers_of, Socket};
@@ -8,8 +10,6 @@ use shunt_xdp::learned::PAID;
 
 use crate::line::state;
 use crate::local::{driven, Local, STREAMS};
-
-use core::sync::atomic::Ordering;
 
 /// How long connections are waited for that are on their way back (ns), all together, where others are about to have the stream.
 const PATIENCE: u64 = 2_000_000_000;

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use shunt_poll::epoll;
+use shunt_epoll as epoll;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, release, state as told, word};
 use shunt_segment::process::kind;

@@ -8,14 +8,9 @@
 //! turn are asked about each time, and what was found once is asked about in each call until the kernel tells of it no more: a state
 //! that holds is told each time that it is asked for, as the kernel tells it.
 
+use shunt_epoll::KERNEL_EVERY;
 use shunt_rendezvous::answers;
 use shunt_sys::{clock, thread};
-
-/// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
-pub(crate) const KERNEL_EVERY: u64 = 60_000;
-
-/// Calls that wait for less than this, in ns, read the clock before they look.
-pub(crate) const BRIEF: u64 = 1_000_000;
 
 /// The descriptors of a call that the kernel may be asked about, as one number.
 #[derive(Clone, Copy)]

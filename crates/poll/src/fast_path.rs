@@ -3,9 +3,9 @@
 //!
 //! What is unusual, and a wait that lasts, is the general way's ([`super::poll`]).
 
-use crate::asking::BRIEF;
 use crate::poll::due_for_check;
 use core::sync::atomic::Ordering;
+use shunt_epoll::BRIEF;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::accept::deferred;
 use shunt_stream::waiting::{readiness, spin};

@@ -1,11 +1,11 @@
-//! poll, select and epoll, over sockets in memory and descriptors of the kernel in one set.
+//! poll and select, over sockets in memory and descriptors of the kernel in one set.
 //!
-//! Streams and inboxes are looked at in memory; all else is asked of the kernel, whose own epoll set keeps whatever sleeps. This crate refuses
+//! Streams and inboxes are looked at in memory; all else is asked of the kernel. Sets of epoll(7) are a crate below. This crate refuses
 //! to know how a socket became what it is.
 //!
 //! ```text
-//! epoll        sets of descriptors          poll, select: one call          fast_path: where one stream has bytes
-//! in_kernel    poll and select where nothing is ours
+//! poll         the call                     select    the same by sets of bits          asking    how often the kernel is asked
+//! fast_path    where one stream has bytes   in_kernel    where nothing is ours
 //! ```
 //!
 //! ```
@@ -22,7 +22,6 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 mod asking;
-pub mod epoll;
 pub mod fast_path;
 pub mod in_kernel;
 pub mod poll;

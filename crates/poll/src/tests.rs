@@ -4,6 +4,7 @@ mod asleep;
 mod edges;
 mod errors;
 mod faults;
+mod frames;
 mod levels;
 mod model;
 mod polling;

@@ -11,7 +11,7 @@ use super::stream_life::{self, Event};
 use super::stream_words::{self, flag, mode};
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
-use shunt_poll::epoll;
+use shunt_epoll as epoll;
 use shunt_segment::area::RING_SIZE;
 use shunt_segment::channel::{arm, release, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Pump, Stream};

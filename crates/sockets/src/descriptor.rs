@@ -1,9 +1,9 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
 use core::sync::atomic::Ordering;
+use shunt_epoll::{self as epoll, Set};
 use shunt_inbox::datagram::Datagram;
 use shunt_pipes::mapped_files;
-use shunt_poll::epoll::{self, Set};
 use shunt_rendezvous::{close, listen, socket_cache};
 use shunt_stream::options::option_probe::OptionProbe;
 use shunt_stream::socket::{flag, Socket};

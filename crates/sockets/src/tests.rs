@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod lists;
+mod numbers;
 mod users;
 
 use crate::wiring;

@@ -2,12 +2,12 @@
 
 use crate::process::user_change;
 use crate::{descriptor, process};
+use shunt_epoll as epoll;
+use shunt_epoll::Set;
 use shunt_handover::{convert_to_kernel, waiting};
 use shunt_inbox::datagram;
 use shunt_link::users;
 use shunt_link::users::Users;
-use shunt_poll::epoll;
-use shunt_poll::epoll::Set;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::carriers::{self, Carriers};
 use shunt_rendezvous::reconnect::{server, shared_server};

@@ -129,21 +129,15 @@ pub struct Watch<'p> {
     /// When the thread is to ask again (CLOCK_MONOTONIC, ns), whatever wakes it: here and not among the process's deadlines, as a look by another thread
     /// would find no stream that asks for this one.
     pub due: u64,
+    /// What it has heard of is told to no other thread ([`inside`]): the frames are taken, whatever holds the station.
+    pub heard: bool,
     progress: Option<&'static Progress>,
     _life: PhantomData<&'p ()>,
 }
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Watch {
-            descriptor: -1,
-            station: core::ptr::null(),
-            posting: None,
-            armed: None,
-            due: NEVER,
-            progress: None,
-            _life: PhantomData,
-        }
+        Watch::of(None, core::ptr::null(), -1, None)
     }
 }
 
@@ -182,7 +176,11 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 impl<'p> Watch<'p> {
     /// Of the station at `station`, which is never unmapped; ended by [`Progress::unwatch`] of `progress`.
     pub fn new(progress: &'static Progress, station: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
-        Watch { descriptor, station, posting, armed: None, due: NEVER, progress: Some(progress), _life: PhantomData }
+        Watch::of(Some(progress), station, descriptor, posting)
+    }
+
+    fn of(progress: Option<&'static Progress>, station: *const (), descriptor: i32, posting: Option<&'p mut Posting>) -> Self {
+        Watch { descriptor, station, posting, armed: None, due: NEVER, heard: false, progress, _life: PhantomData }
     }
 
     /// Whether the thread drives when it wakes.

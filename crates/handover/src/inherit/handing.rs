@@ -141,7 +141,7 @@ pub fn prepare(way: &Way) {
     if matches!(way, Way::Exec) {
         shunt_inbox::local::owners::before_exec();
     }
-    shunt_poll::epoll::before_exec(&|fd| way.keeps(fd));
+    shunt_epoll::before_exec(&|fd| way.keeps(fd));
     if let Some(_setup) = SETUP.lock() {
         shunt_rendezvous::socket_cache::spoil_all();
     }

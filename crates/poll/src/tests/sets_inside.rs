@@ -142,3 +142,16 @@ fn an_exclusive_entry_whose_number_was_closed_does_not_join_by_another() {
     });
     assert_eq!(told, (vec![], Ok(()), Ok(1), vec![(2, IN)]));
 }
+
+#[test]
+fn a_ready_set_that_joins_another_wakes_those_that_sleep_there() {
+    let told = in_both(|world| {
+        let ((near, far), inner, outer) = (world.pair(), world.epoll(), world.epoll());
+        world.add(inner, far, IN, 1).unwrap();
+        world.look(inner);
+        world.send(near, b"x", 0).unwrap();
+        // A sleep that is not ended gives nothing.
+        while_asleep(|| world.wait(outer, 8, Some(5_000_000_000)).unwrap(), || world.add(outer, inner, IN, 2).unwrap())
+    });
+    assert_eq!(told, [(2, IN)]);
+}

@@ -6,12 +6,12 @@
 //! World       what a program can do in one of them; what it opens goes with it
 //! ```
 
-use crate::epoll::{self, Set};
 use crate::poll::{self, Query};
 use crate::select::{self, Sets};
 use core::fmt::Debug;
 use core::sync::atomic::Ordering;
 use shunt_config::Options;
+use shunt_epoll::{self as epoll, Set};
 use shunt_link as link;
 use shunt_segment::address::Address;
 use shunt_segment::area::RING_SIZE;

@@ -2,7 +2,7 @@
 
 use super::PROCESS;
 use core::sync::atomic::{AtomicI32, Ordering};
-use shunt_poll::epoll;
+use shunt_epoll as epoll;
 use shunt_rendezvous::listen::promise;
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_sys::{calls, dispatch, libc, section, thread};

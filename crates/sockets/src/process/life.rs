@@ -1,10 +1,10 @@
 //! The life of the process, as lists: what is done at each of its moments, one line and one reason a step. A step may rely on those above it.
 
 use super::fork;
+use shunt_epoll as epoll;
 use shunt_inbox::datagram;
 use shunt_link::{self as link, ports};
 use shunt_pipes::kept_pipes;
-use shunt_poll::epoll;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::listen::sharing;
 use shunt_rendezvous::reconnect::{server, shared_server};

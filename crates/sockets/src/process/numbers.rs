@@ -1,8 +1,8 @@
 //! A private descriptor moves to another number: the place that keeps it is told.
 
 use super::PROCESS;
+use shunt_epoll as epoll;
 use shunt_link::{self as link, ports};
-use shunt_poll::epoll;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{self, Lingerer};
 use shunt_table::global::SETUP;
@@ -39,11 +39,11 @@ pub fn moved(from: i32, to: i32) {
         shunt_rendezvous::accept::deferred::moved(from, to);
         shunt_rendezvous::socket_cache::moved(from, to);
     }
-    epoll::moved(from, to);
     shunt_inbox::datagram::moved(from, to);
     diag::moved(from, to);
     route::moved(from, to);
     shunt_rendezvous::carriers::all().for_each(|carrier| (carrier.moved)(from, to));
+    epoll::moved(from, to); // behind those by whose descriptors its sets wake
     shunt_table::process::status_page::moved(from, to);
     shunt_link::fd_reserve::moved(from, to);
     shunt_rendezvous::accept_fd::moved(from, to);

@@ -1,12 +1,4 @@
-//! epoll sets that hold accelerated sockets.
-//!
-//! The set is a real epoll descriptor. Foreign descriptors go into it as the program says. A stream's companion goes in
-//! edge-triggered, under a tag of ours: a doorbell is an edge. What a stream is ready for is then computed in memory.
-//!
-//! Each set has two queues of entries that may be ready without a doorbell: *watched* ones, and those found *ready*.
-//! [`wait()`] looks at them, spins over them while that pays, and before sleeping arms them all: from then on a stream that
-//! does nothing costs nothing, and the kernel says which one rang. So cost grows with active sockets, not with registered
-//! ones.
+//! What a set is, and each of its calls; its files know each other.
 
 mod all_in_kernel;
 mod arming;
@@ -41,6 +33,11 @@ pub use set::{created, end, release, retain, Set};
 pub use wait::wait;
 
 use shunt_sys::libc;
+
+/// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
+pub const KERNEL_EVERY: u64 = 60_000;
+/// Calls that wait for less than this, in ns, read the clock before they look.
+pub const BRIEF: u64 = 1_000_000;
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;

@@ -33,13 +33,15 @@ pub(super) struct Answer {
     pub(super) exclusive: bool,
     /// The array faults at `count`: nothing more can be told.
     pub(super) fault: bool,
+    /// Frames were heard of ([`super::frames`]).
+    pub(super) frames: bool,
 }
 
 impl Answer {
     /// An answer of the set with `room` for events at `start`.
     pub(super) fn new(set: &Set, start: *mut epoll_event, room: usize) -> Answer {
         let number = set.answers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        Answer { start, room, count: 0, number, exclusive: false, fault: false }
+        Answer { start, room, count: 0, number, exclusive: false, fault: false, frames: false }
     }
 
     pub(super) fn full(&self) -> bool {

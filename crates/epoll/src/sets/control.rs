@@ -3,7 +3,7 @@
 //! Mistakes are looked for in the kernel's order (`do_epoll_ctl` in fs/eventpoll.c), so that several at once give its
 //! errno.
 
-use super::arming::kick;
+use super::arming::{kick, kick_inside};
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, SETS};
@@ -264,8 +264,11 @@ fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
         set.entries.iter().for_each(|entry| order::ask(set, entry));
     }
     set.note_change();
-    if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
-        kick(epfd, entry);
+    if set.is_awaited() {
+        match entry.inner() {
+            Some(_) => kick_inside(set, epfd),
+            None => kick(epfd, entry),
+        }
     }
 }
 

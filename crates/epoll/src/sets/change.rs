@@ -1,12 +1,12 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
-use super::arming::{arm, kick};
+use super::arming::{arm, kick, pass_kick_on};
 use super::control::{add_queues, foreign, kernel_event, leave_queues, remove_queues};
 use super::entry::{self, place, term, Entry};
 use super::events::find;
 use super::list::address;
 use super::set::{activate, becomes_ours, detach, enqueue, unwatch, watch, watcher, Set, SETS};
-use super::{datagrams, order, EXCLUSIVE, MODES};
+use super::{datagrams, frames, order, EXCLUSIVE, MODES};
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
@@ -167,8 +167,9 @@ fn ceased_to_listen(socket: &Socket) {
 }
 
 /// A private descriptor got another number, and still has the old one, by which the kernel's sets know it. Sets of another
-/// process, too, which it goes on using, stay as they are.
+/// process, too, which it goes on using, stay as they are. Behind all that keep such numbers.
 pub fn moved(from: i32, to: i32) {
+    frames::moved(from, to);
     let Some(_watchers) = SETS.watchers.lock() else { return };
     entry::moved(from, to, |entry| {
         let listener = entry.socket().filter(|socket| socket.kind() == Kind::Listener);
@@ -289,6 +290,7 @@ fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
         }
         unwatch(entry);
         enqueue(set, entry, place::NONE);
+        pass_kick_on(set, entry);
         entry.socket.store(address(next), Ordering::Release);
         watch(entry);
         let mut event = kernel_event(entry, Kind::Tcp);

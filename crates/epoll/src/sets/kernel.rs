@@ -4,6 +4,7 @@ use super::arming::kicked;
 use super::control::{change, change_queues, kernel_event};
 use super::entry::{place, tagged, term, Entry};
 use super::events::{find, take};
+use super::frames::{self, FRAMES};
 use super::list::address;
 use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
@@ -13,7 +14,7 @@ use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::{accept, listen};
 use shunt_stream::corked;
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::{bypass, readiness};
+use shunt_stream::waiting::{bypass, readiness, spin};
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::section::Section;
 use shunt_sys::{calls, clock, sleeping, user, Errno, Result};
@@ -48,13 +49,22 @@ pub(super) fn ask_kernel(
         Some(0) => calls::epoll_pwait2(epfd, free, room, pointer, mask, calls::KERNEL_SIGSET),
         _ => sleeping::epoll_pwait2(epfd, free, room, pointer, mask, began),
     };
-    let got = match asked {
+    let mut got = match asked {
         Err(Errno(libc::EFAULT)) => {
             answer.fault = true;
             return Ok(());
         }
         got => got?,
     };
+    // The queue alone has filled the array: behind it there may be the program's own events, which a call that does not wait is to tell.
+    for _ in 0..frames::MEMBERS.len() {
+        // SAFETY: the kernel wrote `got` events there.
+        if got < room as usize || !unsafe { frames::are_all(set, free, got) } {
+            break;
+        }
+        answer.frames = true;
+        got = calls::epoll_pwait2(epfd, free, room, &spin::ZERO, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
+    }
     set.last_kernel.store(clock::ticks(), Ordering::Relaxed);
     if got == 0 {
         return Ok(());
@@ -121,8 +131,11 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
         answer.push(flags, data);
         return;
     }
-    // None: removed meanwhile, or registered by another process after a fork.
-    let Some(entry) = tagged(data).filter(|e| e.set.load(Ordering::Acquire) == address(set) && e.valid()) else { return };
+    // None: removed meanwhile, or registered by another process after a fork; or the queue's.
+    let Some(entry) = tagged(data).filter(|e| e.set.load(Ordering::Acquire) == address(set) && e.valid()) else {
+        answer.frames |= data == FRAMES;
+        return;
+    };
     match entry.socket().map(|s| s.kind()) {
         Some(Kind::Stream) => {
             if !hear(set, entry, flags) {

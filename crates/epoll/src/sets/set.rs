@@ -1,5 +1,6 @@
 //! An epoll set: where it is kept, what refers to it, and its lists of entries.
 
+use super::arming::pass_kick_on;
 use super::control::kernel_side;
 use super::entry::{free_entry, other, place, term, Entry, ENTRIES};
 use super::list::{address, List, OF_QUEUE, OF_SET};
@@ -48,9 +49,11 @@ pub struct Set {
     /// It holds an EPOLLEXCLUSIVE stream or foreign descriptor, or did.
     pub(super) exclusive: AtomicBool,
     /// A stream to another host was armed in it, or in one inside it.
-    pub(crate) remote: AtomicBool,
-    /// The queue that the kernel's set has ([`super::frames`]); -1: none.
-    pub(super) frames: AtomicI32,
+    pub remote: AtomicBool,
+    /// The kernel's set has the queue of frames ([`super::frames`]).
+    pub(super) frames: AtomicBool,
+    /// Threads of this process that sleep in it beside that queue.
+    pub(super) hearing: AtomicU32,
     /// It holds a datagram socket, or did.
     pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
@@ -152,10 +155,10 @@ pub fn created(fd: i32) {
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
     set.head.hold.reset();
-    for count in [&set.count, &set.ours, &set.joint, &set.foreign, &set.family().sleepers] {
+    for count in [&set.count, &set.ours, &set.joint, &set.foreign, &set.hearing, &set.family().sleepers] {
         count.store(0, Ordering::Relaxed);
     }
-    for flag in [&set.shared, &set.inherited, &set.tcp, &set.exclusive, &set.datagrams, &set.noisy, &set.remote] {
+    for flag in [&set.shared, &set.inherited, &set.tcp, &set.exclusive, &set.datagrams, &set.noisy, &set.remote, &set.frames] {
         flag.store(false, Ordering::Relaxed);
     }
     set.entries.clear();
@@ -163,7 +166,6 @@ pub fn created(fd: i32) {
     set.watched.clear();
     set.ready.clear();
     set.listening.clear();
-    set.frames.store(-1, Ordering::Relaxed);
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     shunt_table::table::enter(fd, Kind::Epoll, set);
@@ -435,6 +437,7 @@ pub(super) fn becomes_ours(set: &'static Set, entry: &'static Entry) {
 /// Forgets an entry. Under [`Sets::watchers`] and the set's lock.
 pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
     enqueue(set, entry, place::NONE);
+    pass_kick_on(set, entry);
     datagrams::warm(entry);
     if other(entry) {
         set.others.remove(entry);

@@ -9,8 +9,7 @@ use super::kernel::ask_kernel;
 use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
-use super::{ET, ONESHOT};
-use crate::asking::KERNEL_EVERY;
+use super::{ET, KERNEL_EVERY, ONESHOT};
 use core::sync::atomic::Ordering;
 use shunt_rendezvous::accept;
 use shunt_rendezvous::accept::deferred;
@@ -24,7 +23,7 @@ use shunt_stream::waiting::until::{until, Look, Source};
 use shunt_stream::waiting::wake_pollers::Beside;
 use shunt_stream::waiting::{wake as waiting, wake_pollers};
 use shunt_sys::libc::{epoll_event, sigset_t};
-use shunt_sys::sleeper::{counted, Account};
+use shunt_sys::sleeper::{counted, Account, Open};
 use shunt_sys::{calls, clock, libc, stops, thread, Errno, Result};
 
 /// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
@@ -62,6 +61,7 @@ pub unsafe fn wait(
         }
         first => first.map(drop),
     };
+    frames::drive(&answer);
     hand_over(set, epfd, answer.exclusive);
     warm_all(set, deadline == 0 && answer.count == 0);
     result.and_then(|()| answer.result())
@@ -109,6 +109,8 @@ struct Asleep {
     set: &'static Set,
     /// What the kernel said is sorted: neither a jump nor a cancellation came before.
     sorted: bool,
+    /// It sleeps beside the queue of frames, for all that sleep in the set.
+    hears: bool,
 }
 
 impl Account for Asleep {
@@ -118,6 +120,9 @@ impl Account for Asleep {
 
     fn leave(&mut self) {
         self.set.sleeps(false);
+        if self.hears {
+            self.set.hearing.fetch_sub(1, Ordering::Relaxed);
+        }
         if !self.sorted {
             recall(self.set);
         }
@@ -301,8 +306,8 @@ fn peer_of(set: &'static Set) -> u32 {
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `sleep::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
-    counted(Asleep { set, sorted: false }, |open| {
-        let slept = sleep_counted(set, epfd, answer, deadline, mask, began);
+    counted(Asleep { set, sorted: false, hears: false }, |open| {
+        let slept = sleep_counted(set, epfd, answer, deadline, mask, began, open);
         open.with(|account| account.sorted = slept != Err(Errno(libc::ECANCELED)));
         slept
     })
@@ -316,6 +321,7 @@ fn sleep_counted(
     deadline: u64,
     mask: *const sigset_t,
     began: u64,
+    open: &Open<Asleep>,
 ) -> Result<()> {
     // First: what this thread brings from other hosts takes back what was announced for it ([`super::local_event`]), and need not
     // be an event, so that no thread would announce it again.
@@ -331,12 +337,16 @@ fn sleep_counted(
     }
     let deadline = deadline.min(deadlines::next()).min(watch.as_ref().map_or(u64::MAX, |watch| watch.due));
     look(set, answer)?;
-    let Some(watch) = watch.filter(|_| !answer.done() && set.remote.load(Ordering::Relaxed) == remote) else {
+    let Some(mut watch) = watch.filter(|_| !answer.done() && set.remote.load(Ordering::Relaxed) == remote) else {
         wake(set);
         return Ok(());
     };
     if thread::interrupted_since(began, false) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
+    }
+    if watch.descriptor >= 0 {
+        open.with(|account| account.hears = true);
+        set.hearing.fetch_add(1, Ordering::Relaxed);
     }
     let (listeners, longest) = listeners(set);
     let deadline = match longest {
@@ -354,6 +364,7 @@ fn sleep_counted(
     if watch.drives() {
         wake(set); // what this thread brings from other hosts needs no bells
     }
+    watch.heard = core::mem::take(&mut answer.frames);
     drop(watch);
     cool(set);
     asked?;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::fork_sharing;
 use shunt_table::table;
 
-fn each_set(mut act: impl FnMut(&'static Set)) {
+pub(super) fn each_set(mut act: impl FnMut(&'static Set)) {
     for fd in table::programs() {
         if let Some(set) = table::get(fd).object::<Set>() {
             act(set);
@@ -56,6 +56,7 @@ pub fn forked() {
     each_set(|set| {
         set.lock.reset();
         set.hold().forked();
+        set.hearing.store(0, Ordering::Relaxed);
         datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
         set.joint.store(fork_sharing::FOR_EVER, Ordering::Relaxed); // the parent has it

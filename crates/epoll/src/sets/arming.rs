@@ -9,10 +9,11 @@ use super::events::find;
 use super::nested::{is_slept_for, DEEPEST};
 use super::scan::ARM_AFTER;
 use super::set::{activate, enqueue, watcher, Set};
-use super::{datagrams, ET, EXCLUSIVE, IN, OUT, SPACE};
+use super::{datagrams, frames, ET, EXCLUSIVE, IN, OUT, SPACE};
 use core::sync::atomic::Ordering;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style};
+use shunt_stream::progress::{self, Sleeper};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{bells, wake as waiting};
 use shunt_stream::{error_queue, events, sleep};
@@ -130,7 +131,8 @@ pub(super) fn cool(set: &'static Set) {
 }
 
 /// A handler ends a sleep in the set, perhaps by a jump, or the thread is cancelled, and what the kernel had said by then is heard by
-/// no thread: its edges are gone. So streams that were left to bells that may have rung are looked at from now on, by others at once.
+/// no thread: its edges are gone. So streams that were left to bells that may have rung are looked at from now on, by others at once, and what the
+/// queue of frames has is driven.
 #[cold]
 pub(super) fn recall(set: &'static Set) {
     {
@@ -142,6 +144,9 @@ pub(super) fn recall(set: &'static Set) {
                 activate(set, entry);
             }
         }
+    }
+    if set.frames.load(Ordering::Relaxed) {
+        drop(progress::watch(Sleeper::Inside));
     }
     if let Some(epfd) = set.descriptor() {
         hand_over(set, epfd, false);
@@ -161,7 +166,8 @@ pub(super) fn hand_over(set: &'static Set, epfd: i32, exclusive: bool) {
 #[cold]
 #[inline(never)]
 fn hand_over_now(set: &'static Set, epfd: i32) {
-    if set.quiet() {
+    let deaf = frames::is_deaf(set);
+    if set.quiet() && !deaf {
         return;
     }
     if arm_all(set) {
@@ -170,11 +176,16 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
     let Some(_held) = set.lock.lock() else { return };
     // A sleeper around it, in poll or in a set, was woken perhaps, and found nothing: the kernel's word is taken.
     let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
-    if left || set.watched.iter().any(|entry| find(entry).events != 0) {
+    let more = left || set.watched.iter().any(|entry| find(entry).events != 0);
+    if more || deaf {
         // Other threads may have closed the number that the call was made by, and it may be another file's by now.
         let same = table::get(epfd).object::<Set>().is_some_and(|now| core::ptr::eq(now, set));
         if let Some(epfd) = Some(epfd).filter(|_| same).or_else(|| set.descriptor()) {
-            kick_inside(set, epfd);
+            if more {
+                kick_inside(set, epfd)
+            } else {
+                frames::wake_one(set, epfd)
+            }
         }
     }
 }
@@ -202,6 +213,17 @@ pub(super) fn kick(epfd: i32, entry: &'static Entry) {
     let modes = if entry.datagram().is_some() { ET } else { 0 };
     let events = kernel_event(entry, kind(entry)).events | IN | OUT | modes;
     change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
+}
+
+/// The kernel forgets a kick with the registration of `entry`, perhaps before the thread that it woke has run: another entry has it. Under
+/// the set's lock.
+pub(super) fn pass_kick_on(set: &'static Set, entry: &'static Entry) {
+    if entry.kicked.swap(false, Ordering::Relaxed) {
+        set.kicked_at.store(0, Ordering::Relaxed);
+        if let Some(epfd) = set.descriptor().filter(|_| set.is_awaited()) {
+            kick_inside(set, epfd);
+        }
+    }
 }
 
 /// The kick was heard.

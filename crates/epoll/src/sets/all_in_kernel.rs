@@ -4,6 +4,7 @@
 
 use super::arming::hand_over;
 use super::entry::{tagged, Entry};
+use super::frames;
 use super::kernel::sort;
 use super::list::address;
 use super::scan::{look, Answer};
@@ -188,6 +189,7 @@ unsafe fn translate(set: &'static Set, epfd: i32, events: *mut epoll_event, coun
     // SAFETY: the caller's array.
     let _ = unsafe { sort(set, events, count, &mut answer) };
     let _ = look(set, &mut answer);
+    frames::drive(&answer);
     hand_over(set, set.hold().number(epfd), answer.exclusive);
     (answer.count > 0).then_some(answer.count as i32)
 }

@@ -4,12 +4,12 @@
 //! what holds is seen in memory, and in the kernel's set once it holds nothing but events (see [`settle`]).
 
 use super::all_in_kernel::is_all_in_kernel;
-use super::arming::{arm_all, kick_inside};
+use super::arming::{arm_all, kick_inside, kicked};
 use super::control::{change, kernel_event, kernel_side};
 use super::entry::{term, Entry};
 use super::kernel::{harvest, rearm};
 use super::set::{activate, watcher, Set};
-use super::{events, ET, EXCLUSIVE, IN};
+use super::{events, frames, ET, EXCLUSIVE, IN};
 use core::sync::atomic::{fence, Ordering};
 use shunt_rendezvous::accept::deferred;
 use shunt_stream::waiting::{bells, wake};
@@ -107,6 +107,7 @@ fn settle(set: &'static Set, asker: Option<&'static Set>) -> bool {
     let mut taken = false;
     {
         let Some(_held) = set.lock.lock() else { return true };
+        frames::part(set); // of frames it would be readable, too
         for entry in set.active() {
             taken |= matches!(silence(entry), Bells::Taken);
         }
@@ -122,6 +123,11 @@ fn settle(set: &'static Set, asker: Option<&'static Set>) -> bool {
             taken = true;
         } else {
             for entry in set.entries.iter() {
+                // It would be heard by a thread that waits in the set alone.
+                if entry.kicked.load(Ordering::Relaxed) {
+                    kicked(set, entry);
+                    taken = true;
+                }
                 match silence(entry) {
                     Bells::None => continue,
                     Bells::Taken => taken = true,

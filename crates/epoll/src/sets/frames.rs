@@ -1,0 +1,107 @@
+//! Frames from other hosts wake a thread in the kernel's set: it has their queue as an exclusive member. So one of the threads that sleep in sets is
+//! woken, and each sleeps by one call.
+//!
+//! The queue's edge is told once. The thread that hears it drives, or leaves the frames to one that surely will: it may have been told
+//! while another thread held the carrier's lock and had looked before ([`drive`]).
+
+use super::arming::{kick, kick_inside};
+use super::fork::each_set;
+use super::scan::Answer;
+use super::set::Set;
+use super::{ET, EXCLUSIVE, IN, TAG};
+use core::sync::atomic::Ordering;
+use shunt_stream::progress::{self, Sleeper};
+use shunt_sys::libc::epoll_event;
+use shunt_sys::{calls, libc, user};
+
+/// No entry's tag: what comes under it is no event.
+pub(super) const FRAMES: u64 = TAG | 0xf_ffff;
+
+/// For what the queue, and what tells of the rest, are in the kernel's set.
+pub(super) const MEMBERS: [u32; 2] = [IN | ET | EXCLUSIVE, IN];
+
+/// The queue joins the set, if it is of that kind, and the set is this process's alone and in no other set. False: it is to be slept beside.
+pub(super) fn join(set: &'static Set) -> bool {
+    let Some(_held) = set.lock.lock() else { return false };
+    // Read under the lock: behind a change of numbers the sets are gone through, each under its own.
+    let Some(fds) = progress::inside() else { return false };
+    if set.frames.load(Ordering::Relaxed) {
+        return true;
+    }
+    let alone = !set.shared.load(Ordering::Relaxed) && set.watchers.load(Ordering::Relaxed).is_null();
+    let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
+    let mut members = fds.into_iter().zip(MEMBERS);
+    let joined = members.all(|(fd, events)| calls::epoll_add(epfd, fd, events, FRAMES).is_ok());
+    set.frames.store(joined, Ordering::Release);
+    if !joined {
+        leave(epfd, fds);
+    }
+    joined
+}
+
+fn leave(epfd: i32, fds: [i32; 2]) {
+    fds.into_iter().for_each(|fd| _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()));
+}
+
+/// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.
+pub(super) fn part(set: &'static Set) {
+    if !set.frames.load(Ordering::Relaxed) {
+        return;
+    }
+    set.frames.store(false, Ordering::Release);
+    let (Some(fds), Some(epfd)) = (progress::inside(), set.descriptor()) else { return };
+    leave(epfd, fds);
+    if set.sleepers() > 0 {
+        wake_one(set, epfd);
+    }
+}
+
+/// A private descriptor got another number, and still has the old one. Behind the carriers, which tell the new one: sets know files by numbers.
+pub(super) fn moved(from: i32, to: i32) {
+    let Some(which) = progress::inside().and_then(|fds| fds.iter().position(|fd| *fd == to)) else { return };
+    each_set(|set| {
+        let (Some(_held), Some(epfd)) = (set.lock.lock(), set.descriptor()) else { return };
+        // Also from a set that has parted with it just now, by a number that it did not know yet, or that a thread has joined by the new one.
+        leave(epfd, [from, to]);
+        if set.frames.load(Ordering::Relaxed) && calls::epoll_add(epfd, to, MEMBERS[which], FRAMES).is_err() {
+            part(set);
+        }
+    });
+}
+
+/// Whether `count` events of the kernel's at `events` are all of the queue's.
+///
+/// # Safety
+/// `events` has so many.
+pub(super) unsafe fn are_all(set: &Set, events: *const epoll_event, count: usize) -> bool {
+    // SAFETY: the caller's array, which may go at any moment.
+    let event = |at| unsafe { user::read(events.wrapping_add(at)) };
+    count <= MEMBERS.len()
+        && set.frames.load(Ordering::Relaxed)
+        && (0..count).all(|at| event(at).is_ok_and(|event| event.u64 == FRAMES))
+}
+
+/// What the thread has heard of outside a sleep is driven before it leaves.
+pub(super) fn drive(answer: &Answer) {
+    if answer.frames {
+        drop(progress::watch(Sleeper::Inside));
+    }
+}
+
+/// Whether a thread sleeps in the set and none there hears of frames: those that do have left, and the others fell asleep while there was nothing
+/// to hear, or while the set had the queue.
+pub(super) fn is_deaf(set: &Set) -> bool {
+    set.remote.load(Ordering::Relaxed)
+        && !set.frames.load(Ordering::Relaxed)
+        && set.hearing.load(Ordering::Relaxed) == 0
+        && set.others_asleep()
+        && progress::is_driven()
+}
+
+/// Wakes a thread that sleeps in the set, by a stream's entry: without one there is nothing to be woken for. Under the set's lock.
+pub(super) fn wake_one(set: &'static Set, epfd: i32) {
+    match set.entries.iter().find(|entry| !super::control::kernel_side(entry) && entry.inner().is_none()) {
+        Some(entry) => kick(epfd, entry),
+        None => kick_inside(set, epfd),
+    }
+}
