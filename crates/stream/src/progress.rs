@@ -133,7 +133,15 @@ pub struct Watch<'p> {
 
 impl Default for Watch<'_> {
     fn default() -> Self {
-        Watch { descriptor: -1, station: core::ptr::null(), posting: None, armed: None, heard: false, progress: None, _life: PhantomData }
+        Watch {
+            descriptor: -1,
+            station: core::ptr::null(),
+            posting: None,
+            armed: None,
+            heard: false,
+            progress: None,
+            _life: PhantomData,
+        }
     }
 }
 
