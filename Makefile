@@ -12,7 +12,7 @@
 # make soak-hostd  hostd killed under load as often as KILLS=1000 says: some minutes
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
-# make test-inet  every scenario with one side plain, its connections taken and given back at moments that a seed draws: SHUNT_DIFFERENTIAL_INET=2 ONLY="epoll"; half an hour
+# make test-inet  every scenario with one side plain, its connections taken and given back at moments that a seed draws: SHUNT_DIFFERENTIAL_INET=2 ONLY="epoll"; ten minutes
 # make miri     the tests of the TCP engine in an interpreter that knows undefined behaviour; needs the nightly toolchain with miri; two minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain

@@ -27,7 +27,7 @@ static void show_sets(const char *label, int *sets)
     for (int i = 0; i < ASKED; i++) {
         struct epoll_event event;
         int ready = epoll_wait(sets[i], &event, 1, 0);
-        snprintf(text + strlen(text), sizeof text - strlen(text), " %s>%s", mask_names(asked[i]), ready == 1 ? mask_names(event.events) : ready == 0 ? "nothing" : "error");
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %s>%s%s", mask_names(asked[i]), ready == 1 ? mask_names(event.events) : ready == 0 ? "nothing" : "error", ready == 1 ? edge_mark(sets[i], &event) : "");
     }
     say("%s:%s", label, text);
 }

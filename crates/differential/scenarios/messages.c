@@ -151,6 +151,10 @@ static void send_and_complete(int fd, size_t length, unsigned count, unsigned ea
     for (unsigned i = 0; i < count;) {
         bool plain = each != 0 && i % each == 0;
         long sent = send(fd, bytes + i * length, length, MSG_DONTWAIT | (plain ? 0 : MSG_ZEROCOPY));
+        /* What did not fit goes plainly, and waits for room: how much fits is not the question here. */
+        for (long more; sent > 0 && sent < (long)length; sent += more)
+            if ((more = send(fd, bytes + i * length + sent, length - (size_t)sent, 0)) <= 0)
+                give_up("the rest of a send", errno);
         if (sent == (long)length) {
             sends += !plain;
             i++;

@@ -5,8 +5,9 @@
 //! told holds: the scenario asks poll(2) at once, and marks the event. What the kernel told must be in the same answer, with the same bits: neither hides an event
 //! that is missing, late, or of something that is not so. An event that goes but once (EPOLLONESHOT) is never marked.
 
-/// Behind the bits of an edge that holds, where the trial asks for it ([`MARKS`]).
+/// Behind the bits of an edge that holds, where the trial asks for it ([`MARKS`]): in a list of events, and where each of several sets tells of its own one.
 const HOLDS: &str = "!}";
+const ONE_HOLDS: char = '!';
 
 /// The variable by which a scenario is asked for marks.
 pub const MARKS: &str = "LABORATORY_EDGES";
@@ -18,6 +19,22 @@ fn answer(line: &str) -> Option<(&str, Vec<&str>)> {
     let label = head.strip_suffix(&events.len().to_string())?;
     let shaped = events.iter().all(|event| event.starts_with('{') && event.ends_with('}') && !event[1..].contains('{'));
     (shaped && label.ends_with(' ')).then_some((label, events))
+}
+
+/// A line without marks.
+fn unmarked(line: &str) -> String {
+    let one = |word: &str| word.strip_suffix(ONE_HOLDS).filter(|word| word.contains('>')).unwrap_or(word).to_owned();
+    line.replace(HOLDS, "}").split(' ').map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the lines show what sets that ask for one thing each tell (`IN>IN OUT>nothing`), and differ in edges alone that hold.
+fn each_tells(expected: &str, got: &str) -> bool {
+    let tells = |(expected, got): (&str, &str)| {
+        let more =
+            got.split_once('>').is_some_and(|(asked, _)| got.ends_with(ONE_HOLDS) && expected == format!("{asked}>nothing"));
+        more || expected == unmarked(got)
+    };
+    expected.split(' ').count() == got.split(' ').count() && expected.split(' ').zip(got.split(' ')).all(tells)
 }
 
 /// Whether `got` tells all that `expected` does, in whatever order, and beside it edges alone that hold.
@@ -33,9 +50,12 @@ fn tells(expected: &str, got: &str) -> bool {
 /// The transcript `got` without marks, and with the lines of `expected` where it tells as much.
 pub fn settled(expected: &[String], got: &[String]) -> Vec<String> {
     let same_length = expected.len() == got.len();
-    let line = |(at, line): (usize, &String)| match expected.get(at).filter(|expected| same_length && tells(expected, line)) {
+    let line = |(at, line): (usize, &String)| match expected
+        .get(at)
+        .filter(|expected| same_length && (tells(expected, line) || each_tells(expected, line)))
+    {
         Some(expected) => expected.clone(),
-        None => line.replace(HOLDS, "}"),
+        None => unmarked(line),
     };
     got.iter().enumerate().map(line).collect()
 }
@@ -66,6 +86,14 @@ mod tests {
         assert!(!settles("set: epoll_wait = 1 {a: IN}", "set: epoll_wait = 1 {8: IN|OUT!}"), "one is missing");
         assert!(!settles("set: epoll_wait = 1 {a: IN}", "set: epoll_wait = 0"), "one is missing");
         assert!(!settles("set: epoll_wait = -1 EINTR", "set: epoll_wait = 1 {8: IN!}"));
+    }
+
+    #[test]
+    fn each_of_several_sets_may_tell_of_its_edge_once_more() {
+        assert!(settles("bytes: IN>IN OUT>nothing ->nothing", "bytes: IN>IN! OUT>OUT! ->nothing"));
+        assert!(!settles("bytes: IN>IN OUT>nothing", "bytes: IN>IN! OUT>OUT"), "it does not hold");
+        assert!(!settles("bytes: IN>IN OUT>nothing", "bytes: IN>nothing OUT>OUT!"), "one is missing");
+        assert!(!settles("bytes: IN>IN OUT>nothing", "bytes: IN>IN|HUP! OUT>nothing"), "other bits");
     }
 
     #[test]

@@ -294,6 +294,9 @@ fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
         entry.socket.store(address(next), Ordering::Release);
         watch(entry);
         let mut event = kernel_event(entry, Kind::Tcp);
+        if entry.has(term::DISABLED) {
+            event.events &= MODES; // told once: a set around this one would hear of it again
+        }
         if let Some(epfd) = set.descriptor() {
             let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, entry.fd.load(Ordering::Relaxed), &mut event);
         }

@@ -155,3 +155,20 @@ fn a_ready_set_that_joins_another_wakes_those_that_sleep_there() {
     });
     assert_eq!(told, [(2, IN)]);
 }
+
+#[test]
+fn what_goes_once_stays_told_when_its_stream_becomes_the_kernels() {
+    let world = World::new(true);
+    let ((near, far), inner, outer) = (world.pair(), world.epoll(), world.epoll());
+    world.add(inner, far, IN | ONESHOT, 1).unwrap();
+    world.add(outer, inner, IN, 2).unwrap();
+    world.send(near, b"x", 0).unwrap();
+    assert_eq!((world.look(inner), world.look(outer)), (vec![(1, IN)], vec![]));
+    let kernels = World::new(false);
+    let (peer, connection) = kernels.pair();
+    kernels.send(peer, b"x", 0).unwrap();
+    world.give_back(far, world.adopt(&kernels, connection));
+    assert_eq!((world.look(outer), world.look(inner)), (vec![], vec![]));
+    world.modify(inner, far, IN | ONESHOT, 3).unwrap();
+    assert_eq!((world.look(outer), world.look(inner)), (vec![(2, IN)], vec![(3, IN)]));
+}

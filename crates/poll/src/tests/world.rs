@@ -262,6 +262,25 @@ impl World {
         }
     }
 
+    /// The stream becomes the kernel's connection `to`, under its number; `to` is closed.
+    pub fn give_back(&self, fd: i32, to: i32) {
+        let stream = self.stream(fd).expect("a stream");
+        let next = {
+            let _setup = SETUP.lock().expect("no handler interrupts a test");
+            socket::allocate_locked(libc::AF_INET).expect("an object")
+        };
+        calls::dup3(to, fd, libc::O_CLOEXEC).expect("a number");
+        table::enter(fd, Kind::Tcp, next);
+        (epoll::SOCKETS.follow)(stream, next);
+        self.close(to);
+    }
+
+    /// What another world has opened goes with this one from now on.
+    pub fn adopt(&self, other: &World, fd: i32) -> i32 {
+        assert!(other.open.lock().unwrap().remove(&fd), "{fd} is open there");
+        self.own(fd)
+    }
+
     /// dup(2).
     pub fn dup(&self, fd: i32) -> i32 {
         let copy = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, self.base.max(3) as usize).expect("a number");
