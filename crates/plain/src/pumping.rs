@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use shunt_poll::epoll;
 use shunt_ring::bell;
-use shunt_segment::channel::{arm, release, state as told, word};
+use shunt_segment::channel::{arm, state as told, word};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
@@ -23,6 +23,7 @@ use shunt_xdp::learned::PAID;
 use shunt_xdp::restored;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
+use shunt_xdp::Xdp;
 
 use crate::line::{state, Line};
 use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
@@ -77,18 +78,13 @@ impl Parts {
         // SAFETY: written by `begin`, and nothing refers to it any more.
         unsafe { core::ptr::drop_in_place(taken) };
     }
-
-    /// A line that nobody has.
-    pub fn free(&mut self) -> Option<usize> {
-        self.lines.iter().position(|line| line.state == state::FREE)
-    }
 }
 
 impl Driver {
     /// What was put on the transmit ring leaves.
     pub fn flush(&mut self) {
         self.answers.left();
-        if let Some(mut frames) = self.device.frames() {
+        if let Some(mut frames) = self.device.as_mut().and_then(Xdp::frames) {
             frames.flush();
         }
     }
@@ -96,7 +92,7 @@ impl Driver {
     /// Wakes the sleepers of the near side for `conditions`.
     pub fn tell(&self, index: usize, conditions: u32) {
         let far = self.far(index);
-        match self.local.near(index) {
+        match self.local.places.near(index) {
             Some(near) if epoll::hears_by_itself(near, far, conditions) => {}
             _ => wake::notify(far, self.lines[index].far.load(Ordering::Relaxed), conditions),
         }
@@ -109,7 +105,7 @@ impl Driver {
         for _ in 0..FRAMES {
             let parts = &mut **self;
             let Parts { device, frame, .. } = parts;
-            let Some(mut frames) = device.frames() else { break };
+            let Some(mut frames) = device.as_mut().and_then(Xdp::frames) else { break };
             let Some(bytes) = frames.next(frame) else { break };
             let whole = bytes.len();
             if !core::mem::replace(&mut any, true) {
@@ -156,7 +152,6 @@ impl Driver {
                 }
             }
             state::GIVING | state::KERNEL => self.pump_returned(index, now),
-            state::LEFT if self.far(index).incoming().look().0 & word::CLOSED != 0 => self.let_go(index),
             _ => return,
         }
         self.due = self.due.min(self.lines[index].due);
@@ -197,7 +192,7 @@ impl Driver {
             _ => line.copied,
         };
         if line.copied < waiting {
-            taken.set_nagle(local.near(index).is_some_and(has_nagle));
+            taken.set_nagle(local.places.near(index).is_some_and(has_nagle));
         }
         while line.copied < waiting {
             let most = ((waiting - line.copied) as usize).min(PIECE);
@@ -231,7 +226,7 @@ impl Driver {
         if taken.is_closed() {
             return Err(Some(Ended::Given));
         }
-        let due = match device.frames() {
+        let due = match device.as_mut().and_then(Xdp::frames) {
             Some(mut frames) => taken.put(&mut frames, now).map_err(Some)?,
             None => None,
         };
@@ -294,17 +289,15 @@ impl Driver {
             if self.lines[index].state != state::OVER {
                 continue;
             }
-            let (base, _, channel) = self.local.place(index);
-            if shunt_link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT {
-                self.lines[index].state = state::FREE;
-                self.local.used.fetch_sub(1, Ordering::Relaxed);
+            if self.local.places.is_over(index) {
+                self.let_free(index, -1);
             }
         }
     }
 
     /// Tells tools that the stream is the kernel's again.
     pub fn note_returned(&self, index: usize) {
-        let Some(near) = self.local.near(index) else { return };
+        let Some(near) = self.local.places.near(index) else { return };
         for number in shunt_stream::socket::numbers_of(near) {
             status_page::show(number, kind::STREAM, Reason::GivenBack);
         }

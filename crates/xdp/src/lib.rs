@@ -24,6 +24,7 @@
 
 pub mod address;
 pub mod answers;
+pub mod attempts;
 pub mod course;
 pub mod decline;
 mod device;

@@ -6,32 +6,40 @@ use super::set::Set;
 use super::{ET, EXCLUSIVE, IN, TAG};
 use core::sync::atomic::Ordering;
 use shunt_stream::progress;
-use shunt_sys::{calls, libc};
+use shunt_sys::{calls, libc, Errno};
 
 /// No entry's tag: what comes under it is no event.
 const FRAMES: u64 = TAG | 0xf_ffff;
 
 /// The queue joins the set, if it is of that kind, and the set is this process's alone and in no other set. False: it is to be slept beside.
 pub(super) fn join(set: &'static Set) -> bool {
-    let Some([queue, rest]) = progress::inside() else { return false };
-    if set.frames.load(Ordering::Acquire) == queue {
+    let Some(inside) = progress::inside().filter(|inside| inside.queue >= 0) else { return false };
+    if set.frames.load(Ordering::Acquire) == inside.generation {
         return true;
     }
     let Some(_held) = set.lock.lock() else { return false };
     let alone = !set.shared.load(Ordering::Relaxed) && set.watchers.load(Ordering::Relaxed).is_null();
     let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
-    set.frames.store(queue, Ordering::Release);
-    let add = |fd, events| calls::epoll_add(epfd, fd, events, FRAMES);
-    add(queue, IN | ET | EXCLUSIVE).and_then(|()| add(rest, IN)).inspect_err(|_| set.frames.store(-1, Ordering::Release)).is_ok()
+    set.frames.store(inside.generation, Ordering::Release);
+    // A queue from before has left with its file; the rest is there, perhaps.
+    let add = |fd, events| match calls::epoll_add(epfd, fd, events, FRAMES) {
+        Err(Errno(libc::EEXIST)) => Ok(()),
+        added => added,
+    };
+    let added = add(inside.queue, IN | ET | EXCLUSIVE).and_then(|()| add(inside.rest, IN));
+    added.inspect_err(|_| set.frames.store(-1, Ordering::Release)).is_ok()
 }
 
 /// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.
 pub(super) fn part(set: &'static Set) {
     let known = set.frames.swap(-1, Ordering::AcqRel);
-    // By another number it could not leave.
-    let Some(fds) = progress::inside().filter(|fds| fds[0] == known) else { return };
+    let Some(inside) = progress::inside().filter(|_| known >= 0) else { return };
     let Some(epfd) = set.descriptor() else { return };
-    fds.into_iter().for_each(|fd| _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()));
+    let leave = |fd| _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    leave(inside.rest);
+    if inside.generation == known {
+        leave(inside.queue);
+    }
     // A stream's entry, as others' events are the program's own. Without one there is nothing to be woken for.
     let stream = set.entries.iter().find(|entry| !super::control::kernel_side(entry) && entry.inner().is_none());
     stream.filter(|_| set.sleepers() > 0).into_iter().for_each(|entry| kick(epfd, entry));
