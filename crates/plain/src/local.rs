@@ -133,23 +133,29 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
         route::way(peer).ok().flatten()
     };
     let way = way.filter(|way| !way.local && way.interface != 0).ok_or(Reason::InetRoute)?;
-    if let Some(local) = local().filter(|local| !local.over.load(Ordering::Acquire)) {
-        if local.used.load(Ordering::Relaxed) >= STREAMS as u32 {
-            leaving::some(local);
-        }
-        return if local.interface.load(Ordering::Relaxed) == way.interface { Ok(local) } else { Err(Reason::InetRoute) };
+    let local = match local().filter(|local| !local.over.load(Ordering::Acquire)) {
+        Some(local) => local,
+        None => found(way.interface, peer, now)?,
+    };
+    if local.used.load(Ordering::Relaxed) >= STREAMS as u32 {
+        leaving::some(local);
     }
+    if local.interface.load(Ordering::Relaxed) == way.interface { Ok(local) } else { Err(Reason::InetRoute) }
+}
+
+/// The first agent, or another. By one thread at a time; the connections of others are the kernel's meanwhile.
+fn found(interface: u32, peer: &Address, now: u64) -> Result<&'static Local, Reason> {
     MADE.attempts.may(now).map_err(|reason| Reason::from_code(reason as u8).unwrap_or(Reason::InetNoAgent))?;
     if MADE.making.swap(true, Ordering::Acquire) {
         return Err(Reason::InetNoAgent);
     }
-    let made = match local() {
-        Some(local) => local.again(way.interface, peer.as_v4().is_none()),
-        None => make(way.interface, peer.as_v4().is_none()),
+    let found = match local() {
+        Some(local) => local.again(interface, peer.as_v4().is_none()),
+        None => make(interface, peer.as_v4().is_none()),
     };
-    MADE.attempts.made(made.as_ref().err().map(|reason| *reason as u32), now);
+    MADE.attempts.made(found.as_ref().err().map(|reason| *reason as u32), now);
     MADE.making.store(false, Ordering::Release);
-    made
+    found
 }
 
 fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
