@@ -117,7 +117,8 @@ mod tests {
     fn a_line_is_free_while_its_channel_stands() {
         let places = fresh();
         let closed = RefCell::new(Vec::new());
-        let take = |line, over: &[usize]| places.take(line, |channel| over.contains(&channel), |end| closed.borrow_mut().push(end));
+        let take =
+            |line, over: &[usize]| places.take(line, |channel| over.contains(&channel), |end| closed.borrow_mut().push(end));
         for channel in 0..40 {
             assert_eq!(take(1, &[]), Some(channel));
             assert_eq!((places.channel_of(1), places.line_of(channel)), (channel, Some(1)));

@@ -19,7 +19,8 @@ use crate::local::{driven, local, Driver, Local, AGENT, STREAMS};
 pub const PROGRESS: Progress = Progress {
     inside: Some(|| {
         local().map(|local| {
-            let [queue, rest, generation] = [&local.queue, &local.rest, &local.generation].map(|word| word.load(Ordering::Acquire));
+            let [queue, rest, generation] =
+                [&local.queue, &local.rest, &local.generation].map(|word| word.load(Ordering::Acquire));
             Inside { queue, rest, generation }
         })
     }),

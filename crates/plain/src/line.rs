@@ -38,8 +38,6 @@ pub struct Line {
     pub broken: bool,
     /// Its program's end, however it comes, is to be a reset (SO_LINGER of no time).
     pub lingers_not: bool,
-    /// The next line of its chain, plus one.
-    pub next: u16,
     /// The kernel's socket, and the companion's far end.
     pub socket: AtomicI32,
     /// See above.

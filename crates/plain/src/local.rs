@@ -14,8 +14,9 @@ use shunt_table::global::{self, Guard, LockedCell, Mutex, SETUP};
 use shunt_table::{private, route, table};
 use shunt_xdp::answers::Answers;
 use shunt_xdp::attempts::Attempts;
+use shunt_xdp::chains::Chains;
 use shunt_xdp::learned::{self, Server, SERVERS};
-use shunt_xdp::protocol::{Connection, Kind, Sizes};
+use shunt_xdp::protocol::Connection;
 use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::LONGEST_FRAME;
 use shunt_xdp::Xdp;
@@ -27,8 +28,6 @@ use crate::line::{state, Line};
 pub use shunt_places::LINES as STREAMS;
 /// Words of marks.
 pub const ROWS: usize = STREAMS / 64;
-/// Chains of lines by their connections' ports.
-pub const CHAINS: usize = 256;
 /// Bytes that are moved at once.
 pub const PIECE: usize = 64 << 10;
 
@@ -74,8 +73,8 @@ pub struct Parts {
     pub hands: Connection,
     /// The streams.
     pub lines: [Line; STREAMS],
-    /// The first line of each chain, plus one.
-    pub chains: [u16; CHAINS],
+    /// Lines by their connections' ports.
+    pub chains: Chains<STREAMS, 256>,
     /// When lines are to be looked at next (ns).
     pub due: u64,
     /// Answers that wait for others.
@@ -140,7 +139,11 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
     if local.used.load(Ordering::Relaxed) >= STREAMS as u32 {
         leaving::some(local);
     }
-    if local.interface.load(Ordering::Relaxed) == way.interface { Ok(local) } else { Err(Reason::InetRoute) }
+    if local.interface.load(Ordering::Relaxed) == way.interface {
+        Ok(local)
+    } else {
+        Err(Reason::InetRoute)
+    }
 }
 
 /// The first agent, or another. By one thread at a time; the connections of others are the kernel's meanwhile.
@@ -168,16 +171,10 @@ fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
 
 /// A queue of the interface, and the way to its agent, by which connections are handed over.
 fn ask(interface: u32, version_6: bool) -> Result<(Xdp, Connection), Reason> {
-    let name = shunt_xdp::route::describe(interface).ok_or(Reason::InetNoAgent)?.0;
-    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    let name = core::str::from_utf8(&name[..length]).map_err(|_| Reason::InetNoAgent)?;
-    let mut device = Xdp::attach(name, Kind::Own, version_6, Sizes::default()).map_err(|errno| match errno.0 {
+    Xdp::with_hands(interface, version_6).map_err(|errno| match errno.0 {
         libc::EBUSY | libc::EACCES | libc::EDQUOT => Reason::InetQueue,
         _ => Reason::InetNoAgent,
-    })?;
-    let hands = device.agent().hands().map_err(|_| Reason::InetNoAgent)?;
-    device.post_all();
-    Ok((device, hands))
+    })
 }
 
 /// What an event of the rest is of, where it is no line.

@@ -26,26 +26,18 @@ use shunt_xdp::tcp::{Envelope, Tuple};
 use shunt_xdp::Xdp;
 
 use crate::line::{state, Line};
-use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
+use crate::local::{Driver, Parts, PIECE, ROWS, STREAMS};
 
 impl Parts {
     /// The line of a connection that is taken.
     pub fn find(&self, tuple: &Tuple) -> Option<usize> {
-        let mut next = self.chains[tuple.spread() % CHAINS];
-        while let Some(index) = usize::from(next).checked_sub(1) {
-            let line = &self.lines[index];
-            if line.taken.as_ref().is_some_and(|taken| taken.tuple() == tuple) {
-                return Some(index);
-            }
-            next = line.next;
-        }
-        None
+        let is_its = |index: &usize| self.lines[*index].taken.as_ref().is_some_and(|taken| taken.tuple() == tuple);
+        self.chains.of(tuple.spread()).find(is_its)
     }
 
     /// A line begins with `taken`.
     pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], now: u64) {
-        let first = &mut self.chains[taken.tuple().spread() % CHAINS];
-        let next = core::mem::replace(first, index as u16 + 1);
+        self.chains.put(taken.tuple().spread(), index);
         let at = self.taken_at(index);
         // SAFETY: inside the slab; no line has it now.
         let taken = unsafe {
@@ -54,7 +46,6 @@ impl Parts {
         };
         self.lines[index] = Line {
             state: state::TAKEN,
-            next,
             socket: AtomicI32::new(socket),
             far: AtomicI32::new(far),
             due: now,
@@ -69,12 +60,7 @@ impl Parts {
     /// The engine of a line is of no use any more.
     pub fn unchain(&mut self, index: usize) {
         let Some(taken) = self.lines[index].taken.take() else { return };
-        let next = self.lines[index].next;
-        let mut place = &mut self.chains[taken.tuple().spread() % CHAINS];
-        while let Some(at) = usize::from(*place).checked_sub(1).filter(|at| *at != index) {
-            place = &mut self.lines[at].next;
-        }
-        *place = next;
+        self.chains.remove(taken.tuple().spread(), index);
         // SAFETY: written by `begin`, and nothing refers to it any more.
         unsafe { core::ptr::drop_in_place(taken) };
     }

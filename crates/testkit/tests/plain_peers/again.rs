@@ -107,3 +107,26 @@ fn agents_that_are_started_again_take() {
     goes_on(&site, "steady");
     ends_well(steady, &server);
 }
+
+/// Several threads, that start programs while the agent goes and another comes.
+#[test]
+fn threads_find_another_agent() {
+    let Some(mut site) = Site::new("plain-threads") else { return };
+    let address = site.address(0);
+    let (python, script) = (python_program(), script("plain_peers.py").display().to_string());
+    let server = site.start(0, 7000, "server", &python, &[&script, "crowd", &address, "7000"]);
+    site.wait_for_listener(0, 7000);
+    for _ in 0..3 {
+        let taken = site.count(&server, "taken");
+        let mut load = site.start(1, 0, "load", &python, &[&script, "talks", &address, "7000", "60"]);
+        until("connections that are taken", || {
+            let talked = site.run(1, 0, &python, &[&script, "talks", &address, "7000", "5"]);
+            assert_eq!(talked, "fine\n", "{}", server.text());
+            site.count(&server, "taken") >= taken + 5
+        });
+        drop(site.agent.take());
+        site.start_agent();
+        let status = load.child.wait().expect("a child");
+        assert!(status.success() && load.text() == "fine\n", "{status} {}\n{}", load.text(), server.text());
+    }
+}
