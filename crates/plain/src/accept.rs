@@ -12,8 +12,8 @@ use shunt_table::process::{kernel_only, status_page};
 use shunt_table::sockaddr;
 use shunt_table::table::{self, Kind};
 
-use crate::local;
 use crate::seat::Seat;
+use crate::{leaving, local};
 
 /// The kernel gave the connection `fd` to `listener`: true if it is a stream now.
 pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
@@ -33,7 +33,7 @@ pub fn accepted(fd: i32, _: i32, listener: &Socket, flags: i32) -> bool {
 fn take(fd: i32, listener: &Socket, server: &Address, flags: i32) -> Result<(), Reason> {
     let client = sockaddr::peer_address(fd).filter(|client| !client.is_loopback()).ok_or(Reason::NotLocal)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    let local = local::towards(&client, server)?;
+    let local = local::towards(&client, server).inspect(|local| leaving::make_room(local))?;
     let socket = socket::allocate(listener.family.load(Ordering::Relaxed)).ok_or(Reason::NoMemory)?;
     let seat = Seat::take(local, fd, [server, &client], server, nonblocking).inspect_err(|_| socket::free(socket))?;
     let _ = calls::dup3(seat.near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });

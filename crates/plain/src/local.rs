@@ -21,7 +21,6 @@ use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::LONGEST_FRAME;
 use shunt_xdp::Xdp;
 
-use crate::leaving;
 use crate::line::{state, Line};
 
 /// Streams.
@@ -136,9 +135,6 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
         Some(local) => local,
         None => found(way.interface, peer, now)?,
     };
-    if local.used.load(Ordering::Relaxed) >= STREAMS as u32 {
-        leaving::some(local);
-    }
     if local.interface.load(Ordering::Relaxed) == way.interface {
         Ok(local)
     } else {

@@ -20,27 +20,19 @@ pub(super) fn join(set: &'static Set) -> bool {
     let Some(_held) = set.lock.lock() else { return false };
     let alone = !set.shared.load(Ordering::Relaxed) && set.watchers.load(Ordering::Relaxed).is_null();
     let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
-    set.frames.store(inside.generation, Ordering::Release);
-    // A queue from before has left with its file; the rest is there, perhaps.
-    let add = |fd, events| match calls::epoll_add(epfd, fd, events, FRAMES) {
-        Err(Errno(libc::EEXIST)) => Ok(()),
-        added => added,
-    };
-    let added = add(inside.queue, IN | ET | EXCLUSIVE).and_then(|()| add(inside.rest, IN));
-    added.inspect_err(|_| set.frames.store(-1, Ordering::Release)).is_ok()
+    set.frames.store(inside.generation, Ordering::Release); // one from before has left with its file, and not the rest
+    let add = |fd, events| calls::epoll_add(epfd, fd, events, FRAMES);
+    let rest = || add(inside.rest, IN).or_else(|errno| if errno == Errno(libc::EEXIST) { Ok(()) } else { Err(errno) });
+    add(inside.queue, IN | ET | EXCLUSIVE).and_then(|()| rest()).inspect_err(|_| set.frames.store(-1, Ordering::Release)).is_ok()
 }
 
 /// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.
 pub(super) fn part(set: &'static Set) {
     let known = set.frames.swap(-1, Ordering::AcqRel);
-    let Some(inside) = progress::inside().filter(|_| known >= 0) else { return };
-    let Some(epfd) = set.descriptor() else { return };
-    let leave = |fd| _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
-    leave(inside.rest);
-    if inside.generation == known {
-        leave(inside.queue);
-    }
-    // A stream's entry, as others' events are the program's own. Without one there is nothing to be woken for.
+    let Some((inside, epfd)) = progress::inside().filter(|_| known >= 0).zip(set.descriptor()) else { return };
+    let leave = |fd| calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    let _ = (leave(inside.rest), leave(inside.queue)); // one from before is not there
+                                                       // A stream's entry, as others' events are the program's own. Without one there is nothing to be woken for.
     let stream = set.entries.iter().find(|entry| !super::control::kernel_side(entry) && entry.inner().is_none());
     stream.filter(|_| set.sleepers() > 0).into_iter().for_each(|entry| kick(epfd, entry));
 }
