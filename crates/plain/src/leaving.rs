@@ -91,13 +91,9 @@ fn leave_those(is_one: impl Fn(&Socket) -> bool) {
 
 /// Where a connection finds no line: leaves some streams that are the kernel's again, and that their programs do not ask for anything.
 pub fn make_room(local: &'static Local) {
-    if local.used.load(Ordering::Relaxed) >= STREAMS as u32 {
-        leave_some(local);
+    if local.used.load(Ordering::Relaxed) < STREAMS as u32 {
+        return;
     }
-}
-
-#[cold]
-fn leave_some(local: &'static Local) {
     let mut left = 0;
     for index in 0..STREAMS {
         let is_returned = || local.lock().is_some_and(|driver| driver.lines[index].state == state::KERNEL);

@@ -112,13 +112,18 @@ pub fn driven() -> Option<&'static Local> {
     local().filter(|local| local.used.load(Ordering::Relaxed) != 0)
 }
 
+/// Whether it is known that connections with `server` do not pay.
+pub fn does_not_pay(server: &Address) -> bool {
+    let (place, name) = learned::place(&server.ip, server.port);
+    local().is_some_and(|local| local.servers[place].does_not_pay(name, clock::monotonic_ns()))
+}
+
 /// What this process has for the interface by which `peer` is reached, in a connection with `server`; made if there is none.
 ///
 /// # Errors
 /// Why the connection is not to be taken.
 pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reason> {
     let (now, (place, name)) = (clock::monotonic_ns(), learned::place(&server.ip, server.port));
-    // First, as this is asked of each of many short ones.
     if let Some(local) = local() {
         match local.servers[place].pays(name, now, !global::options().inet_unasked) {
             _ if now < local.crowded.load(Ordering::Relaxed) => return Err(Reason::InetCrowd),
@@ -135,11 +140,7 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
         Some(local) => local,
         None => found(way.interface, peer, now)?,
     };
-    if local.interface.load(Ordering::Relaxed) == way.interface {
-        Ok(local)
-    } else {
-        Err(Reason::InetRoute)
-    }
+    (local.interface.load(Ordering::Relaxed) == way.interface).then_some(local).ok_or(Reason::InetRoute)
 }
 
 /// The first agent, or another. By one thread at a time; the connections of others are the kernel's meanwhile.

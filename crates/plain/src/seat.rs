@@ -65,7 +65,7 @@ impl Seat {
         progress::fill(Some(&PROGRESS));
         let made = local.places.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
             let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
-            local.places.show(line, if own == server { taken::SERVER } else { taken::CLIENT });
+            local.places.show(line, if peer == server { taken::CLIENT } else { taken::SERVER });
             let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1]);
             begun.inspect_err(|_| {
                 local.places.show(line, taken::NOT);
