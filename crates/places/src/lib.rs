@@ -108,7 +108,9 @@ impl Places {
             let (base, _, channel) = self.at(channel);
             link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT
         };
-        self.table.take(line, is_over, private::close).is_some()
+        // Each that stands has three descriptors, of those that the program may have.
+        let most = calls::soft_limit(libc::RLIMIT_NOFILE) / 16;
+        self.table.take(line, most as usize, is_over, private::close).is_some()
     }
 
     /// Whether the near side has let go of a line's channel.

@@ -23,9 +23,10 @@ pub struct Table<const LINES: usize, const CHANNELS: usize> {
     /// The line of each channel, plus one.
     lines: [AtomicU16; CHANNELS],
     states: [AtomicI32; CHANNELS],
-    /// Those behind were never used; and the next one to be looked at.
+    /// Those behind were never used; the next one to be looked at; and how many stand.
     used: AtomicU32,
     next: AtomicU32,
+    standing: AtomicU32,
 }
 
 impl<const LINES: usize, const CHANNELS: usize> Table<LINES, CHANNELS> {
@@ -39,8 +40,8 @@ impl<const LINES: usize, const CHANNELS: usize> Table<LINES, CHANNELS> {
         usize::from(self.lines.get(channel)?.load(Relaxed)).checked_sub(1)
     }
 
-    /// A channel for a line. `is_over`: the near side has let go of that one, whose far end `close` gets.
-    pub fn take(&self, line: usize, is_over: impl Fn(usize) -> bool, mut close: impl FnMut(i32)) -> Option<usize> {
+    /// A channel for a line, where no more than `most` stand. `is_over`: the near side has let go of that one, whose far end `close` gets.
+    pub fn take(&self, line: usize, most: usize, is_over: impl Fn(usize) -> bool, mut close: impl FnMut(i32)) -> Option<usize> {
         let used = self.used.load(Relaxed) as usize;
         let mut look = |from: usize, count: usize| {
             for channel in (from..from + count).map(|channel| channel % used) {
@@ -48,6 +49,7 @@ impl<const LINES: usize, const CHANNELS: usize> Table<LINES, CHANNELS> {
                 if state > FREE && is_over(channel) {
                     close(state - 1);
                     self.states[channel].store(FREE, Relaxed);
+                    self.standing.fetch_sub(1, Relaxed);
                 }
             }
         };
@@ -56,7 +58,10 @@ impl<const LINES: usize, const CHANNELS: usize> Table<LINES, CHANNELS> {
             look(next, AT_ONCE.min(used));
             self.next.store((next + AT_ONCE) as u32, Relaxed);
         }
-        let free = || self.states.iter().position(|state| state.load(Relaxed) == FREE);
+        let free = || {
+            let may_be = self.standing.load(Relaxed) as usize <= most;
+            self.states.iter().position(|state| may_be && state.load(Relaxed) == FREE)
+        };
         let channel = free().or_else(|| {
             look(0, used);
             free()
@@ -71,6 +76,7 @@ impl<const LINES: usize, const CHANNELS: usize> Table<LINES, CHANNELS> {
     fn part(&self, line: usize, state: i32) {
         let channel = self.channel_of(line);
         if self.line_of(channel) == Some(line) {
+            self.standing.fetch_add((state > FREE).into(), Relaxed);
             self.lines[channel].store(0, Relaxed);
             self.states[channel].store(state, Relaxed);
         }
@@ -110,6 +116,7 @@ mod tests {
             states: core::array::from_fn(|_| AtomicI32::new(0)),
             used: AtomicU32::new(0),
             next: AtomicU32::new(0),
+            standing: AtomicU32::new(0),
         }
     }
 
@@ -118,7 +125,7 @@ mod tests {
         let places = fresh();
         let closed = RefCell::new(Vec::new());
         let take =
-            |line, over: &[usize]| places.take(line, |channel| over.contains(&channel), |end| closed.borrow_mut().push(end));
+            |line, over: &[usize]| places.take(line, 40, |channel| over.contains(&channel), |end| closed.borrow_mut().push(end));
         for channel in 0..40 {
             assert_eq!(take(1, &[]), Some(channel));
             assert_eq!((places.channel_of(1), places.line_of(channel)), (channel, Some(1)));
@@ -128,9 +135,10 @@ mod tests {
         assert_eq!(take(0, &[]), None, "all stand");
         places.renumber(|end| if end == 107 { 7 } else { end });
         assert_eq!(take(0, &[7, 39]), Some(7));
-        assert_eq!(*closed.borrow(), [7, 139]);
+        assert_eq!(*closed.borrow(), [139, 7]);
         places.stand(1, 5);
         assert_eq!(places.line_of(7), Some(0), "the other line has had it");
+        assert_eq!(places.take(1, 38, |_| false, drop), None, "more stand than may");
         assert_eq!(take(1, &[]), Some(39));
         places.free(0);
         assert_eq!((places.line_of(7), take(0, &[])), (None, Some(7)));
@@ -148,7 +156,7 @@ mod tests {
             match held[line] {
                 None => {
                     let released = RefCell::new(Vec::new());
-                    let taken = places.take(line, |channel| channel == over, |end| released.borrow_mut().push(end as usize));
+                    let taken = places.take(line, 40, |channel| channel == over, |end| released.borrow_mut().push(end as usize));
                     released.into_inner().into_iter().for_each(|channel| owners[channel] = 0);
                     if let Some(channel) = taken {
                         assert_eq!(owners[channel], 0, "step {step}");

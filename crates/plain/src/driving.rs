@@ -19,8 +19,9 @@ use crate::local::{driven, local, Driver, Local, AGENT, STREAMS};
 pub const PROGRESS: Progress = Progress {
     inside: Some(|| {
         local().map(|local| {
-            let [queue, rest, generation] =
-                [&local.queue, &local.rest, &local.generation].map(|word| word.load(Ordering::Acquire));
+            // In this order: a queue that is newer than its number is taken for another once more.
+            let [generation, queue, rest] =
+                [&local.generation, &local.queue, &local.rest].map(|word| word.load(Ordering::Acquire));
             Inside { queue, rest, generation }
         })
     }),

@@ -11,7 +11,7 @@ use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_xdp::learned::PAID;
-use shunt_xdp::restored::{discard, linger_not, widen};
+use shunt_xdp::restored::{discard, is_reset, linger_not, widen};
 
 use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
@@ -258,11 +258,6 @@ impl Driver {
         self.let_free(index, far);
         socket
     }
-}
-
-/// Whether a socket of which poll(2) tells this was reset: an end in both directions is none, and a message in its queue of errors neither.
-fn is_reset(events: i16) -> bool {
-    events & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR | libc::POLLHUP
 }
 
 /// The process ends in good order: what is in the escrows the agent gives back, and what is in sockets is the kernel's.

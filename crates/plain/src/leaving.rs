@@ -91,14 +91,19 @@ fn leave_those(is_one: impl Fn(&Socket) -> bool) {
 
 /// Where a connection finds no line: leaves some streams that are the kernel's again, and that their programs do not ask for anything.
 pub fn make_room(local: &'static Local) {
-    if local.used.load(Ordering::Relaxed) < STREAMS as u32 {
+    if local.used.load(Ordering::Relaxed) < STREAMS as u32 || local.returned.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let mut left = 0;
-    for index in 0..STREAMS {
-        let is_returned = || local.lock().is_some_and(|driver| driver.lines[index].state == state::KERNEL);
-        let Some(near) = local.places.near(index).filter(|_| left < AT_ONCE && is_returned()) else { continue };
-        left += usize::from(numbers_of(near).next().is_some_and(|fd| leave_returned(local, near, fd)));
+    // Others each time, as there may be some that cannot be left.
+    let first = clock::monotonic_ns() as usize;
+    let of_all = |step: usize| (first + step) % STREAMS;
+    let mut some = [None; AT_ONCE];
+    if let Some(driver) = local.lock() {
+        let returned = (0..STREAMS).map(of_all).filter(|index| driver.lines[*index].state == state::KERNEL);
+        some.iter_mut().zip(returned).for_each(|(place, index)| *place = local.places.near(index));
+    }
+    for near in some.into_iter().flatten() {
+        numbers_of(near).next().into_iter().for_each(|fd| _ = leave_returned(local, near, fd));
     }
 }
 

@@ -131,10 +131,7 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
             false => return Err(Reason::InetShort),
         }
     }
-    let way = {
-        let _setup = SETUP.lock().ok_or(Reason::InetNoAgent)?;
-        route::way(peer).ok().flatten()
-    };
+    let way = SETUP.lock().map(|_setup| route::way(peer).ok().flatten()).ok_or(Reason::InetNoAgent)?;
     let way = way.filter(|way| !way.local && way.interface != 0).ok_or(Reason::InetRoute)?;
     let local = match local().filter(|local| !local.over.load(Ordering::Acquire)) {
         Some(local) => local,
@@ -149,21 +146,33 @@ fn found(interface: u32, peer: &Address, now: u64) -> Result<&'static Local, Rea
     if MADE.making.swap(true, Ordering::Acquire) {
         return Err(Reason::InetNoAgent);
     }
+    // What the last one had is given back first, by its guard.
+    let is_had = |driver: Driver| driver.lines.iter().any(|line| matches!(line.state, state::TAKEN | state::GIVING));
+    if local().is_some_and(|local| local.over.load(Ordering::Acquire) && local.lock().is_none_or(is_had)) {
+        MADE.making.store(false, Ordering::Release);
+        return Err(Reason::InetNoAgent);
+    }
     let found = match local() {
-        Some(local) => local.again(interface, peer.as_v4().is_none()),
-        None => make(interface, peer.as_v4().is_none()),
+        Some(local) if !local.over.load(Ordering::Acquire) => Ok(local), // another thread was first
+        _ => ask(interface, peer.as_v4().is_none()).and_then(|(device, hands)| made()?.begin(interface, device, hands)),
     };
-    MADE.attempts.made(found.as_ref().err().map(|reason| *reason as u32), now);
+    MADE.attempts.made(found.as_ref().err().map(|reason| *reason as u32), clock::monotonic_ns());
     MADE.making.store(false, Ordering::Release);
     found
 }
 
-fn make(interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
-    let (device, hands) = ask(interface, version_6)?;
+/// What stays, whatever agents come.
+fn made() -> Result<&'static Local, Reason> {
+    if let Some(local) = local() {
+        return Ok(local);
+    }
     let epoll = || calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).map_err(|_| Reason::NoDescriptors);
-    let (sleep, rest) = (epoll()?, epoll()?);
-    calls::epoll_add(sleep, rest, IN, 0).map_err(|_| Reason::NoDescriptors)?;
-    lay([sleep, -1, rest]).map_err(|_| Reason::NoMemory)?.begin(interface, device, hands)
+    let sleep = epoll()?;
+    let rest = epoll().inspect_err(|_| private::close(sleep))?;
+    let laid = calls::epoll_add(sleep, rest, IN, 0).and_then(|()| lay([sleep, -1, rest]));
+    let local = laid.inspect_err(|_| [sleep, rest].into_iter().for_each(private::close)).map_err(|_| Reason::NoMemory)?;
+    MADE.local.store(core::ptr::from_ref(local).cast_mut(), Ordering::Release);
+    Ok(local)
 }
 
 /// A queue of the interface, and the way to its agent, by which connections are handed over.
@@ -233,21 +242,7 @@ impl Local {
         self.queue.store(way, Ordering::Release);
         self.over.store(false, Ordering::Release);
         drop(driver);
-        MADE.local.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
         Ok(self)
-    }
-
-    /// Looks for another agent, when all that the last one had has been given back.
-    fn again(&'static self, interface: u32, version_6: bool) -> Result<&'static Local, Reason> {
-        if !self.over.load(Ordering::Acquire) {
-            return Ok(self); // another thread was first
-        }
-        let is_had = |driver: Driver| driver.lines.iter().any(|line| matches!(line.state, state::TAKEN | state::GIVING));
-        if self.lock().is_none_or(is_had) {
-            return Err(Reason::InetNoAgent);
-        }
-        let (device, hands) = ask(interface, version_6)?;
-        self.begin(interface, device, hands)
     }
 }
 
@@ -321,6 +316,11 @@ impl Driver {
         self.local.queue.store(-1, Ordering::Release);
         let hands = core::mem::replace(&mut self.hands, Connection::of(-1));
         if let Some(device) = self.device.take() {
+            let shunt_xdp::Descriptors { way, connection, .. } = device.descriptors();
+            // Another process may have the files for a moment, a child before it forgets them.
+            for (epoll, fd) in [(&self.local.sleep, way), (&self.local.rest, connection)] {
+                let _ = calls::epoll_ctl(epoll.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+            }
             close(device, hands);
         }
     }
@@ -378,9 +378,8 @@ pub fn forget() {
     progress::fill(None);
     // SAFETY: as above.
     let parts = unsafe { &mut *local.parts.get() };
-    if let Some(device) = &parts.device {
-        device.part();
-        device.numbers().chain([parts.hands.fd()]).for_each(private::close);
+    if let Some(device) = parts.device.take() {
+        close(device, core::mem::replace(&mut parts.hands, Connection::of(-1)));
     }
     for index in 0..STREAMS {
         parts.unchain(index);

@@ -13,17 +13,17 @@ const FRAMES: u64 = TAG | 0xf_ffff;
 
 /// The queue joins the set, if it is of that kind, and the set is this process's alone and in no other set. False: it is to be slept beside.
 pub(super) fn join(set: &'static Set) -> bool {
-    let Some(inside) = progress::inside().filter(|inside| inside.queue >= 0) else { return false };
-    if set.frames.load(Ordering::Acquire) == inside.generation {
+    if progress::inside().is_some_and(|inside| inside.queue >= 0 && set.frames.load(Ordering::Acquire) == inside.generation) {
         return true;
     }
     let Some(_held) = set.lock.lock() else { return false };
     let alone = !set.shared.load(Ordering::Relaxed) && set.watchers.load(Ordering::Relaxed).is_null();
     let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
-    set.frames.store(inside.generation, Ordering::Release); // one from before has left with its file, and not the rest
-    let add = |fd, events| calls::epoll_add(epfd, fd, events, FRAMES);
-    let rest = || add(inside.rest, IN).or_else(|errno| if errno == Errno(libc::EEXIST) { Ok(()) } else { Err(errno) });
-    add(inside.queue, IN | ET | EXCLUSIVE).and_then(|()| rest()).inspect_err(|_| set.frames.store(-1, Ordering::Release)).is_ok()
+    let Some(inside) = progress::inside().filter(|inside| inside.queue >= 0) else { return false };
+    let add = |fd, events| matches!(calls::epoll_add(epfd, fd, events, FRAMES), Ok(()) | Err(Errno(libc::EEXIST)));
+    let added = add(inside.queue, IN | ET | EXCLUSIVE) && add(inside.rest, IN); // one from before has left with its file
+    set.frames.store(if added { inside.generation } else { -1 }, Ordering::Release);
+    added
 }
 
 /// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.

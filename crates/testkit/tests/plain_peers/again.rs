@@ -108,6 +108,38 @@ fn agents_that_are_started_again_take() {
     ends_well(steady, &server);
 }
 
+/// One command of Redis's, and the answer.
+fn ask(site: &Site, words: &[&str]) -> String {
+    let address = site.address(0);
+    let all = [&["-h", &address, "-p", "6379"][..], words].concat();
+    site.run(1, 0, &program("redis-cli", "redis-tools"), &all)
+}
+
+/// A child that lives on has no part in the queue, which the next agent lends.
+#[test]
+fn a_child_keeps_no_queue() {
+    let Some(mut site) = Site::new("plain-child") else { return };
+    let server = server(&site);
+    ping(&site);
+    let taken = site.count(&server, "taken");
+    assert!(taken > 0);
+    // Redis's child writes, and waits between what it writes.
+    for key in 0..50 {
+        ask(&site, &["set", &key.to_string(), "x"]);
+    }
+    ask(&site, &["config", "set", "rdb-key-save-delay", "10000000"]);
+    ask(&site, &["bgsave"]);
+    assert!(ask(&site, &["info", "persistence"]).contains("rdb_bgsave_in_progress:1"));
+    drop(site.agent.take());
+    site.start_agent();
+    until("connections of the second agent's", || {
+        ping(&site);
+        site.count(&server, "taken") >= taken + 5
+    });
+    assert!(ask(&site, &["info", "persistence"]).contains("rdb_bgsave_in_progress:1"), "the child lived");
+    ask(&site, &["config", "set", "rdb-key-save-delay", "0"]);
+}
+
 /// Several threads, that start programs while the agent goes and another comes.
 #[test]
 fn threads_find_another_agent() {
