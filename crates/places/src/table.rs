@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(*closed.borrow(), [139, 7]);
         places.stand(1, 5);
         assert_eq!(places.line_of(7), Some(0), "the other line has had it");
-        assert_eq!(places.take(1, 38, |_| false, drop), None, "more stand than may");
+        assert_eq!(places.take(1, 37, |_| false, drop), None, "more stand than may");
         assert_eq!(take(1, &[]), Some(39));
         places.free(0);
         assert_eq!((places.line_of(7), take(0, &[])), (None, Some(7)));
