@@ -14,6 +14,7 @@ use shunt_table::global::{self, SETUP};
 use shunt_table::process::kernel_only;
 use shunt_table::sockaddr::{self, Encoded};
 
+use crate::leaving;
 use crate::local::{self, Local};
 use crate::seat::Seat;
 
@@ -34,7 +35,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Result<Out
         return Err(Reason::UnsupportedSocket);
     }
     // Asked before, so that what cannot be taken is connected as ever.
-    let local = local::towards(server, server)?;
+    let local = local::towards(server, server).inspect(|local| leaving::make_room(local))?;
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     socket_cache::spoil(socket);
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), server);

@@ -5,10 +5,10 @@ use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::Wait;
 use shunt_stream::corked;
-use shunt_stream::progress::{Posting, Progress, Sleeper, Watch};
+use shunt_stream::progress::{Inside, Posting, Progress, Sleeper, Watch};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::wake;
-use shunt_sys::libc::{self, epoll_event};
+use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, clock, thread};
 
 use crate::leaving;
@@ -17,7 +17,14 @@ use crate::local::{driven, local, Driver, Local, AGENT, STREAMS};
 
 /// What is asked of this room by those below.
 pub const PROGRESS: Progress = Progress {
-    inside: Some(|| local().map(|local| [&local.queue, &local.rest].map(|fd| fd.load(Ordering::Relaxed)))),
+    inside: Some(|| {
+        local().map(|local| {
+            // In this order: a queue that is newer than its number is taken for another once more.
+            let [generation, queue, rest] =
+                [&local.generation, &local.queue, &local.rest].map(|word| word.load(Ordering::Acquire));
+            Inside { queue, rest, generation }
+        })
+    }),
     is_driven: || driven().is_some(),
     drive: |_| {
         if let Some(local) = driven() {
@@ -87,7 +94,7 @@ impl Driver {
     }
 
     /// Gives all connections back. What gives them back has its time from now on.
-    fn give_all(&mut self, now: u64) {
+    pub fn give_all(&mut self, now: u64) {
         for index in 0..STREAMS {
             self.give(index, false, now);
             self.lines[index].since = now;
@@ -103,12 +110,7 @@ impl Driver {
         let got = calls::epoll_pwait(rest, events.as_mut_ptr(), 32, 0, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
         for event in &events[..got] {
             match event.u64 {
-                AGENT => {
-                    self.local.over.store(true, Ordering::Relaxed);
-                    let connection = self.device.descriptors().connection;
-                    let _ = calls::epoll_ctl(rest, libc::EPOLL_CTL_DEL, connection, core::ptr::null_mut());
-                    self.give_all(now);
-                }
+                AGENT => self.part_with_agent(now),
                 line => self.pump(line as usize % STREAMS, now),
             }
         }
@@ -137,8 +139,8 @@ fn kick(socket: &Socket) -> bool {
 
 /// Does `part` for the line of a near socket, or leaves that to the holder of the lock; false: it is none of these.
 fn on_line(socket: &Socket, part: impl FnOnce(&mut Driver, usize)) -> bool {
-    let Some(local) = driven() else { return false };
-    let Some(index) = local.line_of(socket) else { return false };
+    let Some(local) = local() else { return false };
+    let Some(index) = local.places.line_of(socket) else { return local.places.has(socket) };
     match local.lock() {
         Some(mut driver) => part(&mut driver, index),
         None => local.mark(index),
@@ -202,7 +204,7 @@ fn watched(watch: &Watch<'_>) -> Option<&'static Local> {
 
 fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
     let local = watched(watch).filter(|_| socket.has(flag::REMOTE));
-    if let Some(index) = local.and_then(|local| local.line_of(socket)) {
+    if let Some(index) = local.and_then(|local| local.places.line_of(socket)) {
         let wait: *const Wait = &socket.own().wait;
         // SAFETY: links of this room are never unmapped.
         watch.armed = Some((index as u32, unsafe { &*wait }, conditions));
@@ -212,10 +214,14 @@ fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
 fn unwatch(watch: &mut Watch<'_>) {
     let Some(local) = watched(watch) else { return };
     local.asleep[usize::from(watch.descriptor >= 0)].fetch_sub(1, Ordering::Relaxed);
-    let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions)).map(|(index, ..)| index);
+    let others = watch.armed.take().filter(|(_, wait, conditions)| bell::take_back(wait, *conditions));
     if let Some(mut driver) = if watch.heard { local.lock() } else { local.try_lock() } {
         let now = clock::monotonic_ns();
-        if let Some(index) = others.map(|index| index as usize) {
+        // If the line has that stream still.
+        let is_its = |(index, wait, _): &(u32, &Wait, u32)| {
+            local.places.near(*index as usize).is_some_and(|near| core::ptr::eq(&near.own().wait, *wait))
+        };
+        if let Some(index) = others.filter(is_its).map(|(index, ..)| index as usize) {
             wake::ring(driver.far(index), driver.lines[index].far.load(Ordering::Relaxed));
         }
         // Only what is no frame is asked for: frames are found by looks at their ring; by as many as in `begin` where an edge is gone.

@@ -11,7 +11,7 @@ use shunt_sys::{calls, clock, libc, Errno};
 use shunt_table::process::status_page;
 use shunt_table::table;
 use shunt_xdp::learned::PAID;
-use shunt_xdp::restored::{discard, linger_not, widen};
+use shunt_xdp::restored::{discard, is_reset, linger_not, widen};
 
 use crate::line::state;
 use crate::local::{driven, Driver, PIECE, STREAMS};
@@ -68,7 +68,7 @@ impl Driver {
         }
         let (read, wrote) = taken.uncounted();
         let socket = line.socket.load(Ordering::Relaxed);
-        if let Some(near) = local.near(index) {
+        if let Some(near) = local.places.near(index) {
             // What was set since the take is the kernel's to do from now on, before the program has its socket: keepalive finds peers that are gone.
             let _ = calls::setsockopt_int(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
             options::give_to(socket, near);
@@ -78,7 +78,7 @@ impl Driver {
         (line.copied, line.state, line.due) = (0, state::KERNEL, u64::MAX);
         self.unchain(index);
         self.local.returned.fetch_add(1, Ordering::Relaxed);
-        self.local.show(index, taken::NOT);
+        self.local.places.show(index, taken::NOT);
         self.note_returned(index);
         self.tell(index, arm::OUT);
         true
@@ -146,7 +146,7 @@ impl Driver {
     fn cut(&mut self, index: usize) {
         self.tell_reset(index);
         self.unchain(index);
-        self.local.show(index, taken::NOT);
+        self.local.places.show(index, taken::NOT);
         linger_not(self.lines[index].socket.load(Ordering::Relaxed));
         status_page::count(Reason::GivenBack);
         self.let_go(index);
@@ -248,20 +248,16 @@ impl Driver {
         self.let_go(index);
     }
 
-    /// The program has the socket of a line; gives its number, which is no private one any more.
+    /// The program has the socket of a line; gives its number, which is no private one any more. The line is free, and its channel stands.
     pub fn hand_out(&mut self, index: usize) -> i32 {
-        let socket = self.lines[index].socket.swap(-1, Ordering::Relaxed);
+        let line = &self.lines[index];
+        let (socket, far) = (line.socket.swap(-1, Ordering::Relaxed), line.far.swap(-1, Ordering::Relaxed));
         let _ = calls::epoll_ctl(self.local.rest.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, socket, core::ptr::null_mut());
         table::take(socket);
-        self.lines[index].state = state::LEFT;
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
+        self.let_free(index, far);
         socket
     }
-}
-
-/// Whether a socket of which poll(2) tells this was reset: an end in both directions is none, and a message in its queue of errors neither.
-fn is_reset(events: i16) -> bool {
-    events & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR | libc::POLLHUP
 }
 
 /// The process ends in good order: what is in the escrows the agent gives back, and what is in sockets is the kernel's.

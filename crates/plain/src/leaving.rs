@@ -26,7 +26,7 @@ pub fn leave(socket: &Socket, fd: i32) -> bool {
 #[cold]
 #[inline(never)]
 fn leave_returned(local: &'static Local, socket: &Socket, fd: i32) -> bool {
-    let Some(index) = local.line_of(socket) else { return false };
+    let Some(index) = local.places.line_of(socket) else { return false };
     let is_returned = || {
         local.lock().is_some_and(|driver| {
             let line = &driver.lines[index];
@@ -34,7 +34,7 @@ fn leave_returned(local: &'static Local, socket: &Socket, fd: i32) -> bool {
             line.state == state::KERNEL && !(line.end_shown && driver.far(index).outgoing().unacknowledged() > 0)
         })
     };
-    is_returned() && exchange::leave(fd, socket, || ask(local, index, 0))
+    is_returned() && exchange::leave(fd, socket, || ask(local, socket, 0))
 }
 
 /// Leaves the streams that are to be left at once. The caller has no lock.
@@ -53,7 +53,7 @@ fn leave_marked(local: &'static Local) {
         if local.leaving[index / 64].fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
             continue;
         }
-        let Some(near) = local.near(index) else { continue };
+        let Some(near) = local.places.near(index) else { continue };
         if let Some(fd) = numbers_of(near).next() {
             leave_returned(local, near, fd);
         }
@@ -74,13 +74,13 @@ fn leave_those(is_one: impl Fn(&Socket) -> bool) {
     let Some(local) = driven() else { return };
     let until = clock::monotonic_ns() + PATIENCE;
     for index in 0..STREAMS {
-        let Some(near) = local.near(index).filter(|near| is_one(near)) else { continue };
+        let Some(near) = local.places.near(index).filter(|near| is_one(near)) else { continue };
         let is_open = local.lock().is_some_and(|driver| matches!(driver.lines[index].state, state::TAKEN..=state::KERNEL));
         if !is_open {
             continue;
         }
         if let Some(fd) = numbers_of(near).next() {
-            exchange::leave(fd, near, || ask(local, index, until));
+            exchange::leave(fd, near, || ask(local, near, until));
         }
     }
     if let Some(mut driver) = local.lock() {
@@ -89,8 +89,30 @@ fn leave_those(is_one: impl Fn(&Socket) -> bool) {
     }
 }
 
+/// Where a connection finds no line: leaves some streams that are the kernel's again, and that their programs do not ask for anything.
+pub fn make_room(local: &'static Local) {
+    if local.used.load(Ordering::Relaxed) < STREAMS as u32 || local.returned.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    // Others each time, as there may be some that cannot be left.
+    let first = clock::monotonic_ns() as usize;
+    let of_all = |step: usize| (first + step) % STREAMS;
+    let mut some = [None; AT_ONCE];
+    if let Some(driver) = local.lock() {
+        let returned = (0..STREAMS).map(of_all).filter(|index| driver.lines[*index].state == state::KERNEL);
+        some.iter_mut().zip(returned).for_each(|(place, index)| *place = local.places.near(index));
+    }
+    for near in some.into_iter().flatten() {
+        numbers_of(near).next().into_iter().for_each(|fd| _ = leave_returned(local, near, fd));
+    }
+}
+
+/// So many (each takes some ten microseconds).
+const AT_ONCE: usize = 16;
+
 /// The socket of a line, which has all of its bytes. The caller holds both of the stream's locks.
-fn ask(local: &'static Local, index: usize, until: u64) -> Option<Given> {
+fn ask(local: &'static Local, near: &Socket, until: u64) -> Option<Given> {
+    let index = local.places.line_of(near)?; // asked under these: no other thread leaves it, or closes it, and its line is its own
     loop {
         let mut driver = local.lock()?;
         let now = clock::monotonic_ns();
@@ -127,11 +149,10 @@ impl exchange::Given for Given {
         if driver.lines[self.index].state != state::KERNEL {
             return None;
         }
-        let socket = driver.hand_out(self.index);
         // The kernel's queue has these bytes: a thread that is late, and waits for the lock that the caller holds, finds none here.
-        if let Some(near) = self.local.near(self.index) {
+        if let Some(near) = self.local.places.near(self.index) {
             near.incoming().pass(near.incoming().look().1);
         }
-        Some(socket)
+        Some(driver.hand_out(self.index))
     }
 }

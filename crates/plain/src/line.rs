@@ -15,12 +15,10 @@ pub mod state {
     pub const GIVING: u32 = 2;
     /// The kernel's, of which the channel shows what comes.
     pub const KERNEL: u32 = 3;
-    /// The kernel's, and the program has the socket.
-    pub const LEFT: u32 = 4;
     /// The near side has closed, and lets go of the channel.
-    pub const OVER: u32 = 5;
+    pub const OVER: u32 = 4;
     /// In the making.
-    pub const MAKING: u32 = 6;
+    pub const MAKING: u32 = 5;
 }
 
 /// One of them; zeros are one that is nobody's.
@@ -40,8 +38,6 @@ pub struct Line {
     pub broken: bool,
     /// Its program's end, however it comes, is to be a reset (SO_LINGER of no time).
     pub lingers_not: bool,
-    /// The next line of its chain, plus one.
-    pub next: u16,
     /// The kernel's socket, and the companion's far end.
     pub socket: AtomicI32,
     /// See above.

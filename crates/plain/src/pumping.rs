@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use shunt_epoll as epoll;
 use shunt_ring::bell;
-use shunt_segment::channel::{arm, release, state as told, word};
+use shunt_segment::channel::{arm, state as told, word};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
@@ -23,28 +23,21 @@ use shunt_xdp::learned::PAID;
 use shunt_xdp::restored;
 use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
+use shunt_xdp::Xdp;
 
 use crate::line::{state, Line};
-use crate::local::{Driver, Parts, CHAINS, PIECE, ROWS, STREAMS};
+use crate::local::{Driver, Parts, PIECE, ROWS, STREAMS};
 
 impl Parts {
     /// The line of a connection that is taken.
     pub fn find(&self, tuple: &Tuple) -> Option<usize> {
-        let mut next = self.chains[tuple.spread() % CHAINS];
-        while let Some(index) = usize::from(next).checked_sub(1) {
-            let line = &self.lines[index];
-            if line.taken.as_ref().is_some_and(|taken| taken.tuple() == tuple) {
-                return Some(index);
-            }
-            next = line.next;
-        }
-        None
+        let is_its = |index: &usize| self.lines[*index].taken.as_ref().is_some_and(|taken| taken.tuple() == tuple);
+        self.chains.of(tuple.spread()).find(is_its)
     }
 
     /// A line begins with `taken`.
     pub fn begin(&mut self, index: usize, taken: Taken, [socket, far]: [i32; 2], now: u64) {
-        let first = &mut self.chains[taken.tuple().spread() % CHAINS];
-        let next = core::mem::replace(first, index as u16 + 1);
+        self.chains.put(taken.tuple().spread(), index);
         let at = self.taken_at(index);
         // SAFETY: inside the slab; no line has it now.
         let taken = unsafe {
@@ -53,7 +46,6 @@ impl Parts {
         };
         self.lines[index] = Line {
             state: state::TAKEN,
-            next,
             socket: AtomicI32::new(socket),
             far: AtomicI32::new(far),
             due: now,
@@ -68,19 +60,9 @@ impl Parts {
     /// The engine of a line is of no use any more.
     pub fn unchain(&mut self, index: usize) {
         let Some(taken) = self.lines[index].taken.take() else { return };
-        let next = self.lines[index].next;
-        let mut place = &mut self.chains[taken.tuple().spread() % CHAINS];
-        while let Some(at) = usize::from(*place).checked_sub(1).filter(|at| *at != index) {
-            place = &mut self.lines[at].next;
-        }
-        *place = next;
+        self.chains.remove(taken.tuple().spread(), index);
         // SAFETY: written by `begin`, and nothing refers to it any more.
         unsafe { core::ptr::drop_in_place(taken) };
-    }
-
-    /// A line that nobody has.
-    pub fn free(&mut self) -> Option<usize> {
-        self.lines.iter().position(|line| line.state == state::FREE)
     }
 }
 
@@ -88,7 +70,7 @@ impl Driver {
     /// What was put on the transmit ring leaves.
     pub fn flush(&mut self) {
         self.answers.left();
-        if let Some(mut frames) = self.device.frames() {
+        if let Some(mut frames) = self.device.as_mut().and_then(Xdp::frames) {
             frames.flush();
         }
     }
@@ -96,7 +78,7 @@ impl Driver {
     /// Wakes the sleepers of the near side for `conditions`.
     pub fn tell(&self, index: usize, conditions: u32) {
         let far = self.far(index);
-        match self.local.near(index) {
+        match self.local.places.near(index) {
             Some(near) if epoll::hears_by_itself(near, far, conditions) => {}
             _ => wake::notify(far, self.lines[index].far.load(Ordering::Relaxed), conditions),
         }
@@ -109,7 +91,7 @@ impl Driver {
         for _ in 0..FRAMES {
             let parts = &mut **self;
             let Parts { device, frame, .. } = parts;
-            let Some(mut frames) = device.frames() else { break };
+            let Some(mut frames) = device.as_mut().and_then(Xdp::frames) else { break };
             let Some(bytes) = frames.next(frame) else { break };
             let whole = bytes.len();
             if !core::mem::replace(&mut any, true) {
@@ -156,7 +138,6 @@ impl Driver {
                 }
             }
             state::GIVING | state::KERNEL => self.pump_returned(index, now),
-            state::LEFT if self.far(index).incoming().look().0 & word::CLOSED != 0 => self.let_go(index),
             _ => return,
         }
         self.due = self.due.min(self.lines[index].due);
@@ -197,7 +178,7 @@ impl Driver {
             _ => line.copied,
         };
         if line.copied < waiting {
-            taken.set_nagle(local.near(index).is_some_and(has_nagle));
+            taken.set_nagle(local.places.near(index).is_some_and(has_nagle));
         }
         while line.copied < waiting {
             let most = ((waiting - line.copied) as usize).min(PIECE);
@@ -231,7 +212,7 @@ impl Driver {
         if taken.is_closed() {
             return Err(Some(Ended::Given));
         }
-        let due = match device.frames() {
+        let due = match device.as_mut().and_then(Xdp::frames) {
             Some(mut frames) => taken.put(&mut frames, now).map_err(Some)?,
             None => None,
         };
@@ -294,17 +275,15 @@ impl Driver {
             if self.lines[index].state != state::OVER {
                 continue;
             }
-            let (base, _, channel) = self.local.place(index);
-            if shunt_link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT {
-                self.lines[index].state = state::FREE;
-                self.local.used.fetch_sub(1, Ordering::Relaxed);
+            if self.local.places.is_over(index) {
+                self.let_free(index, -1);
             }
         }
     }
 
     /// Tells tools that the stream is the kernel's again.
     pub fn note_returned(&self, index: usize) {
-        let Some(near) = self.local.near(index) else { return };
+        let Some(near) = self.local.places.near(index) else { return };
         for number in shunt_stream::socket::numbers_of(near) {
             status_page::show(number, kind::STREAM, Reason::GivenBack);
         }

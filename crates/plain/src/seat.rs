@@ -63,12 +63,12 @@ impl Seat {
         };
         local.used.fetch_add(1, Ordering::Relaxed);
         progress::fill(Some(&PROGRESS));
-        let made = local.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
+        let made = local.places.make_link(line).map_err(|_| Reason::NoMemory).and_then(|()| {
             let near = companion(local, line, own, peer, nonblocking).map_err(|_| Reason::NoDescriptors)?;
-            local.show(line, if own == server { taken::SERVER } else { taken::CLIENT });
+            local.places.show(line, if peer == server { taken::CLIENT } else { taken::SERVER });
             let begun = begin(local, line, fd, Tuple { ours, theirs }, near[1]);
             begun.inspect_err(|_| {
-                local.show(line, taken::NOT);
+                local.places.show(line, taken::NOT);
                 let _ = calls::close(near[0]);
             })?;
             Ok(near[0])
@@ -76,10 +76,7 @@ impl Seat {
         match made {
             Ok(near) => Ok(Seat { local, line, near }),
             Err(reason) => {
-                if let Some(mut driver) = local.lock() {
-                    driver.lines[line].state = state::FREE;
-                }
-                local.used.fetch_sub(1, Ordering::Relaxed);
+                local.lock().into_iter().for_each(|mut driver| driver.let_free(line, -1));
                 Err(reason)
             }
         }
@@ -87,13 +84,13 @@ impl Seat {
 
     /// `socket` becomes the near side. Under the set-up lock.
     pub fn settle(&self, socket: &'static Socket, nonblocking: bool) {
-        shunt_halves::seat(self.local.place(self.line), socket, nonblocking);
-        self.local.near[self.line].store(core::ptr::from_ref(socket).cast_mut(), Ordering::Release);
+        shunt_halves::seat(self.local.places.place(self.line), socket, nonblocking);
+        self.local.places.set_near(self.line, socket);
     }
 
     /// Its channel.
     pub fn channel(&self) -> usize {
-        self.local.place(self.line).2
+        self.local.places.place(self.line).2
     }
 
     /// The stream is the program's: what came with the connection is shown.
@@ -126,7 +123,12 @@ fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2
             Ok(())
         }
         Ok(Err(decline)) => Err(Reason::of_decline(decline as u32)),
-        Err(_) => Err(Reason::InetNoAgent),
+        Err(_) => {
+            if driver.hands.is_over() {
+                driver.part_with_agent(now);
+            }
+            Err(Reason::InetNoAgent)
+        }
     }
 }
 
@@ -134,7 +136,7 @@ fn take(local: &'static Local, line: usize, tuple: Tuple, [socket, far]: [i32; 2
 ///
 /// Errors: EMFILE and the like.
 fn companion(local: &'static Local, line: usize, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2], Errno> {
-    let place = local.place(line);
+    let place = local.places.place(line);
     let made = shunt_halves::companion(place, [attach::class_limit().min(SEND_CLASS), RECEIVE_CLASS], own, peer, nonblocking)?;
     if let Some(driver) = local.lock() {
         let far = driver.far(line);

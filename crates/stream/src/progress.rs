@@ -13,7 +13,7 @@ use shunt_segment::channel::Wait;
 /// What is asked.
 pub struct Progress {
     /// See [`inside`]; where there is none all that sleep hear of frames, for whatever they wait.
-    pub inside: Option<fn() -> Option<[i32; 2]>>,
+    pub inside: Option<fn() -> Option<Inside>>,
     /// Whether calls that wait are to drive.
     pub is_driven: fn() -> bool,
     /// A thread that waits awake drives; what comes next goes into the posted buffer, if there is one.
@@ -162,8 +162,19 @@ pub enum Sleeper {
     Elsewhere,
 }
 
-/// What a set takes in for EPOLLIN, in which threads wait for such streams: what wakes one of them by an edge, and what wakes each.
-pub fn inside() -> Option<[i32; 2]> {
+/// What a set takes in for EPOLLIN, in which threads wait for such streams.
+#[derive(Clone, Copy)]
+pub struct Inside {
+    /// What wakes one of them by an edge; -1: there is none now, and they sleep beside.
+    pub queue: i32,
+    /// What wakes each, always the same.
+    pub rest: i32,
+    /// Which queue that is, as another may get its number.
+    pub generation: i32,
+}
+
+/// See [`Inside`].
+pub fn inside() -> Option<Inside> {
     progress().and_then(|progress| progress.inside?())
 }
 

@@ -2,6 +2,8 @@
 
 usage: plain_peers.py serve|crowd|sets|count ADDRESS PORT [FILE]
        plain_peers.py talk|talks|sink ADDRESS PORT CONNECTIONS|FILE
+       plain_peers.py many|quiet|steady ADDRESS PORT FILE: clients of a Redis server; `many` and `quiet` do as much as Redis is to be asked of by one
+       connection until it has paid, and go on when the file is there, `steady` until it is
 """
 import mmap
 import os
@@ -12,6 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 ROLE, ADDRESS, PORT = sys.argv[1], sys.argv[2], int(sys.argv[3])
 LARGEST = 200_000
@@ -214,6 +217,47 @@ def sink(path):
             file.write(f"{came} {end}")
 
 
+def ask(connection):
+    connection.sendall(b"PING\r\n")
+    assert connection.recv(64) == b"+PONG\r\n"
+
+
+def asked(count):
+    """Connections that have been asked for enough."""
+    connections = [socket.create_connection((ADDRESS, PORT), 60) for _ in range(count)]
+    for connection in connections:
+        for _ in range(140):
+            ask(connection)
+    return connections
+
+
+def many(path, is_urgent):
+    """More connections than the server has places for; it gives all of them back, and gets as many again."""
+    first = asked(300)
+    with open(path + ".asked", "w"):
+        pass
+    for connection in first if is_urgent else []:
+        connection.send(b"!", socket.MSG_OOB)
+        ask(connection)
+    wait_for(path)
+    second = asked(100)
+    for connection in first + second:
+        ask(connection)
+
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+def steady(path):
+    connections = [socket.create_connection((ADDRESS, PORT), 60) for _ in range(8)]
+    while not os.path.exists(path):
+        for connection in connections:
+            ask(connection)
+            time.sleep(0.0005)
+
+
 if ROLE == "serve":
     serve()
 elif ROLE == "talk":
@@ -226,6 +270,12 @@ elif ROLE == "sets":
     sets()
 elif ROLE == "talks":
     talks(int(sys.argv[4]))
+    print("fine")
+elif ROLE in ("many", "quiet"):
+    many(sys.argv[4], ROLE == "many")
+    print("fine")
+elif ROLE == "steady":
+    steady(sys.argv[4])
     print("fine")
 elif ROLE == "count":
     count(sys.argv[4])

@@ -202,13 +202,6 @@ impl Xdp {
         [connection, memory, bell, way, page, self.sleep.0].into_iter().filter(|fd| *fd >= 0)
     }
 
-    /// In a process that has no part in it any more: zeros of its own lie where the memory is mapped, so that it sees no bytes of others.
-    pub fn part(&self) {
-        let (base, size) = self.memory.whole();
-        // SAFETY: a mapping of this value's, whose readers find zeros.
-        unsafe { shunt_sys::mapping::blank_at_any_price(base, size) };
-    }
-
     /// A descriptor of this endpoint's got another number; it still has the old one, too.
     pub fn renumber(&mut self, from: i32, to: i32) {
         // An epoll knows files by their numbers.

@@ -7,9 +7,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use shunt_endpoint::shared::Memory;
 use shunt_endpoint::{Area, Endpoint};
+use shunt_sys::{libc, Errno};
 
 use crate::device::Xdp;
 use crate::own::Own;
+use crate::protocol::{Connection, Kind, Sizes};
 use crate::state::State;
 
 /// The frames of a queue.
@@ -24,6 +26,21 @@ impl Xdp {
     pub fn frames(&mut self) -> Option<Frames<'_>> {
         let (own, memory) = self.own_and_memory()?;
         Some(Frames { own, memory })
+    }
+
+    /// A queue of the interface with this index, which takes in frames, and the connection to its agent by which TCP connections are handed over.
+    ///
+    /// # Errors
+    /// As for [`Xdp::attach`]; ENODEV: there is no such interface; the agent takes no connections.
+    pub fn with_hands(interface: u32, version_6: bool) -> Result<(Xdp, Connection), Errno> {
+        let name = crate::route::describe(interface).ok_or(Errno(libc::ENODEV))?.0;
+        let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        let name = core::str::from_utf8(&name[..length]).map_err(|_| Errno(libc::ENODEV))?;
+        let mut device = Xdp::attach(name, Kind::Own, version_6, Sizes::default())?;
+        // EBUSY and its like are of queues.
+        let hands = device.agent().hands().map_err(|_| Errno(libc::EOPNOTSUPP))?;
+        device.post_all();
+        Ok((device, hands))
     }
 
     /// Gives all of the owner's part of the segment to the kernel, for frames to come.

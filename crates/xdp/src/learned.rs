@@ -53,6 +53,12 @@ impl Server {
         self.tries.fetch_update(Relaxed, Relaxed, |tries| tries.checked_sub(1)).is_ok()
     }
 
+    /// Whether it is known that the next connection does not pay: asked of each of many short ones, before anything else of them is.
+    pub fn does_not_pay(&self, name: u32, now: u64) -> bool {
+        let is_short = self.name.load(Relaxed) == name && self.in_a_row.load(Relaxed) >= IN_A_ROW;
+        is_short && self.tries.load(Relaxed) == 0 && now < self.again.load(Relaxed)
+    }
+
     /// A connection has paid, or has not.
     pub fn learn(&self, has_paid: bool) {
         let count = if has_paid { 0 } else { (self.in_a_row.load(Relaxed) + 1).min(IN_A_ROW) };
@@ -73,9 +79,10 @@ mod tests {
         let pays = |now| server.pays(1, now, true);
         let some_are_short = |count| (0..count).for_each(|_| server.learn(false));
         for _ in 0..IN_A_ROW {
-            assert!(pays(5));
+            assert!(pays(5) && !server.does_not_pay(1, 5));
             server.learn(false);
         }
+        assert!(!server.does_not_pay(1, 5), "as below");
         (0..TRIES).for_each(|_| assert!(pays(5), "as none was taken to see yet"));
         for now in [PAUSE + 5, 2 * PAUSE + 5] {
             assert!(!pays(now - 1));
@@ -90,6 +97,7 @@ mod tests {
         some_are_short(IN_A_ROW - 1);
         assert!(pays(3 * PAUSE + 6));
         some_are_short(1);
+        assert!(server.does_not_pay(1, 3 * PAUSE + 7) && !server.does_not_pay(2, 3 * PAUSE + 7));
         assert!(!pays(3 * PAUSE + 7) && server.pays(2, 3 * PAUSE + 7, true), "another server's");
     }
 

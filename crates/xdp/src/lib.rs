@@ -24,6 +24,8 @@
 
 pub mod address;
 pub mod answers;
+pub mod attempts;
+pub mod chains;
 pub mod course;
 pub mod decline;
 mod device;

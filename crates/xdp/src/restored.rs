@@ -33,3 +33,8 @@ pub fn widen(socket: i32, more: usize) -> bool {
     let _ = calls::setsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, has / 2 + more as i32);
     calls::getsockopt_int(socket, libc::SOL_SOCKET, libc::SO_SNDBUF).is_ok_and(|now| now > has)
 }
+
+/// Whether a socket of which poll(2) tells this was reset: an end in both directions is none, and a message in its queue of errors neither.
+pub fn is_reset(events: i16) -> bool {
+    events & (libc::POLLERR | libc::POLLHUP) == libc::POLLERR | libc::POLLHUP
+}

@@ -145,7 +145,7 @@ pub(super) fn recall(set: &'static Set) {
             }
         }
     }
-    if set.frames.load(Ordering::Relaxed) {
+    if frames::has(set) {
         drop(progress::watch(Sleeper::Inside));
     }
     if let Some(epfd) = set.descriptor() {

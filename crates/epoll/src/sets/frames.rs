@@ -10,9 +10,9 @@ use super::scan::Answer;
 use super::set::Set;
 use super::{ET, EXCLUSIVE, IN, TAG};
 use core::sync::atomic::Ordering;
-use shunt_stream::progress::{self, Sleeper};
+use shunt_stream::progress::{self, Inside, Sleeper};
 use shunt_sys::libc::epoll_event;
-use shunt_sys::{calls, libc, user};
+use shunt_sys::{calls, libc, user, Errno};
 
 /// No entry's tag: what comes under it is no event.
 pub(super) const FRAMES: u64 = TAG | 0xf_ffff;
@@ -20,23 +20,37 @@ pub(super) const FRAMES: u64 = TAG | 0xf_ffff;
 /// For what the queue, and what tells of the rest, are in the kernel's set.
 pub(super) const MEMBERS: [u32; 2] = [IN | ET | EXCLUSIVE, IN];
 
+/// No queue's generation.
+pub(super) const NONE: i32 = -1;
+
+/// Whether the set has the queue that there is now.
+pub(super) fn has(set: &Set) -> bool {
+    let known = set.frames.load(Ordering::Relaxed);
+    known != NONE && progress::inside().is_some_and(|inside| inside.queue >= 0 && inside.generation == known)
+}
+
 /// The queue joins the set, if it is of that kind, and the set is this process's alone and in no other set. False: it is to be slept beside.
 pub(super) fn join(set: &'static Set) -> bool {
     let Some(_held) = set.lock.lock() else { return false };
     // Read under the lock: behind a change of numbers the sets are gone through, each under its own.
-    let Some(fds) = progress::inside() else { return false };
-    if set.frames.load(Ordering::Relaxed) {
+    let Some(inside) = progress::inside().filter(|inside| inside.queue >= 0) else { return false };
+    if set.frames.load(Ordering::Relaxed) == inside.generation {
         return true;
     }
     let alone = !set.shared.load(Ordering::Relaxed) && set.watchers.load(Ordering::Relaxed).is_null();
     let Some(epfd) = set.descriptor().filter(|_| alone) else { return false };
-    let mut members = fds.into_iter().zip(MEMBERS);
-    let joined = members.all(|(fd, events)| calls::epoll_add(epfd, fd, events, FRAMES).is_ok());
-    set.frames.store(joined, Ordering::Release);
+    // A queue from before has left with its file; what tells of the rest is there still.
+    let has = |(fd, events)| matches!(calls::epoll_add(epfd, fd, events, FRAMES), Ok(()) | Err(Errno(libc::EEXIST)));
+    let joined = numbers(&inside).into_iter().zip(MEMBERS).all(has);
+    set.frames.store(if joined { inside.generation } else { NONE }, Ordering::Release);
     if !joined {
-        leave(epfd, fds);
+        leave(epfd, numbers(&inside));
     }
     joined
+}
+
+fn numbers(inside: &Inside) -> [i32; 2] {
+    [inside.queue, inside.rest]
 }
 
 fn leave(epfd: i32, fds: [i32; 2]) {
@@ -45,12 +59,11 @@ fn leave(epfd: i32, fds: [i32; 2]) {
 
 /// It leaves, before others look at the set; a thread that sleeps in it is woken, and sleeps beside the queue then. Under the set's lock.
 pub(super) fn part(set: &'static Set) {
-    if !set.frames.load(Ordering::Relaxed) {
+    if set.frames.swap(NONE, Ordering::AcqRel) == NONE {
         return;
     }
-    set.frames.store(false, Ordering::Release);
-    let (Some(fds), Some(epfd)) = (progress::inside(), set.descriptor()) else { return };
-    leave(epfd, fds);
+    let (Some(inside), Some(epfd)) = (progress::inside(), set.descriptor()) else { return };
+    leave(epfd, numbers(&inside));
     if set.sleepers() > 0 {
         wake_one(set, epfd);
     }
@@ -58,12 +71,12 @@ pub(super) fn part(set: &'static Set) {
 
 /// A private descriptor got another number, and still has the old one. Behind the carriers, which tell the new one: sets know files by numbers.
 pub(super) fn moved(from: i32, to: i32) {
-    let Some(which) = progress::inside().and_then(|fds| fds.iter().position(|fd| *fd == to)) else { return };
+    let Some(which) = progress::inside().and_then(|inside| numbers(&inside).iter().position(|fd| *fd == to)) else { return };
     each_set(|set| {
         let (Some(_held), Some(epfd)) = (set.lock.lock(), set.descriptor()) else { return };
         // Also from a set that has parted with it just now, by a number that it did not know yet, or that a thread has joined by the new one.
         leave(epfd, [from, to]);
-        if set.frames.load(Ordering::Relaxed) && calls::epoll_add(epfd, to, MEMBERS[which], FRAMES).is_err() {
+        if has(set) && calls::epoll_add(epfd, to, MEMBERS[which], FRAMES).is_err() {
             part(set);
         }
     });
@@ -77,7 +90,7 @@ pub(super) unsafe fn are_all(set: &Set, events: *const epoll_event, count: usize
     // SAFETY: the caller's array, which may go at any moment.
     let event = |at| unsafe { user::read(events.wrapping_add(at)) };
     count <= MEMBERS.len()
-        && set.frames.load(Ordering::Relaxed)
+        && set.frames.load(Ordering::Relaxed) != NONE
         && (0..count).all(|at| event(at).is_ok_and(|event| event.u64 == FRAMES))
 }
 
@@ -92,7 +105,7 @@ pub(super) fn drive(answer: &Answer) {
 /// to hear, or while the set had the queue.
 pub(super) fn is_deaf(set: &Set) -> bool {
     set.remote.load(Ordering::Relaxed)
-        && !set.frames.load(Ordering::Relaxed)
+        && !has(set)
         && set.hearing.load(Ordering::Relaxed) == 0
         && set.others_asleep()
         && progress::is_driven()

@@ -50,8 +50,8 @@ pub struct Set {
     pub(super) exclusive: AtomicBool,
     /// A stream to another host was armed in it, or in one inside it.
     pub remote: AtomicBool,
-    /// The kernel's set has the queue of frames ([`super::frames`]).
-    pub(super) frames: AtomicBool,
+    /// The generation of the queue of frames that the kernel's set has ([`super::frames`]).
+    pub(super) frames: AtomicI32,
     /// Threads of this process that sleep in it beside that queue.
     pub(super) hearing: AtomicU32,
     /// It holds a datagram socket, or did.
@@ -158,9 +158,10 @@ pub fn created(fd: i32) {
     for count in [&set.count, &set.ours, &set.joint, &set.foreign, &set.hearing, &set.family().sleepers] {
         count.store(0, Ordering::Relaxed);
     }
-    for flag in [&set.shared, &set.inherited, &set.tcp, &set.exclusive, &set.datagrams, &set.noisy, &set.remote, &set.frames] {
+    for flag in [&set.shared, &set.inherited, &set.tcp, &set.exclusive, &set.datagrams, &set.noisy, &set.remote] {
         flag.store(false, Ordering::Relaxed);
     }
+    set.frames.store(frames::NONE, Ordering::Relaxed);
     set.entries.clear();
     set.others.clear();
     set.watched.clear();

@@ -4,7 +4,7 @@ use super::*;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use shunt_epoll::{self as epoll, Set};
 use shunt_segment::channel::arm;
-use shunt_stream::progress::{self, Posting, Progress, Sleeper, Watch};
+use shunt_stream::progress::{self, Inside, Posting, Progress, Sleeper, Watch};
 use shunt_stream::socket::{self, flag};
 use shunt_sys::libc::{self, POLLIN};
 use shunt_sys::{calls, clock, Result};
@@ -44,8 +44,8 @@ static FAKE: Progress = Progress {
     for_kernel: |_| {},
 };
 
-fn inside() -> Option<[i32; 2]> {
-    let numbers = [0, 1].map(|which| QUEUE[which].load(Ordering::Relaxed));
+fn inside() -> Option<Inside> {
+    let [queue, rest] = [0, 1].map(|which| QUEUE[which].load(Ordering::Relaxed));
     let less = |count: u32| count.checked_sub(1);
     if TOGETHER.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok() {
         let began = Instant::now();
@@ -53,7 +53,7 @@ fn inside() -> Option<[i32; 2]> {
             std::hint::spin_loop();
         }
     }
-    (numbers[0] >= 0).then_some(numbers)
+    (queue >= 0).then_some(Inside { queue, rest, generation: 1 })
 }
 
 /// Whether that holds soon.

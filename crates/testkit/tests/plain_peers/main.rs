@@ -1,5 +1,6 @@
 //! Peers that have only a kernel: their connections are taken (`--inet`), driven by the program, and given back, without a byte lost or doubled.
 
+mod again;
 mod capture;
 mod datagram_strangers;
 mod datagrams;
