@@ -32,6 +32,16 @@ pub const GIVE_BACK: c_int = 6;
 pub const FILE: c_int = 7;
 /// `SHUNT_SO_QUOTA`, which is set: bytes that may be under way by reference, 64 bits.
 pub const QUOTA: c_int = 8;
+/// `SHUNT_SO_OUTPUT`, which is set: an int, one of [`output`].
+pub const OUTPUT: c_int = 9;
+
+/// What plain sends from memory that the peer was shown do.
+pub mod output {
+    /// They are copied, by both ends.
+    pub const COPY: i32 = 0;
+    /// They are lent while they last.
+    pub const EMULATED_COPY: i32 = 1;
+}
 
 /// The value of [`VIEW`]: `struct shunt_so_view`.
 #[repr(C)]
@@ -162,6 +172,18 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
         connected(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
         return Ok(0);
     }
+    if name == OUTPUT {
+        if (length as usize) < size_of::<i32>() {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: any bytes are a number; the address may fault.
+        let semantics = unsafe { user::read(data.cast::<i32>())? };
+        if ![output::COPY, output::EMULATED_COPY].contains(&semantics) {
+            return Err(Errno(libc::EINVAL));
+        }
+        connected(fd)?.inspect(|socket| socket.connected.loans.lending.wanted.store(semantics as u32, Ordering::Relaxed));
+        return Ok(0);
+    }
     let accelerated = carried(fd)?;
     let mut asked = Asked::default();
     let room = match name {
@@ -250,6 +272,7 @@ mod tests {
             ("SHUNT_SO_GIVE_BACK", GIVE_BACK),
             ("SHUNT_SO_FILE", FILE),
             ("SHUNT_SO_QUOTA", QUOTA),
+            ("SHUNT_SO_OUTPUT", OUTPUT),
             ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
             ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
             ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),

@@ -2,7 +2,8 @@
 
 use super::distrust;
 use crate::corked::News;
-use crate::references::lend::{self, Way};
+use crate::references::emulated::{self, Outcome};
+use crate::references::lend::{self, LEAST, Way};
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;
@@ -44,6 +45,42 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
     drop(held);
     put_done(socket, fd, sent);
     Ok(sent)
+}
+
+/// Sends what lies in memory that the peer was shown, and lends it meanwhile, where that is likely to be worth it ([`emulated`]): the first of the
+/// pieces, or the second behind a short one. Gives how many bytes are sent; all others are to be copied.
+///
+/// # Safety
+/// The pieces are the caller's buffers.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn put_lent(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<usize> {
+    let mut rest = pieces.from(0, usize::MAX);
+    let Some(first) = rest.next() else { return Ok(0) };
+    let (head, (data, length)) = match first.1 < LEAST {
+        true => (first.1, rest.next().unwrap_or(first)),
+        false => (0, first),
+    };
+    let Some(loan) = emulated::begin(socket, data, length, flags) else { return Ok(0) };
+    if head > 0 {
+        let piece = iovec { iov_base: first.0.cast(), iov_len: head };
+        // SAFETY: passed on.
+        let sent = unsafe { put_pieces(socket, fd, &Pieces::one(&piece), 0, flags)? };
+        if sent < head {
+            return Ok(sent);
+        }
+    }
+    // SAFETY: passed on.
+    match unsafe { emulated::send(socket, &loan, flags) } {
+        Ok(Outcome::Sent(0)) => Ok(head),
+        Ok(Outcome::Sent(sent)) => {
+            put_done(socket, fd, sent);
+            Ok(head + sent)
+        }
+        Ok(Outcome::Lost) => Err(distrust(socket)),
+        Err(_) if head > 0 => Ok(head),
+        Err(error) => Err(error),
+    }
 }
 
 /// [`put`] and [`put_pieces`] of what may be held back, or comes behind what was.

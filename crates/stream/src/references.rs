@@ -14,9 +14,11 @@
 //! ```
 //!
 //! Whatever is in the way, bytes are copied into the ring as others are, and the completion says so. `lend` is the sender's half, `borrow`
-//! the receiver's; `keep` is for sides that get other owners. Programs that read in place: [`crate::views`].
+//! the receiver's; `keep` is for sides that get other owners. Programs that read in place: [`crate::views`]. `emulated` is for plain sends, which
+//! lend their bytes for as long as they last.
 
 pub mod borrow;
+pub mod emulated;
 pub mod keep;
 pub mod lend;
 
@@ -38,7 +40,8 @@ fn generation(socket: &Socket) -> u64 {
 /// A record of this connection: its word, and the position of its first byte.
 fn read(record: &Record, generation: u64) -> Option<(u64, u64)> {
     let start = record.at.load(Ordering::Acquire);
-    (start >> at::GENERATION_SHIFT == generation).then(|| (record.place.load(Ordering::Relaxed), start & word::POSITION))
+    // Acquire, too: with the word that says so, bytes are in the link.
+    (start >> at::GENERATION_SHIFT == generation).then(|| (record.place.load(Ordering::Acquire), start & word::POSITION))
 }
 
 /// Whether the reader who has taken all before `taken` is behind the bytes of the record.
