@@ -1,12 +1,13 @@
 /* Messages that are written before and read after, by plain send, by MSG_ZEROCOPY from a pool and from a file of memory, and by plain send that lends
  * its bytes (SHUNT_SO_OUTPUT), in turns on one connection.
  *
- *   zerocopy server --port P [--core N] [--size BYTES]
+ *   zerocopy server --port P [--core N] [--size BYTES] [--late NS]
  *   zerocopy client --port P [--core N] [--size BYTES] [--milliseconds N] [--cold 1]
  *
  * The pool is made by hand, as crates/region/src/pool.rs has it; what went by reference is reported, so that one that is not understood is
  * not taken for a result. The receiver calls plain recv, adds all words up, and answers with a byte. A round is the time from the call of
- * send to that byte; for MSG_ZEROCOPY with the completion, which is taken outside it. With --cold a message is in no cache when it is sent.
+ * send to that byte; for MSG_ZEROCOPY with the completion, which is taken outside it. With --cold a message is in no cache when it is sent;
+ * with --late the receiver does something else for so long before it receives.
  */
 #include "common.h"
 #include <linux/errqueue.h>
@@ -75,7 +76,7 @@ static void make_file(int fd, size_t size)
         die("SHUNT_SO_FILE");
 }
 
-static void serve(const struct place *place, size_t size)
+static void serve(const struct place *place, size_t size, uint64_t late_ns)
 {
     int fd = accept_from(listen_at(place, 16));
     uint64_t *message = aligned_alloc(4096, size), sum = 0;
@@ -85,6 +86,8 @@ static void serve(const struct place *place, size_t size)
         for (size_t i = 0; i < size / 8; i++)
             sum += message[i];
         send_all(fd, (char *)&sum, 1);
+        for (uint64_t since = late_ns > 0 ? now_ns() : 0; late_ns > 0 && now_ns() - since < late_ns;)
+            ;
     }
     printf("{}\n");
 }
@@ -197,7 +200,7 @@ int main(int argc, char **argv)
     size_t size = (size_t)number_option(argc, argv, "--size", 65536);
     pin_to_core(number_option(argc, argv, "--core", -1));
     if (strcmp(argv[1], "server") == 0)
-        serve(&place, size);
+        serve(&place, size, (uint64_t)number_option(argc, argv, "--late", 0));
     else
         ask(&place, size, (uint64_t)number_option(argc, argv, "--milliseconds", 250) * 1000000u,
             (int)number_option(argc, argv, "--cold", 0));

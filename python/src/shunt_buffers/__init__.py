@@ -324,7 +324,7 @@ _SOL_SHUNT, _SHUNT_SO_OUTPUT = 0x53484E54, 9
 
 
 def set_output(sock, semantics):
-    """What plain `sock.send` does with memory that the peer was shown (`Pool.show`, `show`): COPY, as at first, or EMULATED_COPY, which lends 32 KiB to 1 MiB of it
+    """What plain `sock.send` does with memory that the peer was shown (`Pool.show`, `show`): COPY, as at first, or EMULATED_COPY, which lends 32 to 256 KiB of it
     to a peer that waits for them, until the call returns: one copy instead of two, and the memory may be written behind the call all the same. False: this
     program does not run under shunt, and the kernel copies."""
     try:

@@ -32,8 +32,9 @@ use shunt_segment::reason::Reason;
 use shunt_sys::{clock, Result};
 use shunt_table::process::status_page;
 
-/// Most bytes of a send that lends. What is taken back is copied under the lock, and a program's handlers wait for that.
-pub const MOST: usize = 1 << 20;
+/// Most bytes of a send that lends. Longer ones gain nothing: of two copies that overlap the second takes as long as the only one (`shunt bench cell
+/// zerocopy`). And what is taken back is copied under the lock, which other threads and the program's handlers wait for.
+pub const MOST: usize = 256 << 10;
 /// Large sends that are copied behind the first that was taken back, and most of them.
 const PENALTY: u32 = 64;
 const WORST_PENALTY: u32 = 4096;
