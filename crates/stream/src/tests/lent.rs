@@ -15,18 +15,8 @@ const KILO: usize = 1 << 10;
 /// The near end lends from now on, and each of its large sends is one that may.
 fn lending() -> Lent {
     let lent = Lent::met();
-    lent.near().socket.connected.loans.lending.wanted.store(1, Relaxed);
-    ready(lent.near(), lent.far());
+    lent.pair.is_to_lend();
     lent
-}
-
-/// The sender was answered, and saw its receiver on another processor; nothing was taken back lately.
-fn ready(near: &End, far: &End) {
-    near.socket.own().wait.processor.store(1, Relaxed);
-    far.socket.own().wait.processor.store(2, Relaxed);
-    let lending = &near.socket.connected.loans.lending;
-    lending.heard.store(u64::MAX, Relaxed);
-    lending.skipped.store(0, Relaxed);
 }
 
 /// The record of the bytes that the near end sent last, and its word, if they were lent. Nothing of them is taken.
@@ -58,7 +48,7 @@ fn what_nobody_takes_is_taken_back_and_may_be_written_anew() {
     let mut lent = lending();
     // Round the place in the link, too.
     for (salt, length) in [32 * KILO, 40_001, 64 * KILO, LONG, 200_001, 256 * KILO, 250_000].iter().cycle().take(40).enumerate() {
-        ready(lent.near(), lent.far());
+        lent.pair.is_to_lend();
         let sent = send_and_write_anew(&mut lent, *length, salt as u8);
         let (_, word) = last(&lent).expect("lent");
         assert_eq!((word & place::KEPT, place::length(word)), (place::KEPT, *length));
@@ -125,7 +115,7 @@ fn a_receiver_at_work_gets_what_was_sent_however_soon_it_is_written_anew() {
         for round in 0..rounds {
             let length = sizes[round % sizes.len()];
             lent.region.bytes_mut()[..length].fill(round as u8);
-            ready(&near, &far);
+            lent.pair.is_to_lend();
             let before = lent.referred();
             assert_eq!(near.send(&lent.region.bytes()[..length], 0), Ok(length));
             lent.region.bytes_mut()[..length].fill(!(round as u8));
@@ -145,7 +135,7 @@ fn both_ends_may_send_first() {
     crate::references::lend::show(far.socket, super::referring::shown(&other.pool)).expect("shown");
     far.socket.connected.loans.lending.wanted.store(1, Relaxed);
     for round in 0..200 {
-        ready(&near, &far);
+        lent.pair.is_to_lend();
         far.socket.connected.loans.lending.heard.store(u64::MAX, Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -205,7 +195,7 @@ fn it_is_copied_where_it_would_not_pay() {
     }
     let lent = lending();
     for length in [32 * KILO - 1, emulated::MOST + 1] {
-        ready(lent.near(), lent.far());
+        lent.pair.is_to_lend();
         let sent = pattern(length);
         assert_eq!(lent.near().send(&sent, 0), Ok(length));
         assert!(last(&lent).is_none(), "{length}");
@@ -213,7 +203,7 @@ fn it_is_copied_where_it_would_not_pay() {
     }
     // Unread bytes before it.
     assert_eq!(lent.near().send(b"x", 0), Ok(1));
-    ready(lent.near(), lent.far());
+    lent.pair.is_to_lend();
     assert_eq!(lent.near().send(&lent.region.bytes()[..LONG], 0), Ok(LONG));
     assert!(last(&lent).is_none());
     assert_eq!(receive_whole(lent.far(), LONG + 1).len(), LONG + 1);
@@ -224,7 +214,7 @@ fn the_more_is_taken_back_the_less_is_lent() {
     let mut lent = lending();
     let mut skipped = Vec::new();
     for _ in 0..9 {
-        ready(lent.near(), lent.far());
+        lent.pair.is_to_lend();
         send_and_write_anew(&mut lent, LONG, 1);
         skipped.push(lent.near().socket.connected.loans.lending.skipped.load(Relaxed));
         receive_whole(lent.far(), LONG);
@@ -333,7 +323,7 @@ proptest! {
         for (salt, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Send(from, length) => {
-                    ready(lent.near(), lent.far());
+                    lent.pair.is_to_lend();
                     lent.region.bytes_mut().fill(salt as u8);
                     let sent = lent.near().send(&lent.region.bytes()[from..from + length], NOW).unwrap_or(0);
                     under_way.extend(std::iter::repeat_n(salt as u8, sent));
