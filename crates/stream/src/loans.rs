@@ -183,7 +183,7 @@ impl Loans {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
         let narrow = [&self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
-                self.quota.store(KEPT_SIZE as u64, Ordering::Relaxed);
+        self.quota.store(KEPT_SIZE as u64, Ordering::Relaxed);
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.lending.reset();
         self.lock.reset();

@@ -3,7 +3,7 @@
 use super::distrust;
 use crate::corked::News;
 use crate::references::emulated::{self, Outcome};
-use crate::references::lend::{self, LEAST, Way};
+use crate::references::lend::{self, Way, LEAST};
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;

@@ -20,9 +20,9 @@
 
 use super::lend::{self, Announced, Found, Run, LEAST};
 use super::{is_taken, keep};
+use crate::flush_relays;
 use crate::loans::Lending;
 use crate::socket::Socket;
-use crate::flush_relays;
 use core::sync::atomic::Ordering;
 use shunt_region::files::Place;
 use shunt_ring::lent;
@@ -63,8 +63,7 @@ pub fn begin(socket: &Socket, data: *const u8, length: usize, flags: i32) -> Opt
         return None;
     }
     let (pipe, armed) = (socket.outgoing(), &socket.peer().wait.armed);
-    let is_waiting =
-        pipe.reader_is_elsewhere() && armed.load(Ordering::Relaxed) & ASLEEP == 0 && pipe.unacknowledged() == 0;
+    let is_waiting = pipe.reader_is_elsewhere() && armed.load(Ordering::Relaxed) & ASLEEP == 0 && pipe.unacknowledged() == 0;
     if !is_waiting || lend::is_for_copies(socket, flags) {
         return None;
     }

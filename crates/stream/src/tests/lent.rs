@@ -108,8 +108,11 @@ fn a_receiver_at_work_gets_what_was_sent_however_soon_it_is_written_anew() {
         scope.spawn(move || {
             for round in 0..rounds {
                 let got = receive_somehow(&far, sizes[round % sizes.len()], round / 7);
-                assert!(got.iter().all(|byte| *byte == round as u8), "round {round}");
-                far.send(b"k", 0).expect("room");
+                let is_sound = got.iter().all(|byte| *byte == round as u8);
+                far.send(if is_sound { b"k" } else { b"x" }, 0).expect("room");
+                if !is_sound {
+                    return;
+                }
             }
         });
         for round in 0..rounds {
@@ -120,7 +123,7 @@ fn a_receiver_at_work_gets_what_was_sent_however_soon_it_is_written_anew() {
             assert_eq!(near.send(&lent.region.bytes()[..length], 0), Ok(length));
             lent.region.bytes_mut()[..length].fill(!(round as u8));
             in_time += u32::from(lent.referred() != before);
-            assert_eq!(near.receive(&mut [0], 0), Ok(1));
+            assert_eq!(near.text(1, 0).as_deref(), Ok("k"), "round {round}");
         }
     });
     println!("{in_time} of {rounds} were received while they were lent");
