@@ -107,7 +107,11 @@ fn a_receiver_at_work_gets_what_was_sent_however_soon_it_is_written_anew() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for round in 0..rounds {
-                let got = receive_somehow(&far, sizes[round % sizes.len()], round / 7);
+                let length = sizes[round % sizes.len()];
+                // Often about as late as its sender is patient, so that bytes are taken back in the middle of its copy.
+                let (since, late) = (std::time::Instant::now(), 2 + length / 3000 + round * 7 % 16);
+                while round % 3 > 0 && since.elapsed().as_micros() < late as u128 {}
+                let got = receive_somehow(&far, length, round / 7);
                 let is_sound = got.iter().all(|byte| *byte == round as u8);
                 far.send(if is_sound { b"k" } else { b"x" }, 0).expect("room");
                 if !is_sound {
