@@ -5,6 +5,7 @@
 
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
+use shunt_stream::references::emulated;
 use shunt_stream::references::lend::{self, Asked, Shown};
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_stream::views::{self, Next};
@@ -32,16 +33,8 @@ pub const GIVE_BACK: c_int = 6;
 pub const FILE: c_int = 7;
 /// `SHUNT_SO_QUOTA`, which is set: bytes that may be under way by reference, 64 bits.
 pub const QUOTA: c_int = 8;
-/// `SHUNT_SO_OUTPUT`, which is set: an int, one of [`output`].
+/// `SHUNT_SO_OUTPUT`, which is set: an int, `SHUNT_COPY` or `SHUNT_EMULATED_COPY`.
 pub const OUTPUT: c_int = 9;
-
-/// What plain sends from memory that the peer was shown do.
-pub mod output {
-    /// They are copied, by both ends.
-    pub const COPY: i32 = 0;
-    /// They are lent while they last.
-    pub const EMULATED_COPY: i32 = 1;
-}
 
 /// The value of [`VIEW`]: `struct shunt_so_view`.
 #[repr(C)]
@@ -160,28 +153,18 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 /// # Safety
 /// `data` may be any address that is not ours.
 pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
-    if name == GIVE_BACK || name == QUOTA {
-        if (length as usize) < size_of::<u64>() {
+    if [GIVE_BACK, QUOTA, OUTPUT].contains(&name) {
+        let (size, mut number) = (if name == OUTPUT { size_of::<c_int>() } else { size_of::<u64>() }, 0u64);
+        if (length as usize) < size {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: any bytes are a number; the address may fault.
-        let number = unsafe { user::read(data.cast::<u64>())? };
-        if name == GIVE_BACK {
-            return views::give_back(fd, number).map(|()| 0);
+        unsafe { user::copy_all(data, (&raw mut number).cast(), size)? };
+        match name {
+            GIVE_BACK => views::give_back(fd, number)?,
+            OUTPUT => emulated::choose(connected(fd)?, number)?,
+            _ => connected(fd)?.map_or((), |socket| socket.connected.loans.quota.store(number, Ordering::Relaxed)),
         }
-        connected(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
-        return Ok(0);
-    }
-    if name == OUTPUT {
-        if (length as usize) < size_of::<i32>() {
-            return Err(Errno(libc::EINVAL));
-        }
-        // SAFETY: any bytes are a number; the address may fault.
-        let semantics = unsafe { user::read(data.cast::<i32>())? };
-        if ![output::COPY, output::EMULATED_COPY].contains(&semantics) {
-            return Err(Errno(libc::EINVAL));
-        }
-        connected(fd)?.inspect(|socket| socket.connected.loans.lending.wanted.store(semantics as u32, Ordering::Relaxed));
         return Ok(0);
     }
     let accelerated = carried(fd)?;

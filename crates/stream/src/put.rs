@@ -1,9 +1,10 @@
 //! Putting bytes, without waiting.
 
 use super::distrust;
+use super::end::tell_own_sleepers;
 use crate::corked::News;
 use crate::references::emulated::{self, Outcome};
-use crate::references::lend::{self, Way, LEAST};
+use crate::references::lend::{self, Way};
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
 use crate::waiting::readiness::observe;
@@ -47,40 +48,50 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
     Ok(sent)
 }
 
-/// Sends what lies in memory that the peer was shown, and lends it meanwhile, where that is likely to be worth it ([`emulated`]): the first of the
-/// pieces, or the second behind a short one. Gives how many bytes are sent; all others are to be copied.
+/// Sends pieces of which some lie in memory that the peer was shown, and lends those meanwhile, where that is likely to be worth it ([`emulated`]): in one
+/// step, with what is before and behind them, as far as there is room. Gives how many bytes are sent; 0 also where nothing is lent.
 ///
 /// # Safety
 /// The pieces are the caller's buffers.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn put_lent(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<usize> {
-    let mut rest = pieces.from(0, usize::MAX);
-    let Some(first) = rest.next() else { return Ok(0) };
-    let (head, (data, length)) = match first.1 < LEAST {
-        true => (first.1, rest.next().unwrap_or(first)),
-        false => (0, first),
-    };
-    let Some(loan) = emulated::begin(socket, data, length, flags) else { return Ok(0) };
-    if head > 0 {
-        let piece = iovec { iov_base: first.0.cast(), iov_len: head };
-        // SAFETY: passed on.
-        let sent = unsafe { put_pieces(socket, fd, &Pieces::one(&piece), 0, flags)? };
-        if sent < head {
-            return Ok(sent);
+    let Some(loan) = emulated::begin(socket, pieces, flags) else { return Ok(0) };
+    let held = socket.lock_send()?;
+    if socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket) || lend::is_for_copies(socket, flags) {
+        return Ok(0);
+    }
+    let mut done = 0;
+    if let (Some((data, _)), 1..) = (pieces.from(0, usize::MAX).next(), loan.head) {
+        let head = iovec { iov_base: data.cast(), iov_len: loan.head };
+        // SAFETY: passed on; the lock is held.
+        done = unsafe { put_all::<false>(socket, &Pieces::one(&head), 0) };
+    }
+    if done == loan.head {
+        // SAFETY: as above.
+        match unsafe { emulated::send(socket, &loan) } {
+            Outcome::Sent(sent) => done += sent,
+            Outcome::Lost => {
+                drop(held);
+                let error = distrust(socket);
+                wake::notify(socket, fd, arm::IN | arm::OUT);
+                tell_own_sleepers(socket, fd);
+                return Err(error);
+            }
+        }
+        if done > 0 {
+            // SAFETY: as above.
+            done = unsafe { put_all::<false>(socket, pieces, done) };
         }
     }
-    // SAFETY: passed on.
-    match unsafe { emulated::send(socket, &loan, flags) } {
-        Ok(Outcome::Sent(0)) => Ok(head),
-        Ok(Outcome::Sent(sent)) => {
-            put_done(socket, fd, sent);
-            Ok(head + sent)
-        }
-        Ok(Outcome::Lost) => Err(distrust(socket)),
-        Err(_) if head > 0 => Ok(head),
-        Err(error) => Err(error),
+    drop(held);
+    if done > 0 {
+        put_done(socket, fd, done);
     }
+    if done < pieces.length() {
+        thread::take_fault(); // what was put before is the answer; of none the next attempt tells
+    }
+    Ok(done)
 }
 
 /// [`put`] and [`put_pieces`] of what may be held back, or comes behind what was.

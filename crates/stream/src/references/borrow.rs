@@ -1,6 +1,6 @@
 //! The receiver's half: bytes are copied out of the peer's pool, which is mapped once, or out of its file, which is opened once.
 
-use super::{generation, keep, of_side, read};
+use super::{generation, of_side, read};
 use crate::pools;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
@@ -110,9 +110,6 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
     if ends {
         socket.connected.loans.ended.store(1, Ordering::Relaxed);
     }
-    if lent.is_some() {
-        map_link(socket);
-    }
     let copied = match place {
         // SAFETY: passed on.
         Where::Link => return unsafe { from_link(socket, position, target, part) },
@@ -146,17 +143,6 @@ unsafe fn from_link(socket: &Socket, position: u64, target: *mut u8, length: usi
     };
     // SAFETY: passed on; `at + part` is inside what is mapped.
     unsafe { place.copy(target, part) }.map_err(|_| Trouble::Violation)
-}
-
-/// What the peer keeps in the link is mapped before the first of it is taken back, while this process may still do that (filters of system calls,
-/// limits): where it cannot, that is read from the file. The caller holds the receiving lock.
-fn map_link(socket: &Socket) {
-    let loans = &socket.connected.loans;
-    if loans.kept.load(Ordering::Relaxed).is_null() {
-        if let Ok(base) = keep::map(socket, socket.side() ^ 1) {
-            loans.map_kept(base);
-        }
-    }
 }
 
 fn link_file(socket: &Socket) -> i32 {

@@ -11,8 +11,8 @@
 //! unlock; bell
 //! ```
 //!
-//! The lock is held all the time, so that no other send comes between, a fork and a close wait, and handlers of the program do. All of that
-//! is bounded: the wait by [`patience`], what is taken back by [`MOST`].
+//! The lock is held all the time, and over what the call sends before and behind these bytes: no other send comes between, a fork and a close wait, and
+//! handlers of the program do. All of that is bounded: the wait by [`patience`], what is taken back by [`MOST`].
 //!
 //! **When.** Only where the receiver is likely to wait for just this: it has taken all that was sent before, does not sleep, was seen on another processor,
 //! and has sent something since this side's last large send. A stream that goes one way is better off with two copies, which overlap. Each time that
@@ -20,7 +20,6 @@
 
 use super::lend::{self, Announced, Found, Run, LEAST};
 use super::{is_taken, keep};
-use crate::flush_relays;
 use crate::loans::Lending;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
@@ -29,7 +28,9 @@ use shunt_ring::lent;
 use shunt_segment::channel::references::place;
 use shunt_segment::channel::{arm, state, word};
 use shunt_segment::reason::Reason;
-use shunt_sys::{clock, Result};
+use shunt_sys::libc;
+use shunt_sys::{clock, Errno, Result};
+use shunt_table::memory::pieces::Pieces;
 use shunt_table::process::status_page;
 
 /// Most bytes of a send that lends. Longer ones gain nothing: of two copies that overlap the second takes as long as the only one (`shunt bench cell
@@ -51,23 +52,38 @@ pub struct Loan {
     found: Found,
     data: *const u8,
     length: usize,
+    /// Bytes of the call before them.
+    pub head: usize,
 }
 
-/// Whether a large send of these bytes lends them, if it begins now.
+/// Whether a large send of these pieces lends some of them, if it begins now: the first, or the second behind a short one.
+///
+/// The exchange is a fence, too: what the program has written past the caches (without one of its own, as for a call that copies none is needed) its
+/// receiver must see.
 #[cold]
-pub fn begin(socket: &Socket, data: *const u8, length: usize, flags: i32) -> Option<Loan> {
+pub fn begin(socket: &Socket, pieces: &Pieces, flags: i32) -> Option<Loan> {
     let lending = &socket.connected.loans.lending;
     let heard = socket.own().receive.position.load(Ordering::Relaxed);
-    let is_answered = lending.heard.swap(heard, Ordering::Relaxed) != heard;
-    if !(LEAST..=MOST).contains(&length) || !is_answered || is_skipped(lending) {
-        return None;
-    }
+    let is_answered = lending.heard.swap(heard, Ordering::SeqCst) != heard;
     let (pipe, armed) = (socket.outgoing(), &socket.peer().wait.armed);
-    let is_waiting = pipe.reader_is_elsewhere() && armed.load(Ordering::Relaxed) & ASLEEP == 0 && pipe.unacknowledged() == 0;
-    if !is_waiting || lend::is_for_copies(socket, flags) {
+    if !is_answered
+        || is_skipped(lending)
+        || !pipe.reader_is_elsewhere()
+        || armed.load(Ordering::Relaxed) & ASLEEP != 0
+        || pipe.unacknowledged() != 0
+        || lend::is_for_copies(socket, flags)
+    {
         return None;
     }
-    lend::find(socket, data, length).map(|found| Loan { found, data, length })
+    let mut rest = pieces.from(0, usize::MAX);
+    let (mut head, (mut data, mut length)) = (0, rest.next()?);
+    if length < LEAST {
+        (head, (data, length)) = (length, rest.next()?);
+    }
+    if !(LEAST..=MOST).contains(&length) {
+        return None;
+    }
+    lend::find(socket, data, length).map(|found| Loan { found, data, length, head })
 }
 
 fn is_skipped(lending: &Lending) -> bool {
@@ -80,31 +96,31 @@ fn is_skipped(lending: &Lending) -> bool {
 
 /// What became of a loan.
 pub enum Outcome {
-    /// So many bytes are sent; 0: all is to be copied.
+    /// So many bytes are sent; the others are to be copied.
     Sent(usize),
     /// They are announced, and could not be copied: the stream cannot go on.
     Lost,
 }
 
-/// Lends the bytes until the receiver has them, or takes them back. Errors: EINTR, a handler interrupted this thread in the stream.
+/// Lends the bytes until the receiver has them, or takes them back. The caller holds the sending lock, and has looked that nothing has ended since.
 ///
 /// # Safety
 /// The bytes are the caller's buffer.
 #[cold]
-pub unsafe fn send(socket: &Socket, loan: &Loan, flags: i32) -> Result<Outcome> {
-    let held = socket.lock_send()?;
-    let ended = socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket);
-    let Some(kept) = (if ended || lend::is_for_copies(socket, flags) { None } else { place_to_keep(socket) }) else {
-        return Ok(Outcome::Sent(0));
-    };
-    // SAFETY: passed on; the lock is held.
-    let outcome = match unsafe { lend::announce(socket, &loan.found, (loan.data, loan.length), loan.length, place::LENT) } {
-        Err(_) => Outcome::Sent(0),
+pub unsafe fn send(socket: &Socket, loan: &Loan) -> Outcome {
+    let Some(kept) = place_to_keep(socket) else { return never_mind(socket) };
+    // SAFETY: passed on.
+    match unsafe { lend::announce(socket, &loan.found, (loan.data, loan.length), loan.length, place::LENT) } {
+        Err(_) => never_mind(socket),
         Ok(Announced::Offer(few)) => Outcome::Sent(few),
         Ok(Announced::Run(run)) => end(socket, loan, &run, kept),
-    };
-    drop(held);
-    Ok(outcome)
+    }
+}
+
+/// A peer that may not read the memory, a quota, no room for mappings: it is not asked for each send.
+fn never_mind(socket: &Socket) -> Outcome {
+    socket.connected.loans.lending.skipped.store(PENALTY, Ordering::Relaxed);
+    Outcome::Sent(0)
 }
 
 /// Where what is taken back goes; mapped before anything is lent, as it cannot be taken back otherwise. The caller holds the sending lock.
@@ -168,4 +184,13 @@ fn take_back(socket: &Socket, loan: &Loan, run: &Run, kept: *mut u8) -> bool {
         lent::take_back(run.record, run.word);
     }
     is_kept
+}
+
+/// What plain sends of the socket do from now on: an int, 0 or 1 ([`Lending::wanted`]); of a connection that the kernel has, nothing else. Errors: EINVAL.
+pub fn choose(socket: Option<&Socket>, number: u64) -> Result<()> {
+    if number > 1 {
+        return Err(Errno(libc::EINVAL));
+    }
+    socket.into_iter().for_each(|socket| socket.connected.loans.lending.wanted.store(number as u32, Ordering::Relaxed));
+    Ok(())
 }

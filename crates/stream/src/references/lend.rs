@@ -1,6 +1,6 @@
 //! The sender's half: which pools a stream's peer may see, and what goes by reference.
 
-use super::{generation, is_taken, keep, of_side, read};
+use super::{generation, is_taken, keep, of_side, read, write};
 use crate::pools;
 use crate::socket::{flag, Socket};
 use crate::{corked, flush_relays};
@@ -8,7 +8,7 @@ use core::sync::atomic::{fence, Ordering};
 use shunt_region::files::Place;
 pub use shunt_region::shown::{Asked, Shown};
 use shunt_segment::area::KEPT_SIZE;
-use shunt_segment::channel::references::{at, place, Record, ShownPool, SHOWN};
+use shunt_segment::channel::references::{place, Record, ShownPool, SHOWN};
 use shunt_segment::channel::{arm, state, word};
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, iovec};
@@ -123,7 +123,7 @@ fn not_by_reference(socket: &Socket, reason: Reason) {
 }
 
 /// Whether something about the stream is unusual: other processes have it, it goes on elsewhere, is gathered, or is captured.
-pub(super) fn is_for_copies(socket: &Socket, flags: i32) -> bool {
+pub(crate) fn is_for_copies(socket: &Socket, flags: i32) -> bool {
     const UNUSUAL: u32 = flag::SHARED | flag::MAY_LEAVE | flag::FAR | flag::UNACCEPTED;
     socket.has(UNUSUAL)
         || corked::concerns(socket, flags)
@@ -168,10 +168,7 @@ pub(super) unsafe fn announce(
     let references = of_side(socket, socket.side());
     let is_free = |record: &Record| read(record, generation).is_none_or(|(word, start)| is_taken(word, start, taken));
     let record = references.records.iter().find(|record| is_free(record)).ok_or(Reason::CopiedBusy)?;
-    let write = |word: u64| {
-        record.place.store(word, Ordering::Relaxed);
-        record.at.store(position | generation << at::GENERATION_SHIFT, Ordering::Release);
-    };
+    let write = |word: u64| write(record, generation, position, word);
     let which = if found.slot == 0 { 0 } else { place::POOL };
     let (offer, number) = (&references.shown[found.slot], number_of(found.number, generation));
     // Numbers come again, after as many as fit; secrets do not.

@@ -110,7 +110,7 @@ fn a_receiver_at_work_gets_what_was_sent_however_soon_it_is_written_anew() {
                 let length = sizes[round % sizes.len()];
                 // Often about as late as its sender is patient, so that bytes are taken back in the middle of its copy.
                 let (since, late) = (std::time::Instant::now(), 2 + length / 3000 + round * 7 % 16);
-                while round % 3 > 0 && since.elapsed().as_micros() < late as u128 {}
+                while round > rounds / 2 && since.elapsed().as_micros() < late as u128 {}
                 let got = receive_somehow(&far, length, round / 7);
                 let is_sound = got.iter().all(|byte| *byte == round as u8);
                 far.send(if is_sound { b"k" } else { b"x" }, 0).expect("room");
@@ -170,6 +170,86 @@ fn a_head_goes_before_a_message_in_one_call() {
     assert!(records.iter().any(is_lent));
     lent.region.bytes_mut().fill(0);
     assert!(receive_whole(lent.far(), LONG + 8) == sent);
+}
+
+/// A call is one step as long as there is room, whatever of it goes by reference: another thread's bytes come before or behind it.
+#[test]
+fn no_other_thread_s_bytes_come_between_the_parts_of_a_call() {
+    const CALLS: usize = 500;
+    let lent = lending();
+    let (pair, bodies, size) = (&lent.pair, lent.region.bytes(), 40_000);
+    let together = std::sync::Barrier::new(3);
+    let call = |which: u8| [vec![which; 5], bodies[usize::from(which)..][..size].to_vec(), vec![which; 9]].concat();
+    let torn = std::thread::scope(|scope| {
+        for which in [0u8, 1] {
+            let together = &together;
+            scope.spawn(move || {
+                for _ in 0..CALLS {
+                    together.wait();
+                    pair.is_to_lend();
+                    let parts: [&[u8]; 3] = [&[which; 5], &bodies[usize::from(which)..][..size], &[which; 9]];
+                    assert_eq!(pair.near.send_all(&parts, 0), Ok(size + 14));
+                    together.wait();
+                }
+            });
+        }
+        let mut torn = 0;
+        for _ in 0..CALLS {
+            together.wait();
+            let (mut got, mut done) = (vec![0; 2 * (size + 14)], 0);
+            while done < got.len() {
+                done += receive_awake(&pair.far, &mut got[done..], 0);
+            }
+            torn += usize::from(got != [call(0), call(1)].concat() && got != [call(1), call(0)].concat());
+            together.wait();
+        }
+        torn
+    });
+    assert_eq!(torn, 0, "of {CALLS}");
+    println!("{} bytes were received while they were lent", lent.referred());
+}
+
+/// The first send from a pool offers it, with its first bytes: the others follow at once.
+#[test]
+fn an_offer_goes_in_one_step_with_the_rest() {
+    for _ in 0..200 {
+        let lent = Lent::fresh();
+        lent.pair.is_to_lend();
+        let (near, far) = (lent.pair.near, lent.pair.far);
+        std::thread::scope(|scope| {
+            scope.spawn(move || near.send(&[0xaa; 1000], 0).expect("room"));
+            assert_eq!(near.send(&lent.region.bytes()[..LONG], 0), Ok(LONG));
+        });
+        let got = receive_whole(&far, LONG + 1000);
+        let (plain, body) = (&[0xaa; 1000][..], &lent.region.bytes()[..LONG]);
+        assert!(got == [plain, body].concat() || got == [body, plain].concat());
+    }
+}
+
+/// What was taken back is memory until the connection ends, whatever its record is used for again.
+#[test]
+fn the_memory_of_what_was_taken_back_goes_with_the_connection() {
+    let mut lent = lending();
+    send_and_write_anew(&mut lent, LONG, 1);
+    receive_whole(lent.far(), LONG);
+    let socket = lent.near().socket;
+    let index = socket.connected.link_index.load(Relaxed) as usize;
+    let (file, channel) = (shunt_link::descriptor_unlocked(index), socket.channel());
+    let at = shunt_segment::area::kept_offset(channel, socket.side()) as i64;
+    // SAFETY: a plain system call.
+    let holds = || (at..at + KEPT_SIZE as i64).contains(&unsafe { libc::lseek(file, at, libc::SEEK_DATA) });
+    assert!(holds());
+    // The record tells of something else by now.
+    let head = &socket.page().head;
+    head.references[socket.side()].records.iter().for_each(|record| record.place.store(place::of(0, 1, 0), Relaxed));
+    for side in &socket.page().sides {
+        side.released.store(shunt_segment::channel::release::CLOSED, Relaxed);
+    }
+    {
+        let _setup = shunt_table::global::SETUP.lock();
+        shunt_link::leave(index, channel, false, false);
+    }
+    assert!(!holds());
 }
 
 #[test]
