@@ -5,7 +5,6 @@
 
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
-use shunt_stream::references::emulated;
 use shunt_stream::references::lend::{self, Asked, Shown};
 use shunt_stream::socket::{flag, stream, Socket};
 use shunt_stream::views::{self, Next};
@@ -153,23 +152,12 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 /// # Safety
 /// `data` may be any address that is not ours.
 pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
-    if [GIVE_BACK, QUOTA, OUTPUT].contains(&name) {
-        let (size, mut number) = (if name == OUTPUT { size_of::<c_int>() } else { size_of::<u64>() }, 0u64);
-        if (length as usize) < size {
-            return Err(Errno(libc::EINVAL));
-        }
-        // SAFETY: any bytes are a number; the address may fault.
-        unsafe { user::copy_all(data, (&raw mut number).cast(), size)? };
-        match name {
-            GIVE_BACK => views::give_back(fd, number)?,
-            OUTPUT => emulated::choose(connected(fd)?, number)?,
-            _ => connected(fd)?.map_or((), |socket| socket.connected.loans.quota.store(number, Ordering::Relaxed)),
-        }
-        return Ok(0);
-    }
-    let accelerated = carried(fd)?;
+    // The descriptor of what is given back may be another's by now.
+    let accelerated = if name == GIVE_BACK { None } else { carried(fd)? };
     let mut asked = Asked::default();
     let room = match name {
+        GIVE_BACK | QUOTA => size_of::<u64>(),
+        OUTPUT => size_of::<c_int>(),
         POOL => core::mem::offset_of!(Asked, length),
         FILE => size_of::<Asked>(),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -177,13 +165,20 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
     if (length as usize) < room {
         return Err(Errno(libc::EINVAL));
     }
-    // SAFETY: as much as there is room for, and any bytes are one; the address may fault.
+    // SAFETY: as much as there is room for, and any bytes are one, or a number; the address may fault.
     unsafe { user::copy_all(data, (&raw mut asked).cast(), room)? };
-    if asked.reserved != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    if name == FILE && asked.descriptor == -1 {
-        return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
+    match name {
+        GIVE_BACK => return views::give_back(fd, asked.address).map(|()| 0),
+        OUTPUT => return lend::choose(connected(fd)?, asked.address).map(|()| 0),
+        QUOTA => {
+            lend::limit(connected(fd)?, asked.address);
+            return Ok(0);
+        }
+        _ if asked.reserved != 0 => return Err(Errno(libc::EINVAL)),
+        FILE if asked.descriptor == -1 => {
+            return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
+        }
+        _ => {}
     }
     connected(fd)?;
     let shown = Shown::named(&asked, name == FILE, thread::process())?;

@@ -28,8 +28,7 @@ use shunt_ring::lent;
 use shunt_segment::channel::references::place;
 use shunt_segment::channel::{arm, state, word};
 use shunt_segment::reason::Reason;
-use shunt_sys::libc;
-use shunt_sys::{clock, Errno, Result};
+use shunt_sys::clock;
 use shunt_table::memory::pieces::Pieces;
 use shunt_table::process::status_page;
 
@@ -184,13 +183,4 @@ fn take_back(socket: &Socket, loan: &Loan, run: &Run, kept: *mut u8) -> bool {
         lent::take_back(run.record, run.word);
     }
     is_kept
-}
-
-/// What plain sends of the socket do from now on: an int, 0 or 1 ([`Lending::wanted`]); of a connection that the kernel has, nothing else. Errors: EINVAL.
-pub fn choose(socket: Option<&Socket>, number: u64) -> Result<()> {
-    if number > 1 {
-        return Err(Errno(libc::EINVAL));
-    }
-    socket.into_iter().for_each(|socket| socket.connected.loans.lending.wanted.store(number as u32, Ordering::Relaxed));
-    Ok(())
 }

@@ -46,6 +46,20 @@ pub fn hide(socket: &Socket, address: u64) -> Result<()> {
     }
 }
 
+/// No more bytes than these may be under way so (`SHUNT_SO_QUOTA`); of a connection that the kernel has, nothing follows from it.
+pub fn limit(socket: Option<&Socket>, bytes: u64) {
+    socket.into_iter().for_each(|socket| socket.connected.loans.quota.store(bytes, Ordering::Relaxed));
+}
+
+/// What plain sends do from now on (`SHUNT_SO_OUTPUT`): 0, they copy; 1, they lend ([`super::emulated`]). Errors: EINVAL.
+pub fn choose(socket: Option<&Socket>, number: u64) -> Result<()> {
+    if number > 1 {
+        return Err(Errno(libc::EINVAL));
+    }
+    socket.into_iter().for_each(|socket| socket.connected.loans.lending.wanted.store(number as u32, Ordering::Relaxed));
+    Ok(())
+}
+
 /// Where bytes lie that can go by reference.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
