@@ -56,9 +56,11 @@ def messages(connection, first=0, ends_at=0):
             return at + 1
 def killed(listener):
     drawn = random.Random(seed)
-    for _ in range(KILLS):
+    while True:
         connection, _ = listener.accept()
         sender = struct.unpack("I", connection.recv(4, socket.MSG_WAITALL))[0]
+        if sender == 0:
+            return
         killer = threading.Timer(drawn.random() * 0.05, os.kill, (sender, signal.SIGKILL))
         killer.start()
         try:
@@ -72,12 +74,13 @@ listener = socket.create_server(("127.0.0.1", port))
 if what == "lent_killed":
     killed(listener)
     sys.exit()
-connection, _ = listener.accept()
-if what == "lent_stream":
-    messages(connection)
-else:
+next_one = -1
+while next_one < 0:
+    connection, _ = listener.accept()
     next_one = messages(connection, 0, MET)
-    assert next_one > 0
+if what == "lent_stream":
+    assert messages(connection, next_one) == -1
+else:
     child = os.fork()
     if child == 0:
         if what == "lent_as_another_user" and os.getuid() == 0:
