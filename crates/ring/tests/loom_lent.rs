@@ -5,7 +5,7 @@
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
-use shunt_ring::lent::{seen, take_back, Seen};
+use shunt_ring::lent::{read, seen, take_back, write, Seen};
 use shunt_segment::channel::references::{place, References};
 
 const BYTES: u64 = 2;
@@ -110,5 +110,24 @@ fn both_ends_may_keep_the_same_bytes() {
         };
         lent.end_of_send(word);
         receiver.join().unwrap();
+    });
+}
+
+/// The positions of two uses overlap with none of each other's lengths.
+#[test]
+fn a_record_that_is_used_again_is_read_as_one_of_its_uses() {
+    loom::model(|| {
+        let lent = Lent::new(0);
+        let record = &lent.references.records[0];
+        let (first, second) = ((place::of(0, 2, 0), 5), (place::of(9, 7, place::LENT), 30));
+        write(record, 1, first.1, first.0);
+        let sender = {
+            let lent = lent.clone();
+            thread::spawn(move || write(&lent.references.records[0], 1, second.1, second.0))
+        };
+        let found = read(record, 1);
+        assert!([None, Some(first), Some(second)].contains(&found), "{found:?}");
+        sender.join().unwrap();
+        assert_eq!(read(record, 1), Some(second));
     });
 }

@@ -24,8 +24,8 @@ pub mod lend;
 
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::references::{at, place, Record, References};
-use shunt_segment::channel::word::POSITION;
+use shunt_ring::lent::{read, write};
+use shunt_segment::channel::references::{place, References};
 
 /// What `side` of the stream sends by reference.
 fn of_side(socket: &Socket, side: usize) -> &'static References {
@@ -35,22 +35,6 @@ fn of_side(socket: &Socket, side: usize) -> &'static References {
 /// The low half of the connection's generation: records of the channel's connections before are none of this one's.
 fn generation(socket: &Socket) -> u64 {
     u64::from(socket.page().head.generation.load(Ordering::Relaxed) & 0xffff)
-}
-
-/// A record of this connection: its word, and the position of its first byte. One that is written meanwhile is none.
-fn read(record: &Record, generation: u64) -> Option<(u64, u64)> {
-    let start = record.at.load(Ordering::Acquire);
-    // Acquire, too: of a word that says that bytes are in the link, and before the second look.
-    let word = record.place.load(Ordering::Acquire);
-    let is_whole = record.at.load(Ordering::Relaxed) == start;
-    (is_whole && start >> at::GENERATION_SHIFT == generation).then_some((word, start & POSITION))
-}
-
-/// Writes a free record, which is none of any connection's meanwhile: also for good, if this process is killed in the middle.
-fn write(record: &Record, generation: u64, position: u64, word: u64) {
-    record.at.store((generation ^ 1) << at::GENERATION_SHIFT, Ordering::Relaxed);
-    record.place.store(word, Ordering::Release); // behind that
-    record.at.store(position | generation << at::GENERATION_SHIFT, Ordering::Release);
 }
 
 /// Whether the reader who has taken all before `taken` is behind the bytes of the record.
