@@ -15,7 +15,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-enum { MOST_SAMPLES = 1 << 20, UNIT = 1 << 16, UNITS = 256, BUFFERS = 4, WAYS = 5, WARM_UP_ROUNDS = 64 };
+enum { MOST_SAMPLES = 1 << 20, UNIT = 1 << 16, UNITS = 256, BUFFERS = 4, WAYS = 5, WARM_UP_ROUNDS = 64, LEAST_ROUNDS = 16 };
 #define SOL_SHUNT 0x53484e54
 #define SHUNT_SO_POOL 3
 #define SHUNT_SO_REFERRED 4
@@ -147,7 +147,7 @@ static void ask(const struct place *place, size_t size, uint64_t length_ns, int 
     for (int way = 0; way < WAYS; way++)
         samples[way] = memset(malloc(MOST_SAMPLES * 4), 0xff, MOST_SAMPLES * 4);
     uint64_t start = now_ns();
-    for (uint64_t round = 0; now_ns() - start < length_ns && counts < MOST_SAMPLES; round++) {
+    for (uint64_t round = 0; (now_ns() - start < length_ns || counts < LEAST_ROUNDS) && counts < MOST_SAMPLES; round++) {
         for (int way = 0; way < WAYS; way++) {
             char *message = units + (round % BUFFERS + BUFFERS * (way == 4 ? 2 : way - 1)) * size, reply;
             if (way == 0 || way == 3)
