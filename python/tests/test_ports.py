@@ -1,4 +1,5 @@
 """Messages between ports of this process, and to children."""
+import errno
 import gc
 import mmap
 import multiprocessing
@@ -320,6 +321,26 @@ class Sockets(unittest.TestCase):
             with self.assertRaises(sb.Error) as trusted:
                 sb.Pool(1 << 20, trusted=True).show(left)
             self.assertEqual(trusted.exception.word, "system")
+
+    def test_plain_sends_lend_what_was_shown_where_there_is_shunt(self):
+        left, right = connection()
+        pool = sb.Pool(1 << 20)
+        region = pool.allocate(100_000)
+        pool.show(left)
+        self.assertEqual(sb.set_output(left, sb.Semantics.EMULATED_COPY), under_shunt(left))
+        for turn in range(20):
+            region.view[:100_000] = bytes([turn]) * 100_000
+            sender = threading.Thread(target=left.sendall, args=(region.view[:100_000],))
+            sender.start()
+            self.assertEqual(right.recv(100_000, socket.MSG_WAITALL), bytes([turn]) * 100_000)
+            sender.join()
+            right.send(b"k")
+            self.assertEqual(left.recv(1), b"k")
+        self.assertEqual(sb.set_output(left, sb.Semantics.COPY), under_shunt(left))
+        if under_shunt(left):
+            with self.assertRaises(OSError) as other:
+                sb.set_output(left, sb.Semantics.SHARE)
+            self.assertEqual(other.exception.errno, errno.EINVAL)
 
     def test_what_comes_is_a_view_in_place_or_copied(self):
         left, right = connection()

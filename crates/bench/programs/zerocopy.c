@@ -1,11 +1,13 @@
-/* Messages that are written before and read after, by plain send, and by MSG_ZEROCOPY from a pool and from a file of memory, in turns on one connection.
+/* Messages that are written before and read after, by plain send, by MSG_ZEROCOPY from a pool and from a file of memory, and by plain send that lends
+ * its bytes (SHUNT_SO_OUTPUT), in turns on one connection.
  *
- *   zerocopy server --port P [--core N] [--size BYTES]
- *   zerocopy client --port P [--core N] [--size BYTES] [--milliseconds N]
+ *   zerocopy server --port P [--core N] [--size BYTES] [--late NS]
+ *   zerocopy client --port P [--core N] [--size BYTES] [--milliseconds N] [--cold 1]
  *
  * The pool is made by hand, as crates/region/src/pool.rs has it; what went by reference is reported, so that one that is not understood is
  * not taken for a result. The receiver calls plain recv, adds all words up, and answers with a byte. A round is the time from the call of
- * send to that byte; for MSG_ZEROCOPY with the completion, which is taken outside it.
+ * send to that byte; for MSG_ZEROCOPY with the completion, which is taken outside it. With --cold a message is in no cache when it is sent;
+ * with --late the receiver does something else for so long before it receives.
  */
 #include "common.h"
 #include <linux/errqueue.h>
@@ -13,11 +15,12 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-enum { MOST_SAMPLES = 1 << 20, UNIT = 1 << 16, UNITS = 256, BUFFERS = 4, WAYS = 4, WARM_UP_ROUNDS = 64 };
+enum { MOST_SAMPLES = 1 << 20, UNIT = 1 << 16, UNITS = 256, BUFFERS = 4, WAYS = 5, WARM_UP_ROUNDS = 64, LEAST_ROUNDS = 16 };
 #define SOL_SHUNT 0x53484e54
 #define SHUNT_SO_POOL 3
 #define SHUNT_SO_REFERRED 4
 #define SHUNT_SO_FILE 7
+#define SHUNT_SO_OUTPUT 9
 
 struct header {
     char magic[8];
@@ -73,7 +76,7 @@ static void make_file(int fd, size_t size)
         die("SHUNT_SO_FILE");
 }
 
-static void serve(const struct place *place, size_t size)
+static void serve(const struct place *place, size_t size, uint64_t late_ns)
 {
     int fd = accept_from(listen_at(place, 16));
     uint64_t *message = aligned_alloc(4096, size), sum = 0;
@@ -83,8 +86,28 @@ static void serve(const struct place *place, size_t size)
         for (size_t i = 0; i < size / 8; i++)
             sum += message[i];
         send_all(fd, (char *)&sum, 1);
+        for (uint64_t since = late_ns > 0 ? now_ns() : 0; late_ns > 0 && now_ns() - since < late_ns;)
+            ;
     }
     printf("{}\n");
+}
+
+/* Whether plain sends lend their bytes. */
+static void set_output(int fd, int is_emulated)
+{
+    if (setsockopt(fd, SOL_SHUNT, SHUNT_SO_OUTPUT, &is_emulated, sizeof is_emulated) == -1 && errno != ENOPROTOOPT)
+        die("SHUNT_SO_OUTPUT");
+}
+
+static void out_of_caches(const char *message, size_t size)
+{
+#ifdef __x86_64__
+    for (size_t at = 0; at < size; at += 64)
+        __builtin_ia32_clflush(message + at);
+    __builtin_ia32_mfence();
+#else
+    (void)message, (void)size;
+#endif
 }
 
 static void await_completion(int fd, uint32_t last)
@@ -109,9 +132,9 @@ static int by_time(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void ask(const struct place *place, size_t size, uint64_t length_ns)
+static void ask(const struct place *place, size_t size, uint64_t length_ns, int is_cold)
 {
-    static const char *names[WAYS] = {"plain", "pool", "reference", "file"};
+    static const char *names[WAYS] = {"plain", "pool", "reference", "file", "lent"};
     uint32_t *samples[WAYS], numbers = 0;
     uint64_t counts = 0;
     int fd = connect_to(place);
@@ -124,14 +147,17 @@ static void ask(const struct place *place, size_t size, uint64_t length_ns)
     for (int way = 0; way < WAYS; way++)
         samples[way] = memset(malloc(MOST_SAMPLES * 4), 0xff, MOST_SAMPLES * 4);
     uint64_t start = now_ns();
-    for (uint64_t round = 0; now_ns() - start < length_ns && counts < MOST_SAMPLES; round++) {
+    for (uint64_t round = 0; (now_ns() - start < length_ns || counts < LEAST_ROUNDS) && counts < MOST_SAMPLES; round++) {
         for (int way = 0; way < WAYS; way++) {
-            char *message = units + (round % BUFFERS + BUFFERS * (way - 1)) * size, reply;
+            char *message = units + (round % BUFFERS + BUFFERS * (way == 4 ? 2 : way - 1)) * size, reply;
             if (way == 0 || way == 3)
                 message = way == 0 ? own[round % BUFFERS] : file_bytes + round % BUFFERS * size;
             memset(message, (int)round, size);
+            if (is_cold)
+                out_of_caches(message, size);
+            set_output(fd, way == 4);
             uint64_t begun = now_ns();
-            if (way < 2) {
+            if (way < 2 || way == 4) {
                 send_all(fd, message, size);
             } else {
                 for (size_t done = 0; done < size; numbers++) {
@@ -144,7 +170,7 @@ static void ask(const struct place *place, size_t size, uint64_t length_ns)
             if (!receive_all(fd, &reply, 1, 0))
                 die("the server closed");
             uint64_t took = now_ns() - begun;
-            if (way >= 2)
+            if (way == 2 || way == 3)
                 await_completion(fd, numbers - 1);
             if (round >= WARM_UP_ROUNDS)
                 samples[way][counts] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
@@ -174,8 +200,9 @@ int main(int argc, char **argv)
     size_t size = (size_t)number_option(argc, argv, "--size", 65536);
     pin_to_core(number_option(argc, argv, "--core", -1));
     if (strcmp(argv[1], "server") == 0)
-        serve(&place, size);
+        serve(&place, size, (uint64_t)number_option(argc, argv, "--late", 0));
     else
-        ask(&place, size, (uint64_t)number_option(argc, argv, "--milliseconds", 250) * 1000000u);
+        ask(&place, size, (uint64_t)number_option(argc, argv, "--milliseconds", 250) * 1000000u,
+            (int)number_option(argc, argv, "--cold", 0));
     return 0;
 }

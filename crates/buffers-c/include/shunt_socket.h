@@ -80,4 +80,15 @@ struct shunt_so_file {
  * ENOTCONN: no connection yet. */
 #define SHUNT_SO_QUOTA 8
 
+/* To be set, an int: what plain sends (send, write, sendmsg) do with bytes that lie in a pool, or a file, that the peer was shown. SHUNT_COPY (0), as at
+ * first: they are copied into shared memory, and from there by the peer. SHUNT_EMULATED_COPY (1): pieces of 32 to 256 KiB stay where they are while
+ * the call lasts, and a peer that waits for them copies them from there: one copy. What it has not taken when the call is to return is copied. So the
+ * bytes may be written as soon as the call has returned, as ever. It is done where it is likely to pay: between two processors, for a peer that has taken
+ * everything and does not sleep, in exchanges of messages and not in streams. `shunt why` counts `lent` and `taken-back`; SHUNT_SO_REFERRED
+ * counts what was lent.
+ *
+ * If this process is killed in the middle of the call, the peer receives what lies in the memory when it comes: the bytes of the call, unless another
+ * process that has the memory mapped (a child of fork) has written there. EINVAL: another number, or less than one. ENOTCONN: no connection yet. */
+#define SHUNT_SO_OUTPUT 9
+
 #endif

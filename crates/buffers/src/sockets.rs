@@ -8,7 +8,8 @@
 //!
 //! Memory that is a file already, as NumPy, PyTorch and Arrow share theirs, is shown without a pool ([`show_memory`]).
 //!
-//! A receiver that only reads asks for the next bytes where they lie ([`receive()`]), and gives them back.
+//! A receiver that only reads asks for the next bytes where they lie ([`receive()`]), and gives them back. A sender that writes its memory behind each
+//! plain `send` may have one copy of two saved all the same ([`set_output`]).
 
 mod memory;
 mod receive;
@@ -17,6 +18,7 @@ pub use memory::{show_memory, ShownMemory};
 pub use receive::{receive, Received, View};
 
 use crate::port::Error;
+use crate::Semantics;
 use core::ffi::{c_int, c_void};
 use shunt_region::{Limit, Pool};
 use shunt_sys::{libc, Errno};
@@ -28,6 +30,8 @@ const LEVEL: c_int = 0x5348_4e54;
 const POOL: c_int = 3;
 /// `SHUNT_SO_REFERRED`.
 const REFERRED: c_int = 4;
+/// `SHUNT_SO_OUTPUT`.
+const OUTPUT: c_int = 9;
 
 /// `struct shunt_so_pool`.
 #[repr(C)]
@@ -56,6 +60,21 @@ pub fn show(pool: &Pool, socket: RawFd) -> Result<(), Error> {
     // SAFETY: the structure and its size.
     let done = unsafe { setsockopt(socket, LEVEL, POOL, (&raw const shown).cast(), size_of::<Shown>() as u32) };
     match (done, error()) {
+        (0, _) => Ok(()),
+        (_, Errno(libc::ENOPROTOOPT | libc::EOPNOTSUPP)) => Err(Limit::Apart.into()),
+        (_, error) => Err(error.into()),
+    }
+}
+
+/// What plain sends on `socket` do with bytes of pools and memory that the peer sees: [`Semantics::COPY`], as at first, or [`Semantics::EMULATED_COPY`],
+/// which lends them to a peer that waits for them, until the call returns: one copy, where that is likely to pay (`SHUNT_SO_OUTPUT` of `shunt_socket.h`).
+///
+/// # Errors
+/// [`Limit::Apart`]: no library carries this program's sockets. [`Error::System`]: ENOTCONN; EINVAL, other semantics.
+pub fn set_output(socket: RawFd, semantics: Semantics) -> Result<(), Error> {
+    let number = semantics.index() as c_int;
+    // SAFETY: a number and its size.
+    match (unsafe { setsockopt(socket, LEVEL, OUTPUT, (&raw const number).cast(), size_of::<c_int>() as u32) }, error()) {
         (0, _) => Ok(()),
         (_, Errno(libc::ENOPROTOOPT | libc::EOPNOTSUPP)) => Err(Limit::Apart.into()),
         (_, error) => Err(error.into()),

@@ -96,8 +96,8 @@ fn scribble(input: &mut Input, pair: &Pair) -> Option<()> {
             let position =
                 pair.far.socket.own().receive.position.load(Relaxed).wrapping_sub(u64::from(kind >> 5)) & word::POSITION;
             let generation = u64::from(head.generation.load(Relaxed) & 0xffff);
-            let kinds = [0, place::POOL, place::OFFER, place::KEPT];
-            record.place.store(place::of(offset % (1 << 20), length, kinds[kind as usize % 4]), Relaxed);
+            let kinds = [0, place::POOL, place::OFFER, place::KEPT, place::LENT, place::LENT | place::KEPT];
+            record.place.store(place::of(offset % (1 << 20), length, kinds[kind as usize % kinds.len()]), Relaxed);
             record.at.store(position | generation << at::GENERATION_SHIFT, Relaxed);
         }
         4 => record.at.store(input.word()?, Relaxed),
@@ -131,7 +131,11 @@ fn act(input: &mut Input, pair: &Pair, is_file: bool, views: &mut Vec<u64>) -> O
         match input.byte()? % 12 {
             0..5 => scribble(input, pair)?,
             5 | 6 => {
-                let _ = pair.near.send(&lent(is_file)[input.byte()? as usize..][..input.length(ROOM)?], libc::MSG_ZEROCOPY | NOW);
+                let (from, length) = (input.byte()? as usize, input.length(ROOM)?);
+                // Every second one plainly: it is lent, and taken back.
+                let flags = if from % 2 == 0 { libc::MSG_ZEROCOPY } else { 0 };
+                pair.is_to_lend();
+                let _ = pair.near.send(&lent(is_file)[from..][..length], flags | NOW);
             }
             7 => {
                 let length = input.length(ROOM)?;

@@ -1,4 +1,4 @@
-//! Places in a link for bytes that were sent by reference and are kept for other owners of the receiving side
+//! Places in a link for bytes that were sent by reference and are kept, for other owners of the receiving side or because their send has returned
 //! ([`shunt_segment::channel::references`]): their memory goes with the connection.
 
 use crate::list::{page, Link};
@@ -12,13 +12,13 @@ fn records(page: &ChannelPage) -> impl Iterator<Item = &Record> {
     page.head.references.iter().flat_map(|side| &side.records)
 }
 
-/// Gives the memory of a channel's places back, where something is kept. Only a side of several owners keeps anything, so the other channels'
-/// records are not looked at.
+/// Gives the memory of a channel's places back, where something is kept: of a side that had several owners, or whose sends have taken back what they
+/// lent. Of those no record may tell any more, as records are used again. The other channels' records are not looked at.
 pub(crate) fn trim(link: &Link, channel: usize) {
     let page = page(link.base, channel);
-    let is_shared = page.sides.iter().any(|side| side.receive.state.load(Ordering::Relaxed) & state::SHARED != 0);
+    let of_any = |bit: u32| page.sides.iter().any(|side| side.receive.state.load(Ordering::Relaxed) & bit != 0);
     let is_kept = |record: &Record| record.place.load(Ordering::Relaxed) & place::KEPT != 0;
-    if link.fd < 0 || !is_shared || !records(page).any(is_kept) {
+    if link.fd < 0 || !(of_any(state::KEEPS) || of_any(state::SHARED) && records(page).any(is_kept)) {
         return;
     }
     // Both directions' places, one behind the other.

@@ -75,6 +75,11 @@ impl Viewed {
         }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.iter().all(Option::is_none)
+    }
+
     /// The descriptors of files.
     pub fn files(&mut self) -> impl Iterator<Item = &mut i32> {
         self.all.iter_mut().flatten().map(|mapped| &mut mapped.view.file).filter(|file| **file >= 0)

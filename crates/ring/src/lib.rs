@@ -21,7 +21,7 @@
 //! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
 //! sleep protocol, [`tally`] tells bells from what else comes to a companion, [`bell_consumer`] keeps threads from taking each other's
 //! bells, [`passage`] from ringing at a number that was closed, [`offers`] is the queue of connections made in memory, and
-//! [`claim`] says which connection of a channel is taken, and [`cut`] when a stream leaves its rings for good. All are checked with loom (`tests/loom_*`), as is the ring;
+//! [`claim`] says which connection of a channel is taken, [`cut`] when a stream leaves its rings for good, and [`lent`] how bytes that were lent are taken back. All are checked with loom (`tests/loom_*`), as is the ring;
 //! `tests/hostile` and `fuzz/` play the peer that writes whatever it likes.
 //!
 //! ```
@@ -62,6 +62,7 @@ pub mod cut;
 mod distance;
 #[cfg(not(loom))]
 pub mod inbox;
+pub mod lent;
 #[cfg(not(loom))]
 pub mod local;
 pub mod lock;

@@ -39,7 +39,7 @@ pub mod sync;
 pub mod tap;
 
 /// Version of every layout and name in this crate. Two programs accelerate only when theirs are equal.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// Channels in a link. More connections between two processes use more links.
 pub const CHANNELS: usize = 32;

@@ -127,6 +127,8 @@ reasons! {
     Cut = 94, "cut", "Was carried by shared memory to another network namespace of this host, and is on its TCP connection again, as an administrator asked (shunt cut).";
     InetCounted = 95, "inet-counted", "Not carried at user level (option inet): rules of netfilter, or connection tracking, count or limit packets (shunt agent --despite-rules takes it).";
     CopiedQuota = 96, "copied-quota", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as the program lets be (SHUNT_SO_QUOTA).";
+    Lent = 97, "lent", "A plain send was received from the memory that the program has shown while the call lasted (SHUNT_SO_OUTPUT): one copy was made.";
+    TakenBack = 98, "taken-back", "A plain send lent its bytes (SHUNT_SO_OUTPUT), and its receiver did not come in time: what it had not taken was copied.";
 }
 
 impl Reason {
@@ -151,7 +153,7 @@ impl Reason {
         // No connection, not one of TCP, or nothing that the kernel carries instead.
         let none = matches!(self, Unknown | Unconnected | NotTcp | Datagrams | Local | ClientLeft | ForeignReads | ForeignBytes);
         // Of single sends.
-        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy | CopiedQuota);
+        let sends = matches!(self, ByReference | CopiedNoPool | CopiedPeer | CopiedBusy | CopiedQuota | Lent | TakenBack);
         !carried && !none && !sends
     }
 }

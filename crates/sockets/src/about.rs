@@ -32,6 +32,8 @@ pub const GIVE_BACK: c_int = 6;
 pub const FILE: c_int = 7;
 /// `SHUNT_SO_QUOTA`, which is set: bytes that may be under way by reference, 64 bits.
 pub const QUOTA: c_int = 8;
+/// `SHUNT_SO_OUTPUT`, which is set: an int, `SHUNT_COPY` or `SHUNT_EMULATED_COPY`.
+pub const OUTPUT: c_int = 9;
 
 /// The value of [`VIEW`]: `struct shunt_so_view`.
 #[repr(C)]
@@ -150,21 +152,12 @@ unsafe fn view(socket: &'static Socket, fd: c_int, data: *mut View, length: *mut
 /// # Safety
 /// `data` may be any address that is not ours.
 pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
-    if name == GIVE_BACK || name == QUOTA {
-        if (length as usize) < size_of::<u64>() {
-            return Err(Errno(libc::EINVAL));
-        }
-        // SAFETY: any bytes are a number; the address may fault.
-        let number = unsafe { user::read(data.cast::<u64>())? };
-        if name == GIVE_BACK {
-            return views::give_back(fd, number).map(|()| 0);
-        }
-        connected(fd)?.inspect(|socket| socket.connected.loans.quota.store(number, Ordering::Relaxed));
-        return Ok(0);
-    }
-    let accelerated = carried(fd)?;
+    // The descriptor of what is given back may be another's by now.
+    let accelerated = if name == GIVE_BACK { None } else { carried(fd)? };
     let mut asked = Asked::default();
     let room = match name {
+        GIVE_BACK | QUOTA => size_of::<u64>(),
+        OUTPUT => size_of::<c_int>(),
         POOL => core::mem::offset_of!(Asked, length),
         FILE => size_of::<Asked>(),
         _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -172,13 +165,20 @@ pub unsafe fn set(fd: c_int, name: c_int, data: *const u8, length: socklen_t) ->
     if (length as usize) < room {
         return Err(Errno(libc::EINVAL));
     }
-    // SAFETY: as much as there is room for, and any bytes are one; the address may fault.
+    // SAFETY: as much as there is room for, and any bytes are one, or a number; the address may fault.
     unsafe { user::copy_all(data, (&raw mut asked).cast(), room)? };
-    if asked.reserved != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    if name == FILE && asked.descriptor == -1 {
-        return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
+    match name {
+        GIVE_BACK => return views::give_back(fd, asked.address).map(|()| 0),
+        OUTPUT => return lend::choose(connected(fd)?, asked.address).map(|()| 0),
+        QUOTA => {
+            lend::limit(connected(fd)?, asked.address);
+            return Ok(0);
+        }
+        _ if asked.reserved != 0 => return Err(Errno(libc::EINVAL)),
+        FILE if asked.descriptor == -1 => {
+            return accelerated.map_or(Ok(()), |socket| lend::hide(socket, asked.address)).map(|()| 0);
+        }
+        _ => {}
     }
     connected(fd)?;
     let shown = Shown::named(&asked, name == FILE, thread::process())?;
@@ -250,6 +250,7 @@ mod tests {
             ("SHUNT_SO_GIVE_BACK", GIVE_BACK),
             ("SHUNT_SO_FILE", FILE),
             ("SHUNT_SO_QUOTA", QUOTA),
+            ("SHUNT_SO_OUTPUT", OUTPUT),
             ("SHUNT_CARRIER_KERNEL", carrier::KERNEL),
             ("SHUNT_CARRIER_SHARED_MEMORY", carrier::SHARED_MEMORY),
             ("SHUNT_CARRIER_OTHER_HOST", carrier::OTHER_HOST),

@@ -35,8 +35,41 @@ pub struct Loans {
     waiting: AtomicU32,
     /// How many runs are there no more: they were told of, or joined.
     gone: AtomicU32,
+    /// Plain sends that lend.
+    pub lending: Lending,
     lock: Mutex,
     runs: LockedCell<Runs>,
+}
+
+/// Of plain sends that lend their bytes while they last ([`crate::references::emulated`]). All zero: none do.
+pub struct Lending {
+    /// 1: the program asks for it.
+    pub wanted: AtomicU32,
+    /// Where what this side takes back goes is mapped, in the link; null: nowhere yet.
+    pub(crate) kept: AtomicPtr<u8>,
+    /// How far this side had received when it last sent much.
+    pub(crate) heard: AtomicU64,
+    /// Large sends that are copied before the next one that may lend.
+    pub(crate) skipped: AtomicU32,
+    /// As many as they will be when bytes are taken back the next time.
+    pub(crate) penalty: AtomicU32,
+}
+
+impl Lending {
+    const fn new() -> Lending {
+        Lending {
+            wanted: AtomicU32::new(0),
+            kept: AtomicPtr::new(core::ptr::null_mut()),
+            heard: AtomicU64::new(0),
+            skipped: AtomicU32::new(0),
+            penalty: AtomicU32::new(0),
+        }
+    }
+
+    fn reset(&self) {
+        [&self.wanted, &self.skipped, &self.penalty].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.heard.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Sends that follow each other, went by reference, and are complete once the peer has taken what is before `end`.
@@ -139,6 +172,7 @@ impl Loans {
             end: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             gone: AtomicU32::new(0),
+            lending: Lending::new(),
             lock: Mutex::new(),
             runs: LockedCell::new(Runs { list: [NONE; MOST], count: 0, gone: 0 }),
         }
@@ -149,21 +183,23 @@ impl Loans {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
         let narrow = [&self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.kept.store(core::ptr::null_mut(), Ordering::Relaxed);
         self.quota.store(KEPT_SIZE as u64, Ordering::Relaxed);
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.lending.reset();
         self.lock.reset();
         // SAFETY: no thread has the object yet, or any more.
         unsafe { ((*self.runs.get()).count, (*self.runs.get()).gone) = (0, 0) };
     }
 
-    /// What the peer's direction keeps in the link is mapped at `base`, [`KEPT_SIZE`] bytes, or nowhere. A thread that still copies from where it was
+    /// What the peer's direction keeps in the link is mapped at `base`, [`KEPT_SIZE`] bytes. A thread that still copies from where it was
     /// gets a fault, which its copy answers.
     pub(crate) fn map_kept(&self, base: *mut u8) {
-        let before = self.kept.swap(base, Ordering::AcqRel);
-        if !before.is_null() {
-            let _ = calls::munmap(before, KEPT_SIZE);
-        }
+        unmap(self.kept.swap(base, Ordering::AcqRel));
+    }
+
+    /// Nothing of the link is mapped here any more. No thread lends: those that wait for the sending lock find the stream ended.
+    pub(crate) fn unmap(&self) {
+        [&self.kept, &self.lending.kept].into_iter().for_each(|place| unmap(place.swap(core::ptr::null_mut(), Ordering::AcqRel)));
     }
 
     /// In a child of fork: no other thread exists here.
@@ -194,6 +230,12 @@ impl Loans {
         let counted = |runs: &mut Runs| runs.gone.wrapping_add(runs.complete(is_complete) as u32);
         let looked = if self.are_any() { self.with(counted) } else { None };
         looked.unwrap_or_else(|| self.gone.load(Ordering::Relaxed))
+    }
+}
+
+fn unmap(base: *mut u8) {
+    if !base.is_null() {
+        let _ = calls::munmap(base, KEPT_SIZE);
     }
 }
 

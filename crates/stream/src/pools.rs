@@ -99,10 +99,11 @@ pub fn moved(from: i32, to: i32) {
     with(|memory| memory.views.files().filter(|file| **file == from).for_each(|file| *file = to));
 }
 
-/// The system calls by which files of peers' are read, while some are open.
+/// The system calls by which what peers refer to is read, while something of theirs is open: files, and the link, where bytes are that they have taken back.
 pub fn reading() -> &'static [i64] {
-    match with(|memory| memory.views.files().next().is_none()) {
-        Some(true) => &[],
+    match with(|memory| (memory.views.is_empty(), memory.views.files().next().is_none())) {
+        Some((true, _)) => &[],
+        Some((false, true)) => &CALLS[..1],
         _ => &CALLS,
     }
 }

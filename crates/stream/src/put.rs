@@ -1,7 +1,9 @@
 //! Putting bytes, without waiting.
 
 use super::distrust;
+use super::end::tell_own_sleepers;
 use crate::corked::News;
+use crate::references::emulated::{self, Outcome};
 use crate::references::lend::{self, Way};
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
@@ -44,6 +46,52 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
     drop(held);
     put_done(socket, fd, sent);
     Ok(sent)
+}
+
+/// Sends pieces of which some lie in memory that the peer was shown, and lends those meanwhile, where that is likely to be worth it ([`emulated`]): in one
+/// step, with what is before and behind them, as far as there is room. Gives how many bytes are sent; 0 also where nothing is lent.
+///
+/// # Safety
+/// The pieces are the caller's buffers.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn put_lent(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<usize> {
+    let Some(loan) = emulated::begin(socket, pieces, flags) else { return Ok(0) };
+    let held = socket.lock_send()?;
+    if socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket) || lend::is_for_copies(socket, flags) {
+        return Ok(0);
+    }
+    let mut done = 0;
+    if let (Some((data, _)), 1..) = (pieces.from(0, usize::MAX).next(), loan.head) {
+        let head = iovec { iov_base: data.cast(), iov_len: loan.head };
+        // SAFETY: passed on; the lock is held.
+        done = unsafe { put_all::<false>(socket, &Pieces::one(&head), 0) };
+    }
+    if done == loan.head {
+        // SAFETY: as above.
+        match unsafe { emulated::send(socket, &loan) } {
+            Outcome::Sent(sent) => done += sent,
+            Outcome::Lost => {
+                drop(held);
+                let error = distrust(socket);
+                wake::notify(socket, fd, arm::IN | arm::OUT);
+                tell_own_sleepers(socket, fd);
+                return Err(error);
+            }
+        }
+        if done > 0 {
+            // SAFETY: as above.
+            done = unsafe { put_all::<false>(socket, pieces, done) };
+        }
+    }
+    drop(held);
+    if done > 0 {
+        put_done(socket, fd, done);
+    }
+    if done < pieces.length() {
+        thread::take_fault(); // what was put before is the answer; of none the next attempt tells
+    }
+    Ok(done)
 }
 
 /// [`put`] and [`put_pieces`] of what may be held back, or comes behind what was.

@@ -14,16 +14,18 @@
 //! ```
 //!
 //! Whatever is in the way, bytes are copied into the ring as others are, and the completion says so. `lend` is the sender's half, `borrow`
-//! the receiver's; `keep` is for sides that get other owners. Programs that read in place: [`crate::views`].
+//! the receiver's; `keep` is for sides that get other owners. Programs that read in place: [`crate::views`]. `emulated` is for plain sends, which
+//! lend their bytes for as long as they last.
 
 pub mod borrow;
+pub mod emulated;
 pub mod keep;
 pub mod lend;
 
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::references::{at, place, Record, References};
-use shunt_segment::channel::word;
+use shunt_ring::lent::{read, write};
+use shunt_segment::channel::references::{place, References};
 
 /// What `side` of the stream sends by reference.
 fn of_side(socket: &Socket, side: usize) -> &'static References {
@@ -33,12 +35,6 @@ fn of_side(socket: &Socket, side: usize) -> &'static References {
 /// The low half of the connection's generation: records of the channel's connections before are none of this one's.
 fn generation(socket: &Socket) -> u64 {
     u64::from(socket.page().head.generation.load(Ordering::Relaxed) & 0xffff)
-}
-
-/// A record of this connection: its word, and the position of its first byte.
-fn read(record: &Record, generation: u64) -> Option<(u64, u64)> {
-    let start = record.at.load(Ordering::Acquire);
-    (start >> at::GENERATION_SHIFT == generation).then(|| (record.place.load(Ordering::Relaxed), start & word::POSITION))
 }
 
 /// Whether the reader who has taken all before `taken` is behind the bytes of the record.

@@ -2,7 +2,7 @@
 
 use super::carried::Rest;
 use super::end::{refuse_for, tell_own_sleepers};
-use super::put::{put, put_pieces};
+use super::put::{put, put_lent, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::fast_path::Declined;
 use crate::life::{self, Event};
@@ -47,10 +47,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
             Err(Declined::Unusual) => {}
         }
     }
-    let own = socket.own();
-    let open = own.receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE)
-        == 0
-        && socket.peer().post.word.load(Ordering::Relaxed) & (word::FIN | word::CLOSED | word::RST) == 0;
+    let open = is_open(socket);
     let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
     if flags & SPECIAL != 0 && (length as isize) >= 0 {
         // SAFETY: passed on.
@@ -60,6 +57,17 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         // A short copy takes no time in which a signal could come; no call moves more than MAX_RW_COUNT.
         let (length, began) = if length > LONG { (length.min(pieces::MOST), thread::handled()) } else { (length, 0) };
         if length >= send_pacing::LARGE {
+            if socket.connected.loans.lending.wanted.load(Ordering::Relaxed) != 0 {
+                // SAFETY: passed on.
+                let sent = unsafe { put_lent(socket, fd, &Pieces::one(&piece), flags)? };
+                if sent == length {
+                    return Ok(sent as isize);
+                }
+                if sent > 0 {
+                    // SAFETY: passed on.
+                    return unsafe { send_pieces(socket, fd, &Pieces::one(&piece), sent, flags, began) };
+                }
+            }
             send_pacing::begin(socket, fd, length, flags);
         }
         // SAFETY: passed on.
@@ -79,6 +87,14 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     }
     // SAFETY: passed on.
     unsafe { send_pieces(socket, fd, &Pieces::one(&piece), 0, flags, thread::handled()) }
+}
+
+/// Whether neither end has ended anything.
+#[inline(always)]
+fn is_open(socket: &Socket) -> bool {
+    const ENDED: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
+    socket.own().receive.state.load(Ordering::Relaxed) & ENDED == 0
+        && socket.peer().post.word.load(Ordering::Relaxed) & (word::FIN | word::CLOSED | word::RST) == 0
 }
 
 #[cold]
@@ -107,10 +123,17 @@ pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32)
         if flags & SPECIAL != 0 {
             return send_special(socket, fd, pieces, flags);
         }
+        let (began, mut sent) = (thread::handled(), 0);
         if pieces.length() >= send_pacing::LARGE {
+            if socket.connected.loans.lending.wanted.load(Ordering::Relaxed) != 0 && is_open(socket) {
+                sent = put_lent(socket, fd, pieces, flags)?;
+                if sent == pieces.length() {
+                    return Ok(sent as isize);
+                }
+            }
             send_pacing::begin(socket, fd, pieces.length(), flags);
         }
-        send_pieces(socket, fd, pieces, 0, flags, thread::handled())
+        send_pieces(socket, fd, pieces, sent, flags, began)
     }
 }
 

@@ -7,6 +7,7 @@ mod ends;
 mod files;
 mod flags;
 mod held;
+mod lent;
 mod life;
 mod mapped;
 mod moving;

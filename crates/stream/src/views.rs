@@ -59,7 +59,8 @@ pub fn next(socket: &Socket, fd: i32, most: usize) -> Result<Next> {
         Ok(None) => pipe.before_referred().map(|count| Err(count.min(before_mark))),
         Ok(Some(_)) if most == 0 => Ok(Err(0)),
         Ok(Some((position, available))) => borrow::find(socket, position, available).map(|piece| match piece.place {
-            Where::Pool { place: Memory(at), view } if !socket.has(flag::SHARED) => {
+            // What is lent is the sender's again when its call returns.
+            Where::Pool { place: Memory(at), view } if piece.lent.is_none() && !socket.has(flag::SHARED) => {
                 Ok((position, at, piece.length.min(most), view))
             }
             _ => Err(piece.length.min(before_mark)),

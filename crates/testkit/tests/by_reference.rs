@@ -15,10 +15,14 @@ const DEADLINE: Duration = Duration::from_secs(60);
 fn pass(host: &Host, what: &str) {
     let python = || PathBuf::from("/usr/bin/python3");
     let script = |name: &str| format!("{}/tests/by_reference/{name}.py", env!("CARGO_MANIFEST_DIR"));
-    let receiver = if what.starts_with("held") { "holder" } else { "receiver" };
+    let (sender, receiver) = match what.strip_prefix("file_").unwrap_or(what) {
+        lent if lent.starts_with("lent") => ("lender", "borrower"),
+        held if held.starts_with("held") => ("sender", "holder"),
+        _ => ("sender", "receiver"),
+    };
     let server = host.server(python()).args(["-B", &script(receiver), what, "7000"]).start();
     host.wait_for_listener(&server, 7000);
-    let client = host.client(python()).args(["-B", &script("sender"), what, "7000"]).start().wait(DEADLINE);
+    let client = host.client(python()).args(["-B", &script(sender), what, "7000"]).start().wait(DEADLINE);
     let ends = |process: Output, is_killed: bool| match is_killed {
         true => process.expect_signal(libc::SIGKILL).text(),
         false => process.expect_success().text(),
@@ -146,6 +150,34 @@ fn held_over_an_exec(host: &Host) {
     pass(host, "held_over_an_exec");
 }
 in_every_mode!(held_over_an_exec);
+
+fn lent_by_plain_sends(host: &Host) {
+    pass(host, "lent_stream");
+}
+in_every_mode!(lent_by_plain_sends);
+
+fn lent_of_a_file(host: &Host) {
+    pass(host, "file_lent_stream");
+}
+in_every_mode!(lent_of_a_file);
+
+/// At any moment, forty times.
+fn lent_by_a_killed_sender(host: &Host) {
+    pass(host, "lent_killed");
+}
+in_every_mode!(lent_by_a_killed_sender);
+
+/// Of which the parent has received the first half.
+fn lent_to_a_child(host: &Host) {
+    pass(host, "lent_to_a_child");
+}
+in_every_mode!(lent_to_a_child);
+
+/// Needs root.
+fn lent_to_another_user(host: &Host) {
+    pass(host, "lent_as_another_user");
+}
+in_every_mode!(lent_to_another_user);
 
 /// In a receiver that may map nothing more: of a file it needs no mapping.
 fn within_little_address_space(host: &Host) {

@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import enum
+import errno
 import os
 import pickle
 import socket
@@ -17,7 +18,7 @@ from . import _library as _c
 from ._library import Error, Full, Gone, Waited
 
 __all__ = ["Alignment", "Error", "Full", "Gone", "Message", "NetworkListener", "NetworkPort", "Pages", "Pool", "Port", "Region", "Semantics", "Shown"]
-__all__ += ["View", "Waited", "Window", "dump", "load", "reasons", "receive", "show"]
+__all__ += ["View", "Waited", "Window", "dump", "load", "reasons", "receive", "set_output", "show"]
 
 
 class Semantics(enum.IntEnum):
@@ -317,6 +318,22 @@ def show(sock, data):
     if not handle and error.value == _c.codes()["region-apart"]:
         return None
     return Shown(keep, _c.made(handle, error))
+
+
+_SOL_SHUNT, _SHUNT_SO_OUTPUT = 0x53484E54, 9
+
+
+def set_output(sock, semantics):
+    """What plain `sock.send` does with memory that the peer was shown (`Pool.show`, `show`): COPY, as at first, or EMULATED_COPY, which lends 32 to 256 KiB of it
+    to a peer that waits for them, until the call returns: one copy instead of two, and the memory may be written behind the call all the same. False: this
+    program does not run under shunt, and the kernel copies."""
+    try:
+        sock.setsockopt(_SOL_SHUNT, _SHUNT_SO_OUTPUT, int(Semantics(semantics)))
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        return False
+    return True
 
 
 class View(_Memory):

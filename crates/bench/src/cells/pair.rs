@@ -37,6 +37,8 @@ pub struct Report {
     pub reference_ns: u64,
     /// See `plain_ns`.
     pub file_ns: u64,
+    /// The same by a plain send that lends its bytes.
+    pub lent_ns: u64,
     /// Bytes that went by reference.
     pub referred: u64,
 }

@@ -1,4 +1,5 @@
-//! Messages that are written before and read after, by plain send and by MSG_ZEROCOPY from a pool and from a file of memory that the peer was shown.
+//! Messages that are written before and read after, by plain send, by MSG_ZEROCOPY from a pool and from a file of memory that the peer was shown, and by plain
+//! send that lends its bytes; the same, where they are in no cache when they are sent.
 
 use std::io;
 use std::time::Duration;
@@ -10,6 +11,10 @@ use crate::measurement::{Figure, Unit};
 use crate::programs::Measuring;
 
 const SIZES: [usize; 4] = [32 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Of those that are in no cache; longer ones take too long to be taken out.
+const COLD: [usize; 3] = [32 << 10, 64 << 10, 256 << 10];
+/// How much longer these are measured: a round takes as much longer.
+const COLD_TIMES: u64 = 6;
 
 /// One connection, blocking calls, an answer of a byte to each message.
 #[derive(Debug)]
@@ -21,7 +26,7 @@ impl Cell for ZeroCopy {
     }
 
     fn about(&self) -> &'static str {
-        "messages of 32 KiB to 1 MiB, written before and read after: plain send, from a pool too, and MSG_ZEROCOPY by reference"
+        "messages of 32 KiB to 1 MiB, written before and read after: plain send, from a pool too, MSG_ZEROCOPY by reference, and plain send that lends"
     }
 
     fn carriers(&self) -> &'static [Carrier] {
@@ -35,14 +40,16 @@ impl Cell for ZeroCopy {
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
         let milliseconds = instrument.settings.milliseconds.max(40);
         let mut turn = Turn::default();
-        for size in SIZES {
+        let cold = COLD.map(|size| (size, true)).into_iter().filter(|_| contender.carrier == Carrier::Shunt);
+        for (size, is_cold) in SIZES.map(|size| (size, false)).into_iter().chain(cold) {
+            let milliseconds = if is_cold { COLD_TIMES * milliseconds } else { milliseconds };
             let report = Pair {
                 program: Measuring::ZeroCopy,
                 cores: Some((instrument.machine.server_core, instrument.machine.client_core)),
                 both: &["--size".into(), size.to_string()],
-                client: &["--milliseconds".into(), milliseconds.to_string()],
+                client: &["--milliseconds".into(), milliseconds.to_string(), "--cold".into(), u8::from(is_cold).to_string()],
                 measured: Duration::from_millis(milliseconds),
-                look: contender.carrier == Carrier::Shunt && repeat == 0 && size == SIZES[0],
+                look: contender.carrier == Carrier::Shunt && repeat == 0 && size == SIZES[0] && !is_cold,
                 sides: Sides::Both,
             }
             .over_tcp(instrument, contender)?;
@@ -56,10 +63,12 @@ impl Cell for ZeroCopy {
                 ("pool", "  plain send from a pool", said.pool_ns),
                 ("reference", "  MSG_ZEROCOPY from a pool", said.reference_ns),
                 ("file", "  MSG_ZEROCOPY from a memfd", said.file_ns),
+                ("lent", "  plain send that lends, from a pool", said.lent_ns),
             ];
+            let (of_cold, cold) = if is_cold { ("cold-", ", cold") } else { ("", "") };
             for (way, words, took) in ways {
-                let title = format!("{words}, {}", super::bytes(size));
-                turn.figures.push(Figure::new(format!("zerocopy/{way}/{size}B"), title, Unit::Nanoseconds, took as f64));
+                let title = format!("{words}, {}{cold}", super::bytes(size));
+                turn.figures.push(Figure::new(format!("zerocopy/{of_cold}{way}/{size}B"), title, Unit::Nanoseconds, took as f64));
             }
         }
         Ok(turn)

@@ -3,6 +3,9 @@
 //! They count as bytes of the stream, in a ring of their own number ([`crate::area::REFERRED`]) that holds nothing: a record here tells
 //! where each run of them is. A record is its sender's; the receiver writes the answers about pools, and may write where bytes lie that
 //! it has put into the link itself ([`place::KEPT`]).
+//!
+//! Bytes of a send that goes by reference only while it lasts are [`place::LENT`]: their sender puts into the link what is not received when it
+//! returns, and then says [`place::KEPT`]. A receiver believes what it has copied from the pool only if the word has not changed meanwhile.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -28,12 +31,14 @@ pub mod place {
     /// Bits of the offset in the units of a pool; of an offer, the bytes themselves.
     pub const OFFSET_BITS: u32 = 36;
     /// Bits of the length, above the offset.
-    pub const LENGTH_BITS: u32 = 25;
+    pub const LENGTH_BITS: u32 = 24;
     /// Most bytes of a run.
-    pub const LONGEST: usize = 16 << 20;
+    pub const LONGEST: usize = 8 << 20;
     /// Bytes that an offer carries in place of the offset.
     pub const CARRIED: usize = 4;
-    /// Above the length: which of the pools.
+    /// Above the length: the bytes may change as soon as the word does.
+    pub const LENT: u64 = 1 << 60;
+    /// Which of the pools.
     pub const POOL: u64 = 1 << 61;
     /// The bytes stand in place of the offset, and the pool is one that the receiver is asked to map.
     pub const OFFER: u64 = 1 << 62;
@@ -120,11 +125,11 @@ mod tests {
     #[test]
     fn words_tell_what_was_put_into_them() {
         for (offset, length, kind) in
-            [(0, 1, 0), ((1 << 36) - 1, LONGEST, POOL), (0xffff_ffff, CARRIED, OFFER | POOL), (7, 9, KEPT)]
+            [(0, 1, 0), ((1 << 36) - 1, LONGEST, POOL), (0xffff_ffff, CARRIED, OFFER | POOL), (7, 9, KEPT), (8, LONGEST, LENT)]
         {
             let word = of(offset, length, kind);
             assert_eq!((super::place::offset(word), super::place::length(word)), (offset, length));
-            assert_eq!(word & (POOL | OFFER | KEPT), kind);
+            assert_eq!(word & (LENT | POOL | OFFER | KEPT), kind);
             assert_eq!(pool(word), (kind & POOL != 0) as usize);
         }
     }

@@ -7,9 +7,10 @@ use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_region::files::Place;
 use shunt_region::shown::View;
+use shunt_ring::lent::{self, Seen};
 use shunt_ring::{Pipe, Trouble};
 use shunt_segment::area::{kept_offset, KEPT_SIZE};
-use shunt_segment::channel::references::{place, ShownPool};
+use shunt_segment::channel::references::{place, Record, ShownPool};
 use shunt_segment::channel::word;
 use shunt_sys::{thread, user};
 
@@ -71,19 +72,22 @@ pub(crate) struct Piece {
     pub length: usize,
     /// They are the last of their record.
     pub ends: bool,
+    /// They may change as soon as this record has another word than this.
+    pub lent: Option<(&'static Record, u64)>,
 }
 
 /// Up to `most` bytes from `position` on, of one record. The caller holds the receiving lock.
 pub(crate) fn find(socket: &Socket, position: u64, most: usize) -> core::result::Result<Piece, Trouble> {
     let (references, generation) = (of_side(socket, socket.side() ^ 1), generation(socket));
     // Each word of the peer's is loaded once.
-    let here = references.records.iter().filter_map(|record| read(record, generation)).find_map(|(word, start)| {
+    let here = references.records.iter().find_map(|record| {
+        let (word, start) = read(record, generation)?;
         let from = position.wrapping_sub(start) & word::POSITION;
-        (from < place::length(word) as u64).then_some((word, from as usize))
+        (from < place::length(word) as u64).then_some((record, word, from as usize))
     });
-    let (word, from) = here.ok_or(Trouble::Violation)?;
-    let (length, slot) = (place::length(word), place::pool(word));
-    let place = if word & place::KEPT != 0 && reads_link(socket) {
+    let (record, word, from) = here.ok_or(Trouble::Violation)?;
+    let (length, slot, is_lent) = (place::length(word), place::pool(word), word & place::LENT != 0);
+    let place = if word & place::KEPT != 0 && (is_lent || reads_link(socket)) {
         Where::Link
     } else if word & place::OFFER != 0 {
         let bytes = (place::offset(word) as u32).to_le_bytes();
@@ -97,12 +101,12 @@ pub(crate) fn find(socket: &Socket, position: u64, most: usize) -> core::result:
         Where::Pool { place: whole.behind(from), view: socket.connected.loans.views[slot].load(Ordering::Relaxed) }
     };
     let part = most.min(length - from);
-    Ok(Piece { place, length: part, ends: from + part == length })
+    Ok(Piece { place, length: part, ends: from + part == length, lent: is_lent.then_some((record, word)) })
 }
 
 /// Copies up to `length` bytes from `position` on, of one record; 0: the target faults.
 unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
-    let Piece { place, length: part, ends } = find(socket, position, length)?;
+    let Piece { place, length: part, ends, lent } = find(socket, position, length)?;
     if ends {
         socket.connected.loans.ended.store(1, Ordering::Relaxed);
     }
@@ -114,8 +118,16 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
             // SAFETY: passed on; `from + part` is no more than there are.
             unsafe { user::copy(bytes[from..].as_ptr(), target, part) }
         }
-        // SAFETY: passed on; inside the view, and a fault is an answer.
-        Where::Pool { place, .. } => return unsafe { place.copy(target, part) }.map_err(|_| Trouble::Violation),
+        Where::Pool { place, .. } => {
+            // SAFETY: passed on; inside the view, and a fault is an answer.
+            let copied = unsafe { place.copy(target, part) };
+            return match lent.map_or(Seen::Unchanged, |(record, word)| lent::seen(record, word)) {
+                Seen::Unchanged => copied.map_err(|_| Trouble::Violation),
+                // SAFETY: as above. Whatever came of the copy: a file may have got shorter as well.
+                Seen::TakenBack => unsafe { from_link(socket, position, target, part) },
+                Seen::Nonsense => Err(Trouble::Violation),
+            };
+        }
     };
     Ok(if copied { part } else { 0 })
 }
@@ -137,7 +149,8 @@ fn link_file(socket: &Socket) -> i32 {
     link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize)
 }
 
-/// Whether this process can read what is kept in the link. One that has become another user has no file of it: then bytes are where they were.
+/// Whether this process can read what is kept in the link. One that has become another user has no file of it: then bytes are where they were, but for
+/// those that were lent, and it says of no pool that it reads it.
 fn reads_link(socket: &Socket) -> bool {
     link_file(socket) >= 0 || !socket.connected.loans.kept.load(Ordering::Acquire).is_null()
 }
@@ -147,7 +160,7 @@ fn reads_link(socket: &Socket) -> bool {
 fn answer(socket: &Socket, slot: usize, offer: &ShownPool) {
     let number = offer.number.load(Ordering::Acquire);
     if number & 1 == 1 && offer.answer.load(Ordering::Relaxed) | 1 != number {
-        let reads = view_of(socket, slot, offer).is_some();
+        let reads = reads_link(socket) && view_of(socket, slot, offer).is_some();
         offer.answer.store(if reads { number } else { number - 1 }, Ordering::Release);
     }
 }

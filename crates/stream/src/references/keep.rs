@@ -10,9 +10,13 @@ use crate::waiting::wake;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_region::files::Place;
+use shunt_ring::lent::{self, Seen};
 use shunt_segment::area::{kept_offset, KEPT_SIZE};
 use shunt_segment::channel::references::place;
-use shunt_sys::{calls, mapping};
+use shunt_sys::{calls, mapping, Result};
+
+/// Bytes that are put into the link in one step.
+const PART: usize = 4096;
 
 /// Keeps what `sender`, a side of the stream's, refers to and its peer has not taken. `memory` tells where a record's bytes are in this
 /// process, if they are. The caller holds the sender's sending lock or the peer's receiving lock: so no record becomes another's.
@@ -29,24 +33,47 @@ pub(super) fn keep(socket: &Socket, sender: usize, memory: impl Fn(&Socket, u64)
         }
         let Some(from) = memory(socket, word) else { continue };
         left -= length;
-        if put(socket, sender, start, from, length) {
+        let is_unchanged = || word & place::LENT == 0 || lent::seen(record, word) == Seen::Unchanged;
+        if put(socket, sender, start, from, length, is_unchanged) {
             let _ = record.place.compare_exchange(word, word | place::KEPT, Ordering::Release, Ordering::Relaxed);
         }
     }
 }
 
-/// Whether `length` bytes at `from`, which have `position` in the stream, were put into the link. By a mapping: a write of a process that may
-/// write short files only (RLIMIT_FSIZE) would end it.
-fn put(socket: &Socket, sender: usize, position: u64, from: Place, length: usize) -> bool {
+/// What a side keeps in the link, mapped: by a write a process that may write short files only (RLIMIT_FSIZE) would end. Errors: those of mmap(2).
+pub(super) fn map(socket: &Socket, sender: usize) -> Result<*mut u8> {
     let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
-    let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), sender), KEPT_SIZE) else { return false };
+    mapping::shared_part(file, kept_offset(socket.channel(), sender), KEPT_SIZE)
+}
+
+/// Whether `length` bytes at `from`, which have `position` in the stream, were put into the place that is mapped at `base`.
+///
+/// # Safety
+/// [`KEPT_SIZE`] bytes there are mapped, and nothing but this place.
+pub(super) unsafe fn put_at(base: *mut u8, position: u64, from: Place, length: usize) -> bool {
     let at = position as usize & (KEPT_SIZE - 1);
     let first = length.min(KEPT_SIZE - at);
     // SAFETY: `at + first` and the rest are inside what is mapped; the source may fault.
-    let whole = unsafe {
+    unsafe {
         from.copy(base.wrapping_add(at), first) == Ok(first)
             && from.behind(first).copy(base, length - first) == Ok(length - first)
-    };
+    }
+}
+
+/// Whether `length` bytes at `from` were put into the link. They go by way of memory of this thread's own, and only if `is_unchanged` says that they are
+/// still those of the stream: their sender may have put them there itself, and what is at `from` be others by now.
+fn put(socket: &Socket, sender: usize, position: u64, from: Place, length: usize, is_unchanged: impl Fn() -> bool) -> bool {
+    let Ok(base) = map(socket, sender) else { return false };
+    let mut part = [0u8; PART];
+    let whole = (0..length).step_by(PART).all(|done| {
+        let count = PART.min(length - done);
+        // SAFETY: as long; mapped above.
+        unsafe {
+            from.behind(done).copy(part.as_mut_ptr(), count) == Ok(count)
+                && is_unchanged()
+                && put_at(base, position.wrapping_add(done as u64), Place::Memory(part.as_ptr() as usize), count)
+        }
+    });
     let _ = calls::munmap(base, KEPT_SIZE);
     whole
 }
@@ -73,7 +100,7 @@ pub fn before_narrowing(socket: &Socket) {
     }
     socket.share();
     on_sharing(socket);
-    if let Ok(base) = mapping::shared_part(file, kept_offset(socket.channel(), socket.side() ^ 1), KEPT_SIZE) {
+    if let Ok(base) = map(socket, socket.side() ^ 1) {
         socket.connected.loans.map_kept(base);
     }
 }

@@ -1,6 +1,6 @@
 //! The sender's half: which pools a stream's peer may see, and what goes by reference.
 
-use super::{generation, is_taken, keep, of_side, read};
+use super::{generation, is_taken, keep, of_side, read, write};
 use crate::pools;
 use crate::socket::{flag, Socket};
 use crate::{corked, flush_relays};
@@ -8,7 +8,7 @@ use core::sync::atomic::{fence, Ordering};
 use shunt_region::files::Place;
 pub use shunt_region::shown::{Asked, Shown};
 use shunt_segment::area::KEPT_SIZE;
-use shunt_segment::channel::references::{at, place, Record, ShownPool, SHOWN};
+use shunt_segment::channel::references::{place, Record, ShownPool, SHOWN};
 use shunt_segment::channel::{arm, state, word};
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, iovec};
@@ -46,16 +46,30 @@ pub fn hide(socket: &Socket, address: u64) -> Result<()> {
     }
 }
 
+/// No more bytes than these may be under way so (`SHUNT_SO_QUOTA`); of a connection that the kernel has, nothing follows from it.
+pub fn limit(socket: Option<&Socket>, bytes: u64) {
+    socket.into_iter().for_each(|socket| socket.connected.loans.quota.store(bytes, Ordering::Relaxed));
+}
+
+/// What plain sends do from now on (`SHUNT_SO_OUTPUT`): 0, they copy; 1, they lend ([`super::emulated`]). Errors: EINVAL.
+pub fn choose(socket: Option<&Socket>, number: u64) -> Result<()> {
+    if number > 1 {
+        return Err(Errno(libc::EINVAL));
+    }
+    socket.into_iter().for_each(|socket| socket.connected.loans.lending.wanted.store(number as u32, Ordering::Relaxed));
+    Ok(())
+}
+
 /// Where bytes lie that can go by reference.
 #[derive(Clone, Copy)]
-struct Found {
+pub(super) struct Found {
     slot: usize,
     number: u32,
     shown: Shown,
     offset: usize,
 }
 
-fn find(socket: &Socket, data: *const u8, length: usize) -> Option<Found> {
+pub(super) fn find(socket: &Socket, data: *const u8, length: usize) -> Option<Found> {
     if length < LEAST {
         return None;
     }
@@ -123,7 +137,7 @@ fn not_by_reference(socket: &Socket, reason: Reason) {
 }
 
 /// Whether something about the stream is unusual: other processes have it, it goes on elsewhere, is gathered, or is captured.
-fn is_for_copies(socket: &Socket, flags: i32) -> bool {
+pub(crate) fn is_for_copies(socket: &Socket, flags: i32) -> bool {
     const UNUSUAL: u32 = flag::SHARED | flag::MAY_LEAVE | flag::FAR | flag::UNACCEPTED;
     socket.has(UNUSUAL)
         || corked::concerns(socket, flags)
@@ -133,22 +147,42 @@ fn is_for_copies(socket: &Socket, flags: i32) -> bool {
         || socket.peer().wait.armed.load(Ordering::Relaxed) & arm::TAP != 0
 }
 
-/// Refers to as many of the bytes as may be under way; the caller holds the sending lock. The first send from a pool goes as an offer of it,
-/// with its first bytes.
+/// What was announced of bytes that can go by reference.
+pub(super) enum Announced {
+    /// Their pool, with so many of them.
+    Offer(usize),
+    /// A run of them.
+    Run(Run),
+}
+
+/// A run of bytes.
+pub(super) struct Run {
+    pub record: &'static Record,
+    pub word: u64,
+    /// Of the first of them in the stream.
+    pub position: u64,
+    pub length: usize,
+}
+
+/// Announces as many of the bytes as may be under way, but not fewer than `least`; the caller holds the sending lock. The first send from a pool goes as
+/// an offer of it, with its first bytes. `kind`: [`place::LENT`], or 0.
 ///
 /// # Safety
 /// `length` bytes at `data`, which may fault.
-unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -> core::result::Result<usize, Reason> {
+pub(super) unsafe fn announce(
+    socket: &Socket,
+    found: &Found,
+    (data, length): (*const u8, usize),
+    least: usize,
+    kind: u64,
+) -> core::result::Result<Announced, Reason> {
     let pipe = socket.outgoing();
     let position = pipe.may_refer().ok_or(Reason::CopiedBusy)?;
     let (taken, generation) = (pipe.released(), generation(socket));
     let references = of_side(socket, socket.side());
     let is_free = |record: &Record| read(record, generation).is_none_or(|(word, start)| is_taken(word, start, taken));
     let record = references.records.iter().find(|record| is_free(record)).ok_or(Reason::CopiedBusy)?;
-    let write = |word: u64| {
-        record.place.store(word, Ordering::Relaxed);
-        record.at.store(position | generation << at::GENERATION_SHIFT, Ordering::Release);
-    };
+    let write = |word: u64| write(record, generation, position, word);
     let which = if found.slot == 0 { 0 } else { place::POOL };
     let (offer, number) = (&references.shown[found.slot], number_of(found.number, generation));
     // Numbers come again, after as many as fit; secrets do not.
@@ -162,32 +196,54 @@ unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -
         show_to_peer(offer, &found.shown, number);
         write(place::of(u64::from(u32::from_le_bytes(first)), place::CARRIED, place::OFFER | which));
         pipe.refer(place::CARRIED);
-        socket.connected.loans.copied.fetch_add(1, Ordering::Relaxed); // these few
-        return Ok(place::CARRIED);
+        return Ok(Announced::Offer(place::CARRIED));
     }
     let answer = offer.answer.load(Ordering::Acquire);
     if answer != number {
         return Err(if answer == number - 1 { Reason::CopiedPeer } else { Reason::CopiedBusy });
     }
-    let (loans, under_way) = (&socket.connected.loans, pipe.unacknowledged());
+    let under_way = pipe.unacknowledged();
     let most = (KEPT_SIZE as u64).min(pipe.room_by_limit().saturating_add(under_way));
-    let quota = loans.quota.load(Ordering::Relaxed);
+    let quota = socket.connected.loans.quota.load(Ordering::Relaxed);
     let part = (quota.min(most).saturating_sub(under_way) as usize).min(length).min(place::LONGEST);
-    if part < LEAST {
+    if part < least {
         return Err(if quota < most { Reason::CopiedQuota } else { Reason::CopiedBusy });
     }
-    write(place::of(found.offset as u64, part, which));
+    let word = place::of(found.offset as u64, part, which | kind);
+    write(word);
     pipe.refer(part);
-    loans.end.store(position.wrapping_add(part as u64) & word::POSITION, Ordering::Relaxed);
-    loans.bytes.fetch_add(part as u64, Ordering::Relaxed);
+    Ok(Announced::Run(Run { record, word, position, length: part }))
+}
+
+/// Refers to as many of the bytes as may be under way; the caller holds the sending lock.
+///
+/// # Safety
+/// As [`announce`].
+unsafe fn refer(socket: &Socket, found: Found, data: *const u8, length: usize) -> core::result::Result<usize, Reason> {
+    let loans = &socket.connected.loans;
+    // SAFETY: passed on.
+    let run = match unsafe { announce(socket, &found, (data, length), LEAST, 0)? } {
+        Announced::Offer(few) => {
+            loans.copied.fetch_add(1, Ordering::Relaxed);
+            return Ok(few);
+        }
+        Announced::Run(run) => run,
+    };
+    loans.end.store(run.position.wrapping_add(run.length as u64) & word::POSITION, Ordering::Relaxed);
+    loans.bytes.fetch_add(run.length as u64, Ordering::Relaxed);
     loans.referred.fetch_add(1, Ordering::Relaxed);
     status_page::count(Reason::ByReference);
     // The peer's side may have become shared in this moment, and its process keeps what was referred to before: one of both does.
-    fence(Ordering::SeqCst);
-    if socket.peer().receive.state.load(Ordering::Relaxed) & state::SHARED != 0 {
+    if is_shared_by_now(socket) {
         keep_own(socket, found.slot, &found.shown);
     }
-    Ok(part)
+    Ok(run.length)
+}
+
+/// Whether the peer's side is shared, asked behind an announcement: its process keeps what it sees when it becomes so.
+pub(super) fn is_shared_by_now(socket: &Socket) -> bool {
+    fence(Ordering::SeqCst);
+    socket.peer().receive.state.load(Ordering::Relaxed) & state::SHARED != 0
 }
 
 /// Puts what lies in this pool and is under way into the link; the caller holds the sending lock. The peer can write the records: one that does

@@ -57,7 +57,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
 pub fn free(socket: &'static Socket) {
     socket.bell_listener.close();
     crate::pools::release(&socket.connected.loans.views);
-    socket.connected.loans.map_kept(core::ptr::null_mut());
+    socket.connected.loans.unmap();
     socket.generation.fetch_add(1, Ordering::Release);
     SOCKETS.give(socket);
 }

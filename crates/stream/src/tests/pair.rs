@@ -91,6 +91,20 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// The near end's next large plain send lends its bytes, if they lie in what it has shown: it asks for that, was answered, saw its peer on another
+    /// processor, and took nothing back lately.
+    pub fn is_to_lend(&self) {
+        let lending = &self.near.socket.connected.loans.lending;
+        lending.wanted.store(1, Ordering::Relaxed);
+        lending.heard.store(u64::MAX, Ordering::Relaxed);
+        lending.skipped.store(0, Ordering::Relaxed);
+        for (end, processor) in [(self.near, 1), (self.far, 2)] {
+            end.socket.own().wait.processor.store(processor, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Default for Pair {
     fn default() -> Pair {
         Pair::new()

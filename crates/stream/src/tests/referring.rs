@@ -25,7 +25,7 @@ fn pool(units: usize) -> Pool {
     Pool::create(Shape { unit: 64 << 10, units }, Pages::Small, Audience::Anyone).expect("a pool")
 }
 
-fn shown(pool: &Pool) -> lend::Shown {
+pub(super) fn shown(pool: &Pool) -> lend::Shown {
     lend::Shown::at(pool.address(), pool.descriptor(), std::process::id()).expect("a pool")
 }
 

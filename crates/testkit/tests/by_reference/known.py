@@ -13,6 +13,16 @@ def stream():
     return b"".join(PARTS[at % 8][at % 3:at % 3 + size] for at, (_, size) in enumerate(sizes()))
 def frames():
     return b"".join(bytes([at % 251]) * size for at, (_, size) in enumerate(sizes()))
+KILLS, MET = 40, 1 << 31
+def stay(which):
+    """Both programs on processors of their own: nothing is lent to a receiver on the sender's."""
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {processors[which % len(processors)]})
+def lengths():
+    """Of messages, without end."""
+    drawn = random.Random(seed)
+    while True:
+        yield drawn.choice([32768, 40_001, 65536, 65536, 99_990, 250_000, 500])
 def limit():
     """What a receiver may have from now on: nothing more."""
     if what.endswith("little_space"):
