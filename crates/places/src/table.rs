@@ -1,6 +1,6 @@
 //! Which channel each line has, of those that the links hold one behind the other.
 //!
-//! Lines are few: each has an engine, and is looked after by whoever drives. Channels are many: that of a stream whose connection the program has as the
+//! Lines are few: each has an engine, and is looked after by the thread that drives. Channels are many: that of a stream whose connection the program has as the
 //! kernel's again *stands* as it is until the program closes that, since calls of other threads may look at it still, and its line is free at once.
 //!
 //! ```text

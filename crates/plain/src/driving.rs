@@ -19,10 +19,10 @@ use crate::local::{driven, local, Driver, Local, AGENT, STREAMS};
 pub const PROGRESS: Progress = Progress {
     inside: Some(|| {
         local().map(|local| {
-            // In this order: a queue that is newer than its number is taken for another once more.
-            let [generation, queue, rest] =
-                [&local.generation, &local.queue, &local.rest].map(|word| word.load(Ordering::Acquire));
-            Inside { queue, rest, generation }
+            // In this order, and again: a queue that is newer than its number is none yet.
+            let [generation, queue, rest, now] =
+                [&local.generation, &local.queue, &local.rest, &local.generation].map(|word| word.load(Ordering::Acquire));
+            Inside { queue: if now == generation { queue } else { -1 }, rest, generation }
         })
     }),
     is_driven: || driven().is_some(),
@@ -163,7 +163,7 @@ fn begin(posting: Option<&mut Posting>, sleeper: Sleeper) -> Option<Watch<'_>> {
     // A set that has the queue hears of the end of the agent, too, which is to be looked at without any stream.
     let Some(local) = (if beside { driven() } else { local() }) else { return Some(Watch::default()) };
     let (asleep, most) = (&local.asleep[usize::from(beside)], CROWD[usize::from(beside)]);
-    if asleep.fetch_add(1, Ordering::Relaxed) >= most {
+    if asleep.fetch_add(1, Ordering::Relaxed) >= most && sleeper != Sleeper::Awake {
         disperse(local);
     }
     work(local);

@@ -36,6 +36,7 @@ pub mod control;
 pub mod corked;
 pub mod deadlines;
 pub mod due;
+pub mod edges;
 pub mod error_queue;
 pub mod events;
 pub mod fast_path;

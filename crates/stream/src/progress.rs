@@ -158,6 +158,8 @@ pub enum Sleeper {
     Beside,
     /// In a set that has [`inside`].
     Inside,
+    /// As `Inside`, by a thread that does not sleep: it takes what it has heard of.
+    Awake,
     /// It waits for no stream to another host.
     Elsewhere,
 }

@@ -185,7 +185,7 @@ pub fn look(
     if environment.is_accounted(group.map_or(Group::OfProcess(pid), Group::Number)) {
         return Err(Decline::Accounted);
     }
-    let route = environment.route(interface, there.ip(), scope)?;
+    let route = environment.route(interface, there.ip(), scope).map_err(|_| Decline::Route)?;
     let next_hop = environment.next_hop(&route)?;
     let [service, hops] = if there.is_ipv4() {
         [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IP, libc::IP_TTL)]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use shunt_sys::{calls, Errno};
 use shunt_xdp::netlink::{attribute, word};
 use shunt_xdp::protocol::Decline;
-use shunt_xdp::route::{neighbour, route, Mac, Route};
+use shunt_xdp::route::{neighbour, route, Mac, Route, Unreachable};
 
 use super::netlink::Message;
 use super::rules;
@@ -58,11 +58,11 @@ pub enum Group {
 
 impl Environment {
     /// Looks at everything anew.
-    pub fn look(interface: &str, index: u32) -> Environment {
+    pub fn look(index: u32) -> Environment {
         Environment {
             namespace: own_namespace(),
             since: Instant::now(),
-            steering: Interface::steering(interface, index),
+            steering: Interface::named(index).and_then(|name| Interface::steering(&name, index)),
             policies: has_policies() || has_rules(),
             controlled: is_controlled(index),
             counts: None,
@@ -91,11 +91,14 @@ impl Environment {
     }
 
     /// How packets leave to a peer; `scope` is the interface of a link-local address, else 0. One that cannot be reached by `interface` is asked about each time.
-    pub fn route(&mut self, interface: u32, peer: IpAddr, scope: u32) -> Result<Route, Decline> {
+    pub fn route(&mut self, interface: u32, peer: IpAddr, scope: u32) -> Result<Route, Unreachable> {
         if let Some(route) = self.routes.get(&(peer, scope)) {
             return Ok(*route);
         }
-        let route = route(&peer, scope).ok().filter(|route| route.interface == interface).ok_or(Decline::Route)?;
+        let route = route(&peer, scope)?;
+        if route.interface != interface {
+            return Err(Unreachable::NotUnicast);
+        }
         if self.routes.len() < PEERS {
             self.routes.insert((peer, scope), route);
         }

@@ -16,7 +16,7 @@ use shunt_sys::{calls, Errno};
 use shunt_xdp::escrow::{Escrow, Manner};
 use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::protocol::{self, Decline, Operation, Reply, Request};
-use shunt_xdp::route::{Mac, Route};
+use shunt_xdp::route::{Mac, Route, Unreachable};
 use shunt_xdp::tcp::{Envelope, Tuple};
 
 use super::diagnosis::Identity;
@@ -57,6 +57,8 @@ struct Taken {
     route: Route,
     /// As [`eligible::Candidate`] has it.
     scope: u32,
+    /// Bytes of its longest frames.
+    frame: u32,
     manner: Manner,
     /// Since when it is to be given back, if it is.
     since: Option<Instant>,
@@ -91,6 +93,8 @@ pub struct Work {
     environment: Option<Environment>,
     /// It was asked for since it was looked at last.
     is_used: bool,
+    /// At the last look it allowed nothing.
+    is_denied: bool,
     /// The socket of the client's queue, to see whether frames wait there.
     frames: OwnedFd,
     /// Something has waited for the client since then, when it had published so often.
@@ -134,6 +138,7 @@ impl Work {
             sockets: Sockets::default(),
             environment: None,
             is_used: false,
+            is_denied: false,
             frames,
             waited: None,
         };
@@ -242,8 +247,7 @@ impl Work {
         let shared = self.shared.clone();
         // A thread that was held up elsewhere has not looked for longer.
         self.environment.take_if(|environment| environment.since.elapsed() > 2 * TICK);
-        let environment =
-            self.environment.get_or_insert_with(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
+        let environment = self.environment.get_or_insert_with(|| Environment::look(shared.interface));
         self.is_used = true;
         let candidate = eligible::look(socket.as_fd(), self.who.pid, shared.interface, environment, &mut self.sockets)?;
         if !shared.despite_rules && environment.counts() {
@@ -288,15 +292,15 @@ impl Work {
         let number = shared.last.fetch_add(1, Relaxed);
         shared.guard.hold(number, socket.as_raw_fd(), escrow.fd(), &kept).map_err(|_| Decline::Guard)?;
         let held = Held::new(socket, escrow, kept);
+        let frame = self.frame.min(shared.frame.load(Relaxed));
+        let frame = candidate.route.mtu.map_or(frame, |mtu| frame.min(mtu + ETHERNET as u32));
         let read = shared.maps.set_tuple(&tuple, self.queue).map_err(|_| Decline::Limit).and_then(|()| {
             repair::shut(held.socket.as_fd()).map_err(|_| Decline::Kernel)?;
-            let frame = self.frame.min(shared.frame.load(Relaxed));
-            let frame = candidate.route.mtu.map_or(frame, |mtu| frame.min(mtu + ETHERNET as u32));
             repair::read_out(held.socket.as_fd(), &kept, &held.escrow, frame, super::now_ns())?;
             self.watch(held.socket.as_raw_fd(), libc::EPOLLIN | libc::EPOLLRDHUP, number.into()).map_err(|_| Decline::Limit)
         });
         let (identity, route, scope) = (candidate.identity, candidate.route, candidate.scope);
-        let taken = Taken { held, tuple, identity, route, scope, manner, since: None };
+        let taken = Taken { held, tuple, identity, route, scope, frame, manner, since: None };
         self.taken.insert(number, taken);
         if let Err(decline) = read {
             // As it was, or as soon as it can be.
@@ -432,16 +436,22 @@ impl Work {
         let shared = self.shared.clone();
         let is_used = std::mem::take(&mut self.is_used);
         let looks = is_used || !self.taken.is_empty();
-        self.environment = looks.then(|| Environment::look(&lock(&shared.name).clone(), shared.interface));
+        self.environment = looks.then(|| Environment::look(shared.interface));
+        // A question that was not answered looks like a no.
+        let denies = self.environment.as_ref().is_some_and(|environment| environment.allows().is_err());
+        let is_denied = std::mem::replace(&mut self.is_denied, denies) && denies;
         if let Some(environment) = self.environment.as_mut().filter(|_| is_used && !shared.despite_rules) {
             environment.counts();
         }
         shared.guard.settle();
         self.sorts.look(!self.taken.is_empty());
         let mut due: Vec<u32> = Vec::new();
-        let from = shared.mac();
+        let (from, longest) = (shared.mac(), shared.frame.load(Relaxed));
         for (number, taken) in &mut self.taken {
-            let is_left = taken.since.is_some() || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
+            let is_left = is_denied
+                || taken.since.is_some()
+                || taken.frame > longest
+                || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
             let environment = self.environment.as_mut().filter(|_| !is_left);
             if !environment.is_some_and(|environment| taken.leaves_as_it_did(environment, from)) {
                 due.push(*number);
@@ -454,10 +464,15 @@ impl Work {
 impl Taken {
     /// Has frames leave to and from the Ethernet addresses that hold now. False: the kernel's would leave another way, or not at all.
     fn leaves_as_it_did(&mut self, environment: &mut Environment, from: Mac) -> bool {
-        let route = environment.route(self.route.interface, self.tuple.theirs.ip(), self.scope);
-        let is_same = |now: &Route| (now.next_hop, now.mtu) == (self.route.next_hop, self.route.mtu);
-        if environment.allows().is_err() || !route.is_ok_and(|now| is_same(&now)) {
-            return false;
+        let unlimited = |route: &Route| route.mtu.unwrap_or(u32::MAX);
+        match environment.route(self.route.interface, self.tuple.theirs.ip(), self.scope) {
+            // What the path is known to take grows when that is forgotten.
+            Ok(now) if now.next_hop == self.route.next_hop && unlimited(&now) >= unlimited(&self.route) => {}
+            // Nothing was answered: it is asked again in a second.
+            Err(Unreachable::Kernel(Errno(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN))) => {
+                return true
+            }
+            _ => return false,
         }
         // The kernel forgets neighbours that it sends nothing to.
         let to = environment.next_hop(&self.route).unwrap_or(self.manner.to);

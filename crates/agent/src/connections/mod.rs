@@ -67,7 +67,6 @@ const ALL_END: Duration = Duration::from_secs(1);
 pub(crate) struct Shared {
     /// The interface.
     interface: u32,
-    name: Mutex<String>,
     mac: AtomicU64,
     /// Bytes of its largest frame now.
     frame: AtomicU32,
@@ -143,7 +142,6 @@ impl Shared {
     ) -> Arc<Shared> {
         Arc::new(Shared {
             interface: interface.index,
-            name: Mutex::new(interface.name.clone()),
             mac: AtomicU64::new(mac_to_word(interface.mac, 0)),
             frame: AtomicU32::new(frame),
             maps: sorting.maps.clone(),
@@ -244,7 +242,6 @@ impl Agent {
         let Some(shared) = &self.connections else { return };
         shared.mac.store(mac_to_word(self.interface.mac, 0), Relaxed);
         shared.frame.store(self.frame, Relaxed);
-        lock(&shared.name).clone_from(&self.interface.name);
         self.clients.values().filter_map(|client| client.hands.as_ref()).for_each(|hands| hands.tell(Order::Look));
     }
 

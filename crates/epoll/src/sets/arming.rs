@@ -146,7 +146,7 @@ pub(super) fn recall(set: &'static Set) {
         }
     }
     if frames::has(set) {
-        drop(progress::watch(Sleeper::Inside));
+        drop(progress::watch(Sleeper::Awake));
     }
     if let Some(epfd) = set.descriptor() {
         hand_over(set, epfd, false);
@@ -182,19 +182,20 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
         let same = table::get(epfd).object::<Set>().is_some_and(|now| core::ptr::eq(now, set));
         if let Some(epfd) = Some(epfd).filter(|_| same).or_else(|| set.descriptor()) {
             if more {
-                kick_inside(set, epfd)
+                kick_inside(set, epfd);
             } else {
-                frames::wake_one(set, epfd)
+                frames::wake_one(set, epfd, None);
             }
         }
     }
 }
 
-/// Kicks one of the set's active entries, or one of a set inside it: a set itself cannot be kicked. Under the set's lock.
-pub(super) fn kick_inside(set: &'static Set, epfd: i32) {
+/// Kicks one of the set's active entries, or one of a set inside it: a set itself cannot be kicked. Whether there was one. Under the set's lock.
+pub(super) fn kick_inside(set: &'static Set, epfd: i32) -> bool {
     for entry in set.active() {
         if entry.socket().is_some() || entry.datagram().is_some() {
-            return kick(epfd, entry);
+            kick(epfd, entry);
+            return true;
         }
     }
     for inner in set.active().filter_map(|entry| entry.inner()) {
@@ -203,6 +204,7 @@ pub(super) fn kick_inside(set: &'static Set, epfd: i32) {
             return kick_inside(inner, inner_fd);
         }
     }
+    false
 }
 
 /// Makes the kernel wake one of those that sleep in the set: a companion is always writable, so asking for that is an
@@ -221,7 +223,10 @@ pub(super) fn pass_kick_on(set: &'static Set, entry: &'static Entry) {
     if entry.kicked.swap(false, Ordering::Relaxed) {
         set.kicked_at.store(0, Ordering::Relaxed);
         if let Some(epfd) = set.descriptor().filter(|_| set.is_awaited()) {
-            kick_inside(set, epfd);
+            // That of a thread that was to hear of frames came by no active one.
+            if !kick_inside(set, epfd) {
+                frames::wake_one(set, epfd, Some(entry));
+            }
         }
     }
 }

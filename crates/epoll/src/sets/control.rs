@@ -266,7 +266,7 @@ fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     set.note_change();
     if set.is_awaited() {
         match entry.inner() {
-            Some(_) => kick_inside(set, epfd),
+            Some(_) => _ = kick_inside(set, epfd),
             None => kick(epfd, entry),
         }
     }

@@ -56,7 +56,7 @@ pub fn forked() {
     each_set(|set| {
         set.lock.reset();
         set.hold().forked();
-        set.hearing.store(0, Ordering::Relaxed);
+        [&set.hearing, &set.silent].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
         datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
         set.joint.store(fork_sharing::FOR_EVER, Ordering::Relaxed); // the parent has it

@@ -5,6 +5,7 @@
 //! while another thread held the carrier's lock and had looked before ([`drive`]).
 
 use super::arming::{kick, kick_inside};
+use super::entry::Entry;
 use super::fork::each_set;
 use super::scan::Answer;
 use super::set::Set;
@@ -65,7 +66,7 @@ pub(super) fn part(set: &'static Set) {
     let (Some(inside), Some(epfd)) = (progress::inside(), set.descriptor()) else { return };
     leave(epfd, numbers(&inside));
     if set.sleepers() > 0 {
-        wake_one(set, epfd);
+        wake_one(set, epfd, None);
     }
 }
 
@@ -76,7 +77,9 @@ pub(super) fn moved(from: i32, to: i32) {
         let (Some(_held), Some(epfd)) = (set.lock.lock(), set.descriptor()) else { return };
         // Also from a set that has parted with it just now, by a number that it did not know yet, or that a thread has joined by the new one.
         leave(epfd, [from, to]);
-        if has(set) && calls::epoll_add(epfd, to, MEMBERS[which], FRAMES).is_err() {
+        // What tells of the rest stays while there is no queue.
+        let stays = which == 1 && set.frames.load(Ordering::Relaxed) != NONE;
+        if (stays || has(set)) && calls::epoll_add(epfd, to, MEMBERS[which], FRAMES).is_err() {
             part(set);
         }
     });
@@ -97,24 +100,40 @@ pub(super) unsafe fn are_all(set: &Set, events: *const epoll_event, count: usize
 /// What the thread has heard of outside a sleep is driven before it leaves.
 pub(super) fn drive(answer: &Answer) {
     if answer.frames {
-        drop(progress::watch(Sleeper::Inside));
+        drop(progress::watch(Sleeper::Awake));
     }
 }
 
-/// Whether a thread sleeps in the set and none there hears of frames: those that do have left, and the others fell asleep while there was nothing
-/// to hear, or while the set had the queue.
+/// Whether a thread of this process sleeps in the set and none there hears of frames: those that do have left, and the others fell asleep while there
+/// was nothing to hear, or while the set had the queue.
 pub(super) fn is_deaf(set: &Set) -> bool {
     set.remote.load(Ordering::Relaxed)
         && !has(set)
         && set.hearing.load(Ordering::Relaxed) == 0
-        && set.others_asleep()
+        && set.silent.load(Ordering::Relaxed) > 0
         && progress::is_driven()
 }
 
-/// Wakes a thread that sleeps in the set, by a stream's entry: without one there is nothing to be woken for. Under the set's lock.
-pub(super) fn wake_one(set: &'static Set, epfd: i32) {
-    match set.entries.iter().find(|entry| !super::control::kernel_side(entry) && entry.inner().is_none()) {
+/// A look from outside has taken back all kicks, that by which a sleeper was to hear of frames among them: the set has the queue again, or the
+/// sleeper is woken again.
+pub(super) fn give_ears(set: &'static Set, epfd: i32) {
+    if !is_deaf(set) || join(set) {
+        return;
+    }
+    if let Some(_held) = set.lock.lock() {
+        wake_one(set, epfd, None);
+        set.noisy.store(true, Ordering::Relaxed); // the thread that looks rests, and lets that one run
+    }
+}
+
+/// Wakes a thread that sleeps in the set, by a stream's entry, not `but`: without one there is nothing to be woken for. Under the set's lock.
+pub(super) fn wake_one(set: &'static Set, epfd: i32, but: Option<&Entry>) {
+    let serves = |entry: &&Entry| {
+        let is_other = !but.is_some_and(|but| core::ptr::eq(but, *entry));
+        is_other && !super::control::kernel_side(entry) && entry.inner().is_none() && entry.descriptor().is_some()
+    };
+    match set.entries.iter().find(serves) {
         Some(entry) => kick(epfd, entry),
-        None => kick_inside(set, epfd),
+        None => _ = kick_inside(set, epfd),
     }
 }

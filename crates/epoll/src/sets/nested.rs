@@ -117,6 +117,7 @@ fn settle(set: &'static Set, asker: Option<&'static Set>) -> bool {
         rest = Some(false);
     } else {
         let Some(_held) = set.lock.lock() else { return true };
+        frames::part(set); // it may have the queue again, and an edge of that is not to be heard here
         if all_are_streams(set) {
             // The bells can be heard at once.
             harvest(set, epfd);
@@ -147,7 +148,9 @@ fn settle(set: &'static Set, asker: Option<&'static Set>) -> bool {
     if taken {
         tell_others(set, epfd, asker);
     }
-    in_memory(set) || rest.unwrap_or_else(readable)
+    let holds = in_memory(set) || rest.unwrap_or_else(readable);
+    frames::give_ears(set, epfd);
+    holds
 }
 
 /// The kernel has woken those that sleep in the set and around it, and has nothing to tell them any more: they look at the

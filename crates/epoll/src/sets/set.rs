@@ -54,6 +54,8 @@ pub struct Set {
     pub(super) frames: AtomicI32,
     /// Threads of this process that sleep in it beside that queue.
     pub(super) hearing: AtomicU32,
+    /// Threads of this process that sleep in the kernel's set alone, and hear what that has.
+    pub(super) silent: AtomicU32,
     /// It holds a datagram socket, or did.
     pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
@@ -155,7 +157,7 @@ pub fn created(fd: i32) {
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
     set.head.hold.reset();
-    for count in [&set.count, &set.ours, &set.joint, &set.foreign, &set.hearing, &set.family().sleepers] {
+    for count in [&set.count, &set.ours, &set.joint, &set.foreign, &set.hearing, &set.silent, &set.family().sleepers] {
         count.store(0, Ordering::Relaxed);
     }
     for flag in [&set.shared, &set.inherited, &set.tcp, &set.exclusive, &set.datagrams, &set.noisy, &set.remote] {

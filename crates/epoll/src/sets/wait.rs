@@ -10,7 +10,7 @@ use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use super::{ET, KERNEL_EVERY, ONESHOT};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_rendezvous::accept;
 use shunt_rendezvous::accept::deferred;
 use shunt_rendezvous::reconnect::shared_server;
@@ -109,8 +109,8 @@ struct Asleep {
     set: &'static Set,
     /// What the kernel said is sorted: neither a jump nor a cancellation came before.
     sorted: bool,
-    /// It sleeps beside the queue of frames, for all that sleep in the set.
-    hears: bool,
+    /// Among those that sleep beside the queue of frames, for all in the set, or those that hear what the set has.
+    ears: Option<&'static AtomicU32>,
 }
 
 impl Account for Asleep {
@@ -120,8 +120,8 @@ impl Account for Asleep {
 
     fn leave(&mut self) {
         self.set.sleeps(false);
-        if self.hears {
-            self.set.hearing.fetch_sub(1, Ordering::Relaxed);
+        if let Some(ears) = self.ears.take() {
+            ears.fetch_sub(1, Ordering::Relaxed);
         }
         if !self.sorted {
             recall(self.set);
@@ -306,7 +306,7 @@ fn peer_of(set: &'static Set) -> u32 {
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `sleep::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
-    counted(Asleep { set, sorted: false, hears: false }, |open| {
+    counted(Asleep { set, sorted: false, ears: None }, |open| {
         let slept = sleep_counted(set, epfd, answer, deadline, mask, began, open);
         open.with(|account| account.sorted = slept != Err(Errno(libc::ECANCELED)));
         slept
@@ -344,10 +344,11 @@ fn sleep_counted(
     if thread::interrupted_since(began, false) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
-    if watch.descriptor >= 0 {
-        open.with(|account| account.hears = true);
-        set.hearing.fetch_add(1, Ordering::Relaxed);
-    }
+    open.with(|account| {
+        let ears = if watch.descriptor >= 0 { &set.hearing } else { &set.silent };
+        ears.fetch_add(1, Ordering::Relaxed);
+        account.ears = Some(ears);
+    });
     let (listeners, longest) = listeners(set);
     let deadline = match longest {
         u64::MAX => deadline,

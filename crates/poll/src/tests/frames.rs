@@ -304,6 +304,57 @@ fn a_sleeper_asks_again_when_its_carrier_is_due() {
     }
 }
 
+/// What is done to a set in which a thread sleeps: whether that hears of frames soon, and of bytes.
+fn leaves_ears(world: &World, set: i32, near: i32, what: impl FnOnce()) {
+    let mut hears = false;
+    let told = while_asleep(
+        || world.wait(set, 8, FOR_EVER).unwrap(),
+        || {
+            what();
+            hears = within(Duration::from_secs(5), || BESIDE.load(Ordering::Relaxed) > 0 || !members(set).is_empty());
+            world.send(near, b"x", 0).unwrap();
+        },
+    );
+    assert_eq!((told, hears), (vec![(1, IN)], true));
+}
+
+#[test]
+fn a_look_from_outside_leaves_no_sleeper_deaf() {
+    let (_carrier, world) = (Carrier::begin(), World::new(true));
+    for nested in [false, true] {
+        let (near, set, _) = watched(&world);
+        let outer = world.epoll();
+        leaves_ears(&world, set, near, || {
+            if nested {
+                world.add(outer, set, IN, 3).unwrap();
+                assert_eq!(world.look(outer), []);
+            }
+            assert_eq!(world.events(set, POLLIN), 0);
+        });
+    }
+}
+
+/// The sleeper is woken by one of the streams, whichever that is.
+#[test]
+fn a_sleeper_hears_though_the_stream_that_it_was_to_be_woken_by_is_gone() {
+    let (_carrier, world) = (Carrier::begin(), World::new(true));
+    for before in [false, true] {
+        let (_, gone) = world.pair();
+        let other = |set| world.add(set, gone, IN, 7).unwrap();
+        let ((near, far), set) = (world.pair(), world.epoll());
+        socket::stream(far).expect("a stream").set(flag::REMOTE);
+        before.then(|| other(set));
+        world.add(set, far, IN, 1).unwrap();
+        (!before).then(|| other(set));
+        let joins = || world.wait(set, 8, Some(1_000_000)) == Ok(vec![]) && !members(set).is_empty();
+        assert!(within(Duration::from_secs(10), joins), "the queue joins the set");
+        leaves_ears(&world, set, near, || {
+            world.add(world.epoll(), set, IN, 3).unwrap();
+            world.close(gone);
+        });
+    }
+}
+
 #[test]
 fn a_set_is_not_readable_for_frames() {
     let (carrier, world) = (Carrier::begin(), World::new(true));
