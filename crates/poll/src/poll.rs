@@ -48,7 +48,7 @@ pub struct Query<'a> {
     foreign: bool,
     /// Some of these are the kernel's own, or sets: what it knows of them belongs in each answer.
     strange: bool,
-    /// What it is asked ([`asking`]).
+    /// What it is asked ([`crate::asking`]).
     question: Question,
     /// It has said something in this call, which the answer is to tell.
     told: bool,

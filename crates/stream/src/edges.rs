@@ -15,7 +15,6 @@ const ENDS: u32 = 8;
 const _: () = assert!((state::DONE | state::PEER_GONE | state::SHUT_RD) >> ENDS == 0);
 
 /// Changes with everything that is an edge for one that watches the stream and asks for `wanted`, but for space. The second: with what the peer does.
-#[inline]
 pub fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
     let peer = socket.peer();
     let mut ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);

@@ -63,7 +63,7 @@ impl Station {
     }
 
     /// The query socket of the listener with this inode: to be polled for POLLIN by the keeper, which has been told of the listener
-    /// ([`Station::listen`]), and answered by [`Driver::hear`]; the caller closes it.
+    /// ([`Station::listen`]), and answered by [`crate::Driver::hear`]; the caller closes it.
     ///
     /// # Errors
     /// EADDRINUSE: a station has it already, this one or another.
