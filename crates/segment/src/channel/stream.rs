@@ -127,6 +127,6 @@ pub mod state {
     pub const DISSOLVED: u32 = 1 << 13;
     /// The socket is bound to its address as the listener was that it came from, and stays so when the connection is dissolved.
     pub const AT_ADDRESS: u32 = 1 << 14;
-    /// The side has put bytes that it sent by reference into the link ([`super::references::place::LENT`]): their memory is to be given back.
+    /// The side has put bytes that it sent by reference into the link ([`crate::channel::references::place::LENT`]): their memory is to be given back.
     pub const KEEPS: u32 = 1 << 15;
 }
