@@ -28,6 +28,11 @@ const LINKS: usize = 128;
 /// Where a stream is: where its link lies, the link's index, the channel.
 pub type Place = (*mut u8, usize, usize);
 
+/// Whether the near side has let go of the channel there.
+fn is_let_go((base, _, channel): Place) -> bool {
+    link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT
+}
+
 /// All of them. Changed under the lock of those who drive; zeros have none.
 pub struct Places {
     table: table::Table<LINES, { LINKS * CHANNELS }>,
@@ -104,19 +109,14 @@ impl Places {
 
     /// A channel for a line, whose link is to be made; false: there is none.
     pub fn take(&self, line: usize) -> bool {
-        let is_over = |channel| {
-            let (base, _, channel) = self.at(channel);
-            link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT
-        };
         // Each that stands has three descriptors, of those that the program may have.
         let most = calls::soft_limit(libc::RLIMIT_NOFILE) / 16;
-        self.table.take(line, most as usize, is_over, private::close).is_some()
+        self.table.take(line, most as usize, |channel| is_let_go(self.at(channel)), private::close).is_some()
     }
 
     /// Whether the near side has let go of a line's channel.
     pub fn is_over(&self, line: usize) -> bool {
-        let (base, _, channel) = self.place(line);
-        link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT
+        is_let_go(self.place(line))
     }
 
     /// A line and its channel are free.

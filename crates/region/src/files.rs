@@ -16,7 +16,7 @@ use shunt_sys::{calls, check, libc, memory_file, syscall, user, Errno};
 const PIECE: usize = 256 << 10;
 const PAGE: usize = crate::shape::PAGE;
 
-/// The system calls by which files of peers' are read: the first is the only one that never fails to do.
+/// The system calls by which files of peers' are read. By the first of them the link is read, too, and whatever cannot be mapped.
 pub const CALLS: [i64; 4] = [libc::SYS_pread64, libc::SYS_fstat, libc::SYS_mincore, libc::SYS_rt_sigprocmask];
 
 /// Whether `fd`, which may have been opened by its path alone (O_PATH), is memory: of memfd_create(2), or a file in this process's /dev/shm, where
