@@ -1,6 +1,6 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
-use super::arming::{arm, kick, pass_kick_on};
+use super::arming::{arm, pass_kick_on, rouse};
 use super::control::{add_queues, foreign, kernel_event, leave_queues, remove_queues};
 use super::entry::{self, place, term, Entry};
 use super::events::find;
@@ -227,7 +227,7 @@ fn after_replace(socket: &Socket) {
             entry.stamped.store(false, Ordering::Relaxed);
             order::ask(set, entry);
             if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
-                kick(epfd, entry);
+                rouse(set, epfd, entry);
             }
         }
     });
@@ -239,7 +239,7 @@ fn ready(socket: &Socket) {
         if let Some(_held) = set.lock.lock() {
             activate(set, entry);
             if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
-                kick(epfd, entry);
+                rouse(set, epfd, entry);
             }
         }
     });
@@ -259,7 +259,7 @@ fn tell_sets(socket: &Socket) {
             barrier();
         }
         if find(entry).events != 0 {
-            kick(epfd, entry);
+            rouse(set, epfd, entry);
         }
     });
 }

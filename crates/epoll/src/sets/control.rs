@@ -3,7 +3,7 @@
 //! Mistakes are looked for in the kernel's order (`do_epoll_ctl` in fs/eventpoll.c), so that several at once give its
 //! errno.
 
-use super::arming::{kick, kick_inside};
+use super::arming::rouse;
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, SETS};
@@ -208,7 +208,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
         if !entry.has(term::DORMANT) {
             return Err(Errno(libc::EEXIST));
         }
-        if kind == Kind::Stream && (wanted.events | entry.wanted()) & EXCLUSIVE == 0 {
+        if kind == Kind::Stream && wanted.events & EXCLUSIVE == 0 {
             ask(entry, wanted);
             appear(set, epfd, entry);
             return Ok(0);
@@ -244,7 +244,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
 fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     if entry.datagram().is_some() {
         if datagrams::appeared(set, entry) {
-            kick(epfd, entry);
+            rouse(set, epfd, entry);
         }
         return;
     }
@@ -265,10 +265,7 @@ fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     }
     set.note_change();
     if set.is_awaited() {
-        match entry.inner() {
-            Some(_) => _ = kick_inside(set, epfd),
-            None => kick(epfd, entry),
-        }
+        rouse(set, epfd, entry);
     }
 }
 
@@ -291,8 +288,8 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
 
 fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
-    // Where other processes have the set, the kernel's must tell them.
-    if kind == Kind::Stream && !set.shared.load(Ordering::Relaxed) {
+    // Where other processes have the set, the kernel's must tell them; and an EPOLLEXCLUSIVE one would go on taking the one wake-up.
+    if kind == Kind::Stream && !set.shared.load(Ordering::Relaxed) && entry.wanted() & EXCLUSIVE == 0 {
         entry.terms().flags.store(term::DORMANT, Ordering::Relaxed);
         enqueue(set, entry, place::NONE);
         return Ok(0);

@@ -154,6 +154,16 @@ impl Entry {
         unsafe { &*self.terms.load(Ordering::Relaxed) }
     }
 
+    /// The next life of this entry has other terms: processes that have these go on with them.
+    pub(super) fn leave_terms(&self) {
+        let fresh = ENTRIES.slabs.lock().and_then(|_slabs| ENTRIES.joint.take::<Terms>());
+        // SAFETY: zeroed memory for one, which is valid; no thread refers to it yet.
+        if let Some(terms) = fresh.map(|terms| unsafe { &mut *terms }) {
+            terms.generation = AtomicU32::new(self.generation.load(Ordering::Relaxed));
+            self.terms.store(terms, Ordering::Relaxed);
+        }
+    }
+
     #[inline(always)]
     pub(super) fn has(&self, flags: u32) -> bool {
         self.terms().flags.load(Ordering::Relaxed) & flags != 0
