@@ -272,6 +272,24 @@ DUET(close_set_beside_duplicate, "epoll_wait goes on after its number was closed
     R(recv(fd, bytes, 10, 0));
 }
 
+DUET(taken_out_beside_another, "an EPOLLEXCLUSIVE stream that is taken out of one set wakes the thread of the other")
+{
+    int fd = connected_slot(1), company = connected_slot(2);
+    int first = MUST(epoll_create1(0)), second = MUST(epoll_create1(0));
+    MUST(epoll_adding(first, company, EPOLLIN, 3));
+    MUST(epoll_adding(first, fd, EPOLLIN | EPOLLEXCLUSIVE, 1));
+    MUST(epoll_adding(second, fd, EPOLLIN | EPOLLEXCLUSIVE, 2));
+    struct blocked a = {.other = first, .call = waits}, b = {.other = second, .call = waits};
+    pthread_t one = block_in(&a), two = block_in(&b);
+    R(epoll_ctl(first, EPOLL_CTL_DEL, fd, NULL));
+    far("send 1 5 1");
+    finish(two);
+    say("the other's %ld, %s", b.result / 1000000, mask_names((unsigned)(b.result % 1000000)));
+    far("send 2 5 2");
+    finish(one);
+    say("its own %ld, %s", a.result / 1000000, mask_names((unsigned)(a.result % 1000000)));
+}
+
 DUET(close_watched_while_receiving, "a set still speaks of a closed descriptor while another thread receives from it")
 {
     int fd = connected(), epoll = MUST(epoll_create1(0));

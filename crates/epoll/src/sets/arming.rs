@@ -77,9 +77,8 @@ pub(super) fn armed(entry: &'static Entry) -> bool {
     cold && entry.inner().is_none() && entry.socket().is_none_or(|s| bell::is_armed(&s.own().wait, conditions(entry)))
 }
 
-/// A thread that was counted is about to sleep, in the set, in one that holds it, or in poll on its descriptor: arms all active streams. True
-/// if a barrier is due before the next look. The lock is taken though nothing may be active: what another thread has queued without having
-/// seen this one counted is to be seen here.
+/// A thread that was counted is about to sleep in the set, or around it: arms all active streams. True if a barrier is due before the next
+/// look. By the lock, though nothing may seem active, it sees what another thread has queued that did not see it counted.
 pub fn arm_all(set: &'static Set) -> bool {
     let Some(_held) = set.lock.lock() else { return true };
     let mut due = false;
@@ -172,10 +171,8 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
     // A sleeper around it, in poll or in a set, was woken perhaps, and found nothing: the kernel's word is taken.
     let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
     let more = left || set.watched.iter().any(|entry| find(entry).events != 0);
-    match set.number(epfd) {
-        epfd if more => _ = kick_inside(set, epfd),
-        epfd if deaf => frames::wake_one(set, epfd, None),
-        _ => {}
+    if more || deaf {
+        frames::wake_one(set, set.number(epfd), None);
     }
 }
 
@@ -198,18 +195,20 @@ pub(super) fn kick_inside(set: &'static Set, epfd: i32) -> bool {
 /// Makes the kernel wake one of those that sleep in the set: a companion is always writable, so asking for that is an
 /// edge. The thread that hears it changes the registration back. False: the number that the kernel's set knows is closed beside a duplicate.
 pub(super) fn kick(epfd: i32, entry: &'static Entry) -> bool {
-    let added = |fd: &i32| *fd == entry.fd.load(Ordering::Relaxed);
-    let Some(fd) = entry.descriptor().filter(added) else { return false };
+    let Some(fd) = entry.added() else { return false };
     entry.kicked.store(true, Ordering::Relaxed);
     let modes = if entry.datagram().is_some() { ET } else { 0 };
     let events = kernel_event(entry, kind(entry)).events | IN | OUT | modes;
-    change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
-    true
+    let changed = change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
+    entry.kicked.fetch_and(changed, Ordering::Relaxed);
+    changed
 }
 
 /// Wakes one of those that sleep in the set by `entry`, or by another. Under the set's lock.
 pub(super) fn rouse(set: &'static Set, epfd: i32, entry: &'static Entry) {
-    let _ = kick(epfd, entry) || kick_inside(set, epfd);
+    if !kick(epfd, entry) {
+        frames::wake_one(set, epfd, Some(entry));
+    }
 }
 
 /// The kernel forgets a kick with the registration of `entry`, perhaps before the thread that it woke has run: another entry has it. Under
@@ -218,10 +217,7 @@ pub(super) fn pass_kick_on(set: &'static Set, entry: &'static Entry) {
     if entry.kicked.swap(false, Ordering::Relaxed) {
         set.kicked_at.store(0, Ordering::Relaxed);
         if let Some(epfd) = set.descriptor().filter(|_| set.is_awaited()) {
-            // That of a thread that was to hear of frames came by no active one.
-            if !kick_inside(set, epfd) {
-                frames::wake_one(set, epfd, Some(entry));
-            }
+            frames::wake_one(set, epfd, Some(entry));
         }
     }
 }

@@ -226,7 +226,7 @@ fn after_replace(socket: &Socket) {
             activate(set, entry);
             entry.stamped.store(false, Ordering::Relaxed);
             order::ask(set, entry);
-            if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+            if set.is_awaited() {
                 rouse(set, epfd, entry);
             }
         }
@@ -238,7 +238,7 @@ fn ready(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         if let Some(_held) = set.lock.lock() {
             activate(set, entry);
-            if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+            if set.is_awaited() {
                 rouse(set, epfd, entry);
             }
         }
@@ -252,7 +252,7 @@ fn tell_sets(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         let Some(_held) = set.lock.lock() else { return };
         activate(set, entry);
-        if set.sleepers() == 0 && set.watchers.load(Ordering::Acquire).is_null() {
+        if !set.is_awaited() {
             return;
         }
         if entry.queue.load(Ordering::Relaxed) != place::NONE && arm(entry) {

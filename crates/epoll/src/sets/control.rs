@@ -106,16 +106,16 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
 /// Changes what the kernel's set holds for an entry: what holds is an edge then. EPOLLEXCLUSIVE forbids changes: such an entry
 /// leaves the set, and joins it again; not by another number than the one that was added, which may be closed beside a duplicate: it would
 /// join a second time, and the program's own registration of that number would be refused.
-pub(super) fn change(epfd: i32, entry: &Entry, fd: i32, mut event: epoll_event) {
+pub(super) fn change(epfd: i32, entry: &Entry, fd: i32, mut event: epoll_event) -> bool {
     let mut operation = libc::EPOLL_CTL_MOD;
     if event.events & EXCLUSIVE != 0 && entry.datagram().is_none() {
         if entry.fd.load(Ordering::Relaxed) != fd {
-            return;
+            return false;
         }
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
         operation = libc::EPOLL_CTL_ADD;
     }
-    let _ = calls::epoll_ctl(epfd, operation, fd, &mut event);
+    calls::epoll_ctl(epfd, operation, fd, &mut event).is_ok()
 }
 
 /// Whether the kernel's set holds what the program asked for, and so speaks for the entry; of datagrams in an inbox it

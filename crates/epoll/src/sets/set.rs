@@ -324,14 +324,13 @@ impl Set {
         table::numbers().find(|fd| same(*fd))
     }
 
-    /// By which a call goes on that was made by `epfd`, which other threads may have closed, and which may be another file's by now; or -1.
+    /// By which a call goes on that was made by `epfd`, which other threads may have closed, and which may be another file's by now. One that
+    /// no table has, as it is just being closed, is the set's until then.
     #[inline]
     pub(super) fn number(&self, epfd: i32) -> i32 {
-        let same = table::get(epfd).object::<Set>().is_some_and(|now| core::ptr::eq(now, self));
-        if same {
-            epfd
-        } else {
-            self.descriptor().unwrap_or(-1)
+        match table::get(epfd).object::<Set>() {
+            Some(now) if core::ptr::eq(now, self) => epfd,
+            _ => self.descriptor().unwrap_or(epfd),
         }
     }
 

@@ -147,7 +147,7 @@ impl Waiting<'_> {
         self.asked = self.set.last_kernel.load(Ordering::Relaxed);
         if !self.mask.is_null() {
             // A signal that waits for this very mask ends the call, unless there are events.
-            ask_kernel(self.set, self.set.number(self.epfd), self.answer, Some(0), core::ptr::null(), thread::handled())?;
+            ask_kernel(self.set, self.epfd, self.answer, Some(0), core::ptr::null(), thread::handled())?;
             look(self.set, self.answer)?;
             if self.answer.count > 0 {
                 return Ok(());
@@ -175,7 +175,7 @@ impl Waiting<'_> {
         let only_kernel_tells = self.set.quiet() && has_connections(self.set) && is_alone(self.set, 1);
         let every = if only_kernel_tells { 0x3 } else { 0x3f };
         if self.answer.count == 0 && spin.rounds() & every == 0 {
-            ask_kernel(self.set, self.set.number(self.epfd), self.answer, Some(0), core::ptr::null(), self.began)?;
+            ask_kernel(self.set, self.epfd, self.answer, Some(0), core::ptr::null(), self.began)?;
             look(self.set, self.answer)?;
             if self.answer.count == 0 && self.is_late() {
                 return Ok(Look::Sleep);
@@ -212,8 +212,7 @@ impl Source for Waiting<'_> {
 
     fn sleep(&mut self, _: &Spin) -> Result<()> {
         shunt_stream::beside::drive();
-        let epfd = self.set.number(self.epfd);
-        sleep(self.set, epfd, self.answer, self.deadline, self.mask, self.began)
+        sleep(self.set, self.epfd, self.answer, self.deadline, self.mask, self.began)
     }
 
     fn woken(&mut self, slept: Result<()>) -> Option<Result<()>> {
@@ -237,7 +236,6 @@ fn pay(set: &'static Set, epfd: i32, answer: &mut Answer, asked: u64) {
     if answer.full() {
         return set.turn.store(turn::KERNEL_AT_ONCE, Ordering::Relaxed);
     }
-    let epfd = set.number(epfd);
     let _ = ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()).and_then(|()| look(set, answer));
 }
 
@@ -353,7 +351,7 @@ fn sleep_counted(
     let asked = match (watch.descriptor, listeners) {
         (-1, NO_LISTENERS) => ask_kernel(set, epfd, answer, left(), mask, began),
         (frames, _) => sleep_beside(set, epfd, frames, listeners, deadline, mask, began).and_then(|ready| match ready {
-            true => ask_kernel(set, set.number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
+            true => ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()),
             false => Ok(()),
         }),
     };
