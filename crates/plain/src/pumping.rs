@@ -25,7 +25,7 @@ use shunt_xdp::taken::{Ended, Taken};
 use shunt_xdp::tcp::{Envelope, Tuple};
 use shunt_xdp::Xdp;
 
-use crate::line::{state, Line};
+use crate::line::{returned, state, Line};
 use crate::local::{Driver, Parts, PIECE, ROWS, STREAMS};
 
 impl Parts {
@@ -109,7 +109,7 @@ impl Driver {
                 Ok(()) => touched[index / 64] |= 1 << (index % 64),
                 Err(ended) => {
                     touched[index / 64] &= !(1 << (index % 64));
-                    self.give(index, ended == Ended::Given, now);
+                    self.give(index, returned(ended), now);
                     let parts = &mut **self;
                     let _ = parts.hands.pass(&parts.frame[..length]);
                     self.pump(index, now);
@@ -130,17 +130,13 @@ impl Driver {
     /// Does for a line what is to be done.
     pub fn pump(&mut self, index: usize, now: u64) {
         self.linger(index);
-        match self.lines[index].state {
-            state::TAKEN => {
-                if let Err(ended) = self.pump_taken(index, now) {
-                    self.give(index, ended == Some(Ended::Given), now);
-                    self.pump_returned(index, now);
-                }
-            }
-            state::GIVING | state::KERNEL => self.pump_returned(index, now),
-            _ => return,
+        if self.lines[index].state == state::TAKEN {
+            self.pump_taken(index, now).unwrap_or_else(|reason| self.give(index, reason, now));
         }
-        self.due = self.due.min(self.lines[index].due);
+        self.pump_returned(index, now);
+        if self.lines[index].has_numbers() {
+            self.due = self.due.min(self.lines[index].due);
+        }
     }
 
     /// A process that is killed closes no channel: the kernel is to know beforehand how it ends.
@@ -200,20 +196,18 @@ impl Driver {
         Ok(moved)
     }
 
-    /// Errors: it is to be given back; `None`: for the program's own doing, or by the rules of this room.
-    fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Option<Ended>> {
+    /// Errors: why it is to be given back.
+    fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Reason> {
         let (local, far) = (self.local, self.far(index));
         // Before the bytes are looked at, which are there when an end is.
         let near_word = far.incoming().look().0;
-        let moved = self.sync(index, now).map_err(Some)?;
+        let moved = self.sync(index, now).map_err(returned)?;
         let Parts { lines, device, piece, .. } = &mut **self;
         let line = &mut lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return Ok(()) };
-        if taken.is_closed() {
-            return Err(Some(Ended::Given));
-        }
         let due = match device.as_mut().and_then(Xdp::frames) {
-            Some(mut frames) => taken.put(&mut frames, now).map_err(Some)?,
+            Some(mut frames) => taken.put(&mut frames, now).map_err(returned)?,
+            None if taken.is_closed() => return Err(Reason::GivenBackAgent),
             None => None,
         };
         let held = taken.held(now);
@@ -246,7 +240,7 @@ impl Driver {
             local.servers[line.server].learn(true);
         }
         line.due = due.unwrap_or(u64::MAX).min(line.course.idle());
-        let is_over = line.course.is_over(now);
+        let over = line.course.over(now).map(returned);
         let ends = word::FIN | word::CLOSED | word::RST;
         for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
             self.tell(index, condition);
@@ -254,10 +248,8 @@ impl Driver {
         if told & arm::IN != 0 {
             self.answers.ask(index);
         }
-        match is_over || near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0 {
-            true => Err(None),
-            false => Ok(()),
-        }
+        let is_ending = near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0;
+        is_ending.then_some(Reason::GivenBackEnded).or(over).map_or(Ok(()), Err)
     }
 
     /// The near side has closed its channel: what is left of the line goes. Its channel is free when that side has let go of it.
@@ -285,7 +277,7 @@ impl Driver {
     pub fn note_returned(&self, index: usize) {
         let Some(near) = self.local.places.near(index) else { return };
         for number in shunt_stream::socket::numbers_of(near) {
-            status_page::show(number, kind::STREAM, Reason::GivenBack);
+            status_page::show(number, kind::STREAM, self.lines[index].reason);
         }
     }
 

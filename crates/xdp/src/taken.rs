@@ -12,6 +12,7 @@
 use shunt_inet::{header, Connection, Header, Law, Leave, Recovery, Seq, Settings, State, Verdict};
 use shunt_sys::Errno;
 
+use crate::cause::Cause;
 use crate::escrow::{Escrow, Manner, Ring, Statement};
 use crate::frames::Frames;
 use crate::protocol;
@@ -35,7 +36,7 @@ pub enum Ended {
     Marked,
     /// The peer sends more than the ring holds, as the kernel had promised that it might.
     Full,
-    /// Another gives it back, since the agent ends or is gone. The socket is of use once [`Taken::is_given`] says so.
+    /// Another gives it back ([`Taken::closed_by`]). The socket is of use once [`Taken::is_given`] says so.
     Given,
 }
 
@@ -258,7 +259,12 @@ impl Taken {
         }
     }
 
-    /// Whether another gives the connection back, or has done so.
+    /// Why another gives the connection back, or has done so, if one does.
+    pub fn closed_by(&self) -> Option<Cause> {
+        self.escrow.is_closed().then(|| self.escrow.cause())
+    }
+
+    /// Whether one does.
     pub fn is_closed(&self) -> bool {
         self.escrow.is_closed()
     }
