@@ -476,7 +476,7 @@ impl Taken {
             _ => return false,
         }
         // The kernel forgets neighbours that it sends nothing to.
-        let to = environment.next_hop(&self.route).unwrap_or(self.manner.to);
+        let to = environment.next_hop(&self.route, false).unwrap_or(self.manner.to);
         let manner = Manner { from, to, ..self.manner };
         if manner != self.manner {
             self.manner = manner;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use shunt_xdp::cause::Cause;
+
 use crate::agent::{pair, Agent};
 use crate::client::{Line, Queue};
 use crate::declines::{does, says};
@@ -52,6 +54,7 @@ fn what_would_leave_another_way_is_given_back() {
                 assert!(Instant::now() < until, "{change}: it stays taken");
                 std::thread::sleep(Duration::from_millis(20));
             }
+            assert_eq!(line.taken.as_ref().and_then(|taken| taken.closed_by()), Some(Cause::Changed), "{change}");
             assert!(does(&hosts[0], &undo), "{undo}");
             echo(&mut queue, std::slice::from_mut(&mut line), b"by the kernel again");
             assert!(line.taken.is_none());
