@@ -31,7 +31,7 @@ impl Driver {
             return;
         }
         self.flush(); // as what is under way
-        let _ = self.sync(index, now); // what the program has done until now counts, unless another was first
+        self.sync(index); // what the program has done until now counts, unless another was first
         let (servers, parts) = (&self.local.servers, &mut **self);
         let line = &mut parts.lines[index];
         let closed_by = line.taken.as_ref().and_then(|taken| taken.closed_by());

@@ -21,7 +21,7 @@ use shunt_table::process::status_page;
 use shunt_xdp::course::{drawn, Course};
 use shunt_xdp::learned::PAID;
 use shunt_xdp::restored;
-use shunt_xdp::taken::{Ended, Taken};
+use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::{Envelope, Tuple};
 use shunt_xdp::Xdp;
 
@@ -86,6 +86,11 @@ impl Driver {
 
     /// Takes what has come from the queue; false: nothing. Frames of connections that are not taken are the kernel's.
     pub fn frames(&mut self, now: u64) -> bool {
+        let some = self.device.as_mut().and_then(Xdp::frames).is_some_and(|mut frames| frames.have_come());
+        some && self.take_frames(now)
+    }
+
+    fn take_frames(&mut self, now: u64) -> bool {
         let mut touched = [0u64; ROWS];
         let mut any = false;
         for _ in 0..FRAMES {
@@ -151,22 +156,20 @@ impl Driver {
         }
     }
 
-    /// What the program has received and sent since then counts from now on; gives how many bytes.
-    ///
-    /// Errors: another gives the connection back, and this does not count.
-    pub fn sync(&mut self, index: usize, now: u64) -> Result<u32, Ended> {
+    /// What the program has received and sent since then counts with the engine's next step; gives how many bytes.
+    pub fn sync(&mut self, index: usize) -> u32 {
         let far = self.far(index);
         let local = self.local;
         let Parts { lines, piece, .. } = &mut **self;
         let line = &mut lines[index];
-        let Some(taken) = line.taken.as_deref_mut() else { return Ok(0) };
+        let Some(taken) = line.taken.as_deref_mut() else { return 0 };
         let mut moved = 0;
         let unread = (far.outgoing().unacknowledged() as u32).min(line.shown);
         if unread < line.shown {
             let count = line.shown - unread;
             line.shown = unread;
             moved += count;
-            taken.consume(count, now)?;
+            taken.consume(count);
         }
         // An urgent byte is the kernel's to send, and all that stands with it.
         let waiting = match (far.incoming().look().1, far.peer().urgent.load(Ordering::Acquire)) {
@@ -183,17 +186,11 @@ impl Driver {
                 Ok(got) if got > 0 => got,
                 _ => break,
             };
-            match taken.write(&piece[..got], now) {
-                Ok(put) => line.copied += put as u32,
-                Err(ended) => {
-                    // All of them: the ring of the escrow is larger than the near one.
-                    line.copied += got as u32;
-                    return Err(ended);
-                }
-            }
+            // All of them: the ring of the escrow is larger than the near one.
+            line.copied += taken.offer(&piece[..got]) as u32;
             moved += got as u32;
         }
-        Ok(moved)
+        moved
     }
 
     /// Errors: why it is to be given back.
@@ -201,25 +198,24 @@ impl Driver {
         let (local, far) = (self.local, self.far(index));
         // Before the bytes are looked at, which are there when an end is.
         let near_word = far.incoming().look().0;
-        let moved = self.sync(index, now).map_err(returned)?;
+        let moved = self.sync(index);
         let Parts { lines, device, piece, .. } = &mut **self;
         let line = &mut lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return Ok(()) };
         let due = match device.as_mut().and_then(Xdp::frames) {
             Some(mut frames) => taken.put(&mut frames, now).map_err(returned)?,
-            None if taken.is_closed() => return Err(Reason::GivenBackAgent),
-            None => None,
+            None => taken.keep(now).map(|()| None).map_err(returned)?,
         };
-        let held = taken.held(now);
+        let held = taken.held();
         let mut told = 0;
         if line.copied > held {
             far.incoming().pass((line.copied - held) as usize);
             line.copied = held;
             told |= arm::OUT;
         }
-        let ready = taken.ready(now).0;
+        let ready = taken.ready().0;
         while line.shown < ready {
-            let length = taken.look(line.shown, piece, now);
+            let length = taken.look(line.shown, piece);
             if length == 0 {
                 break;
             }
@@ -235,7 +231,7 @@ impl Driver {
             // What the program takes is to count at once: a peer hears by it how a process ends.
             bell::arm(&far.own().wait, arm::OUT);
         }
-        line.course.turn(moved, held.max(ready), told != 0, taken.round_trip(now), now);
+        line.course.turn(moved, held.max(ready), told != 0, taken.round_trip(), now);
         if line.course.turns == PAID {
             local.servers[line.server].learn(true);
         }
