@@ -360,7 +360,9 @@ impl<const MOST: usize> Sender<MOST> {
             return Some(0);
         }
         let Timers { retransmit, probe, reorder, persist } = self.timers;
-        [retransmit, probe, reorder, persist].into_iter().flatten().min()
+        let or_never = |time: Option<Nanoseconds>| time.unwrap_or(Nanoseconds::MAX);
+        let first = or_never(retransmit).min(or_never(probe)).min(or_never(reorder)).min(or_never(persist));
+        (first != Nanoseconds::MAX).then_some(first)
     }
 
     /// Does what is due.

@@ -138,7 +138,9 @@ impl Driver {
         if self.lines[index].state == state::TAKEN {
             self.pump_taken(index, now).unwrap_or_else(|reason| self.give(index, reason, now));
         }
-        self.pump_returned(index, now);
+        if matches!(self.lines[index].state, state::GIVING | state::KERNEL) {
+            self.pump_returned(index, now);
+        }
         if self.lines[index].has_numbers() {
             self.due = self.due.min(self.lines[index].due);
         }

@@ -316,14 +316,15 @@ impl Taken {
         if self.escrow.is_closed() {
             return Err(Ended::Given);
         }
-        let stirred = core::mem::take(&mut self.stirred);
-        if stirred || self.engine.deadline().is_some_and(|due| due <= now) {
+        let mut due = self.engine.deadline();
+        if core::mem::take(&mut self.stirred) || due.is_some_and(|due| due <= now) {
             self.send(frames, now)?;
+            due = self.engine.deadline();
         }
         if self.changed {
             self.publish(now)?;
         }
-        Ok(self.engine.deadline())
+        Ok(due)
     }
 
     fn send(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<(), Ended> {
