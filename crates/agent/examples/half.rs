@@ -57,7 +57,8 @@ fn round_trip(device: &mut Xdp, taken: &mut Taken, tuple: &Tuple, buffer: &mut [
     let mut frames = device.frames().expect("a queue");
     let now = monotonic_ns();
     taken.offer(&[1; 8]);
-    taken.turn(&mut frames, now).expect("taken");
+    let turned = taken.turn(&mut frames, now);
+    assert!(turned.is_ok(), "given back: {turned:?}, {:?}", taken.closed_by());
     receive(peer);
     send(peer);
     let mut read = 0;

@@ -245,6 +245,12 @@ impl<const MOST: usize> Connection<MOST> {
         }
     }
 
+    /// Whether [`Connection::timer`] and [`Connection::outgoing`] have nothing to do now, which costs less to ask than they.
+    #[inline]
+    pub fn rests(&mut self, now: Nanoseconds) -> bool {
+        self.sender.rests() && self.deadline().is_none_or(|due| due > now)
+    }
+
     /// Does what is due.
     ///
     /// # Errors

@@ -354,6 +354,14 @@ impl<const MOST: usize> Sender<MOST> {
         }
     }
 
+    /// Whether nothing waits to leave before a timer is due.
+    #[inline]
+    pub fn rests(&mut self) -> bool {
+        let rests = self.offered == self.next.since(self.una) && self.flights.lost() == 0;
+        self.limited &= !rests; // as one that asks for a piece finds
+        rests
+    }
+
     /// When [`Sender::timer`] is to be called.
     pub fn deadline(&self) -> Option<Nanoseconds> {
         if self.send_probe || self.send_window_probe {

@@ -55,8 +55,6 @@ pub struct Taken {
     window: u32,
     manner: Manner,
     way: Prepared,
-    /// Something may leave that could not at the last step.
-    stirred: bool,
     /// When bytes came last, and whether the program has answered such bytes soon, the last time that it could. If not it may be busy with something else when
     /// the acknowledgement is due, which leaves at once then (Linux: pingpong mode, which a late acknowledgement ends).
     came: u64,
@@ -110,7 +108,6 @@ impl Taken {
             window,
             manner,
             way: prepared(&tuple, &manner),
-            stirred: true,
             came: 0,
             answers: false,
             frame,
@@ -169,7 +166,6 @@ impl Taken {
         if envelope.marked {
             return Err(Ended::Marked);
         }
-        self.stirred = true;
         let Ok((header, length)) = Header::parse(segment) else { return Err(Ended::Leave(Leave::Odd)) };
         let payload = &segment[length..];
         let end = header.sequence.plus(payload.len() as u32);
@@ -277,7 +273,6 @@ impl Taken {
     /// Whether small packets wait for acknowledgements (no TCP_NODELAY).
     pub fn set_nagle(&mut self, on: bool) {
         self.engine.set_nagle(on);
-        self.stirred = true;
     }
 
     /// Puts bytes of the program's into the ring, which count at once; [`Taken::turn`] sends them.
@@ -295,7 +290,7 @@ impl Taken {
         let length = bytes.len().min(self.ready().1 as usize);
         self.escrow.put(Ring::Send, self.written, &bytes[..length]);
         self.written = self.written.plus(length as u32);
-        (self.changed, self.stirred) = (true, true);
+        self.changed = true;
         length
     }
 
@@ -316,20 +311,18 @@ impl Taken {
         if self.escrow.is_closed() {
             return Err(Ended::Given);
         }
-        let mut due = self.engine.deadline();
-        if core::mem::take(&mut self.stirred) || due.is_some_and(|due| due <= now) {
+        self.engine.offer(self.bytes().1);
+        if !self.engine.rests(now) {
             self.send(frames, now)?;
-            due = self.engine.deadline();
         }
         if self.changed {
             self.publish(now)?;
         }
-        Ok(due)
+        Ok(self.engine.deadline())
     }
 
     fn send(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<(), Ended> {
         self.engine.timer(now).map_err(Ended::Leave)?;
-        self.engine.offer(self.bytes().1);
         let mut any = false;
         while let Some(outgoing) = self.engine.outgoing(now) {
             match outgoing.length {
@@ -352,6 +345,9 @@ impl Taken {
             if !frames.send(&self.frame[..length]) {
                 // Lost, as on a network.
                 frames.flush();
+            }
+            if self.engine.rests(now) {
+                break;
             }
         }
         Ok(())

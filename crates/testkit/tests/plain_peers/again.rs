@@ -10,7 +10,7 @@ const PLACES: u64 = 256;
 /// A Redis server on the first host.
 fn server(site: &Site) -> Running {
     let address = site.address(0);
-    let scratch = site.scratch.display().to_string();
+    let scratch = site.scratch.join("").display().to_string();
     let options = ["--port", "6379", "--bind", &address, "--save", "", "--protected-mode", "no", "--dir", &scratch];
     let server = site.start(0, 6379, "server", &program("redis-server", "redis-server"), &options);
     site.wait_for_listener(0, 6379);
