@@ -218,7 +218,10 @@ mod tests {
         assert!(all.len() == 13 && all.iter().all(|reason| reason.word().starts_with("given-back")));
         let of_servers: Vec<Reason> = all.iter().copied().filter(|reason| reason.is_of_its_server()).collect();
         use Reason::*;
-        assert_eq!(of_servers, [GivenBack, GivenBackIdle, GivenBackBulk, GivenBackLoss, GivenBackOdd, GivenBackEnded, GivenBackSilent]);
+        assert_eq!(
+            of_servers,
+            [GivenBack, GivenBackIdle, GivenBackBulk, GivenBackLoss, GivenBackOdd, GivenBackEnded, GivenBackSilent]
+        );
         let of_numbers = (0..=10).map(Reason::of_return);
         assert!(of_numbers.eq(all[1..10].iter().copied().chain([GivenBack; 2])));
     }

@@ -107,6 +107,9 @@ mod tests {
         assert_eq!(toml::from_str::<Outcome>(&text), Ok(outcome.clone()));
         let told = describe(&BTreeMap::from([("linux".to_owned(), outcome)]));
         assert!(told.contains("packetdrill` | 5 of 9 | calls:1 | 3 | 1 | 1 | 0 | 2026-11-30, Linux 6.18 |"), "{told}");
-        assert!(told.contains("| calls:2 | 2 | 1 | 0 | **2** |") && told.contains("| google's, `gtests/net/tcp` | not run |"), "{told}");
+        assert!(
+            told.contains("| calls:2 | 2 | 1 | 0 | **2** |") && told.contains("| google's, `gtests/net/tcp` | not run |"),
+            "{told}"
+        );
     }
 }
