@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use shunt_xdp::netlink::{attribute, word, Request};
+use shunt_xdp::netlink::{attribute, word, Kept, Request};
 use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::route::Mac;
 use shunt_xdp::socket::KERNEL_HEADROOM;
@@ -122,7 +122,7 @@ impl Interface {
         let mut fixed = [0; FIXED];
         fixed[4..8].copy_from_slice(&index.to_ne_bytes());
         let request = Request::new(libc::RTM_GETLINK, &fixed).attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
-        let answer = request.ask(|answer| {
+        let answer = request.ask(&mut Kept::default(), |answer| {
             let find = |kind| answer.attribute(FIXED, kind);
             let xdp = find(IFLA_XDP).unwrap_or_default();
             let attached = attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode.first() != Some(&0));

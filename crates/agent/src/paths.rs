@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use shunt_wire::endpoint::HEADER;
+use shunt_xdp::netlink::Kept;
 use shunt_xdp::packet::{IPV4, IPV6, UDP};
 use shunt_xdp::route::{look_for, neighbour, route, Route};
 
@@ -40,7 +41,7 @@ pub fn find(interface: u32, mtu: u32, peer: &SocketAddr, scope: u32) -> Result<W
     if peer.port() == 0 || peer.ip().is_unspecified() || peer.ip().is_multicast() || peer.ip().is_loopback() {
         return Err(libc::EADDRNOTAVAIL);
     }
-    let route = route(&peer.ip(), scope).map_err(|_| libc::EADDRNOTAVAIL)?;
+    let route = route(&mut Kept::default(), &peer.ip(), scope).map_err(|_| libc::EADDRNOTAVAIL)?;
     if route.interface != interface {
         return Err(libc::EADDRNOTAVAIL);
     }
@@ -55,12 +56,12 @@ pub fn find(interface: u32, mtu: u32, peer: &SocketAddr, scope: u32) -> Result<W
 
 /// Asks the kernel what it knows now; true: something is to be told.
 pub fn advance(route: &Route, scope: u32, next_hop: &mut NextHop) -> bool {
-    let before = *next_hop;
+    let (before, mut kept) = (*next_hop, Kept::default());
     let since = match before {
         NextHop::Unknown(since) => since,
         NextHop::Known(_) | NextHop::Silent => Instant::now(),
     };
-    *next_hop = match neighbour(route.interface, &route.next_hop) {
+    *next_hop = match neighbour(&mut kept, route.interface, &route.next_hop) {
         Ok(mac) => NextHop::Known(mac),
         // What was known is better than nothing: the kernel forgets neighbours that it does not use.
         Err(_) if matches!(before, NextHop::Known(_)) => before,
@@ -75,7 +76,7 @@ pub fn advance(route: &Route, scope: u32, next_hop: &mut NextHop) -> bool {
                 let _ = look_for(&route.next_hop, scope);
             }
             // A loopback-fast neighbour has answered by now.
-            match (neighbour(route.interface, &route.next_hop), before) {
+            match (neighbour(&mut kept, route.interface, &route.next_hop), before) {
                 (Ok(mac), _) => NextHop::Known(mac),
                 (Err(_), NextHop::Silent) => NextHop::Silent,
                 (Err(_), _) => NextHop::Unknown(since),

@@ -313,7 +313,7 @@ impl Tables {
         let (kind, carrier) = match (row_kind, kernel) {
             (Some(kind::STREAM), _) => match row.and_then(|row| row.reason) {
                 Some(Reason::Taken) => ("tcp", "user-level"),
-                Some(Reason::GivenBack) => ("tcp", "kernel"),
+                Some(reason) if reason.is_given_back() => ("tcp", "kernel"),
                 _ => ("tcp", "shared-memory"),
             },
             (Some(kind::LISTENER), _) => ("tcp-listener", "both"),

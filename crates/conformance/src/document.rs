@@ -3,7 +3,7 @@
 use crate::compare::{Difference, Opened, Outcome};
 use crate::record::{self, Record};
 use crate::suite::{Exception, Part, Suite};
-use crate::{paths, pattern};
+use crate::{packetdrill, paths, pattern};
 use std::fmt::Write;
 use std::fs;
 
@@ -21,6 +21,7 @@ pub fn write(suites: &[Suite]) -> Result<(), String> {
         recorded.iter().partition(|(suite, _)| suite.part.iter().any(|part| !part.about.is_empty()));
     let mut text = String::from(include_str!("preface.md"));
     strangers.into_iter().try_for_each(|(suite, record)| describe(&mut text, suite, record)).expect("a string takes all");
+    text.push_str(&packetdrill::outcome::section()?);
     put("CONFORMANCE.md", &text)?;
     let mut text = String::from(include_str!("preface_programs.md"));
     programs.into_iter().try_for_each(|(suite, record)| describe_programs(&mut text, suite, record)).expect("a string takes all");

@@ -6,6 +6,7 @@
 use crate::compare::Outcome;
 use crate::paths;
 use crate::suite::{Part, Suite};
+use serde::{de::DeserializeOwned, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,17 +37,28 @@ pub fn take_over(suite: &Suite) -> Result<Record, String> {
     let file = paths::records().join(format!("{}.toml", suite.name));
     let mut record: Record = parse(&file)?.unwrap_or_default();
     record.retain(|name, _| suite.part.iter().any(|part| part.name == *name));
+    take(&file, &mut record, suite.part.iter().map(|part| (part.name.as_str(), fresh(suite, part))))?;
+    Ok(record)
+}
+
+/// Takes outcomes that are there by their names into a record, which is kept in a file of the repository.
+///
+/// # Errors
+/// A sentence that names the file which cannot be read or written.
+pub fn take<'a, T: Serialize + DeserializeOwned>(
+    file: &Path,
+    record: &mut BTreeMap<String, T>,
+    each: impl IntoIterator<Item = (&'a str, PathBuf)>,
+) -> Result<(), String> {
     let mut taken = Vec::new();
-    for part in &suite.part {
-        let fresh = fresh(suite, part);
+    for (name, fresh) in each {
         if let Some(outcome) = parse(&fresh)? {
-            record.insert(part.name.clone(), outcome);
+            record.insert(name.to_owned(), outcome);
             taken.push(fresh);
         }
     }
-    write(&file, &toml::to_string(&record).map_err(|error| error.to_string())?)?;
-    taken.iter().try_for_each(|file| fs::remove_file(file).map_err(|error| format!("{}: {error}", file.display())))?;
-    Ok(record)
+    write(file, &toml::to_string(record).map_err(|error| error.to_string())?)?;
+    taken.iter().try_for_each(|file| fs::remove_file(file).map_err(|error| format!("{}: {error}", file.display())))
 }
 
 /// The version of an installed package.
@@ -67,7 +79,8 @@ fn upstream(version: &str) -> String {
     rest.split(['-', '+']).next().unwrap_or_default().to_owned()
 }
 
-fn told(command: &mut Command) -> String {
+/// What a command says.
+pub fn told(command: &mut Command) -> String {
     command.output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
@@ -75,7 +88,11 @@ fn fresh(suite: &Suite, part: &Part) -> PathBuf {
     paths::results().join(format!("{}.{}.toml", suite.name, part.name))
 }
 
-fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Option<T>, String> {
+/// What a file holds, if there is one.
+///
+/// # Errors
+/// A sentence that names it.
+pub fn parse<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, String> {
     match fs::read_to_string(file) {
         Ok(text) => toml::from_str(&text).map(Some).map_err(|error| format!("{}: {error}", file.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -83,7 +100,11 @@ fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Option<T>, Strin
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), String> {
+/// Writes a file.
+///
+/// # Errors
+/// As above.
+pub fn write(file: &Path, text: &str) -> Result<(), String> {
     let directory = file.parent().expect("a file of ours lies in a directory");
     fs::create_dir_all(directory).and_then(|()| fs::write(file, text)).map_err(|error| format!("{}: {error}", file.display()))
 }

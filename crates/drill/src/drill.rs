@@ -295,7 +295,7 @@ impl Drill {
         let taken = line.taken.as_mut().filter(|_| line.calls == 0)?;
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let bytes: Vec<u8> = pieces.concat();
-        if length == 0 || (taken.ready(monotonic_ns()).1 as usize) < length || taken.write(&bytes, monotonic_ns()).is_err() {
+        if length == 0 || (taken.ready().1 as usize) < length || taken.write(&bytes, monotonic_ns()).is_err() {
             return None;
         }
         self.report.count("written");

@@ -115,6 +115,24 @@ impl<const MOST: usize> Connection<MOST> {
         }
     }
 
+    /// The oldest byte that is not acknowledged, and the byte that is expected: of what [`Connection::give_back`] tells, what is asked for again and again.
+    #[inline]
+    pub fn places(&self) -> (Seq, Seq) {
+        (self.sender.una, self.receiver.next)
+    }
+
+    /// Bytes of a full packet.
+    #[inline]
+    pub fn full(&self) -> u32 {
+        self.segment
+    }
+
+    /// The smoothed round-trip time, 0 if there is none.
+    #[inline]
+    pub fn round_trip(&self) -> Nanoseconds {
+        self.sender.path.smoothed
+    }
+
     /// Bytes in the sender's ring, and of those the ones that were sent.
     pub fn held(&self) -> (u32, u32) {
         self.sender.held()
@@ -225,6 +243,12 @@ impl<const MOST: usize> Connection<MOST> {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
+    }
+
+    /// Whether [`Connection::timer`] and [`Connection::outgoing`] have nothing to do now, which costs less to ask than they.
+    #[inline]
+    pub fn rests(&mut self, now: Nanoseconds) -> bool {
+        self.sender.rests() && self.deadline().is_none_or(|due| due > now)
     }
 
     /// Does what is due.

@@ -22,7 +22,7 @@ pub enum Leave {
 }
 
 impl Leave {
-    /// The word in `shunt why`, behind `inet-left:`.
+    /// One word.
     pub fn word(self) -> &'static str {
         match self {
             Leave::Fin => "fin",

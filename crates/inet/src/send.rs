@@ -354,13 +354,23 @@ impl<const MOST: usize> Sender<MOST> {
         }
     }
 
+    /// Whether nothing waits to leave before a timer is due.
+    #[inline]
+    pub fn rests(&mut self) -> bool {
+        let rests = self.offered == self.next.since(self.una) && self.flights.lost() == 0;
+        self.limited &= !rests; // as one that asks for a piece finds
+        rests
+    }
+
     /// When [`Sender::timer`] is to be called.
     pub fn deadline(&self) -> Option<Nanoseconds> {
         if self.send_probe || self.send_window_probe {
             return Some(0);
         }
         let Timers { retransmit, probe, reorder, persist } = self.timers;
-        [retransmit, probe, reorder, persist].into_iter().flatten().min()
+        let or_never = |time: Option<Nanoseconds>| time.unwrap_or(Nanoseconds::MAX);
+        let first = or_never(retransmit).min(or_never(probe)).min(or_never(reorder)).min(or_never(persist));
+        (first != Nanoseconds::MAX).then_some(first)
     }
 
     /// Does what is due.

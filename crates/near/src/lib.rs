@@ -53,7 +53,7 @@ pub const OTHER_NAMESPACES: Carrier = Carrier {
     listens: served::listens,
     listens_no_longer: served::listens_no_longer,
     accepted: accept::accepted,
-    sharing: shunt_lifeline::settle,
+    sharing: |_| shunt_lifeline::settle(),
     moved: |from, to| {
         shunt_lifeline::ends::moved(from, to);
         held::moved(from, to);

@@ -4,6 +4,7 @@ use core::sync::atomic::{fence, Ordering};
 
 use shunt_ring::bell;
 use shunt_segment::channel::Wait;
+use shunt_segment::reason::Reason;
 use shunt_stream::corked;
 use shunt_stream::progress::{Inside, Posting, Progress, Sleeper, Watch};
 use shunt_stream::socket::{flag, Socket};
@@ -94,9 +95,9 @@ impl Driver {
     }
 
     /// Gives all connections back. What gives them back has its time from now on.
-    pub fn give_all(&mut self, now: u64) {
+    pub fn give_all(&mut self, reason: Reason, now: u64) {
         for index in 0..STREAMS {
-            self.give(index, false, now);
+            self.give(index, reason, now);
             self.lines[index].since = now;
             self.pump(index, now);
         }
@@ -193,7 +194,7 @@ fn disperse(local: &'static Local) {
     let may_have_taken = now >= local.crowded.load(Ordering::Relaxed);
     let Some(mut driver) = may_have_taken.then(|| local.lock()).flatten() else { return };
     local.crowded.store(now + DISPERSED, Ordering::Relaxed);
-    driver.give_all(now);
+    driver.give_all(Reason::GivenBackCrowd, now);
     driver.frames(now); // as in `kick`
 }
 

@@ -13,7 +13,7 @@ use shunt_table::table;
 use shunt_xdp::learned::PAID;
 use shunt_xdp::restored::{discard, is_reset, linger_not, widen};
 
-use crate::line::state;
+use crate::line::{returned, state};
 use crate::local::{driven, Driver, PIECE, STREAMS};
 
 /// Between two looks whether a connection is in its socket again (ns): as long as it has taken until now, within these.
@@ -25,22 +25,21 @@ const GONE: [u64; 2] = [5_000_000_000, 75_000_000_000];
 const LAST: u64 = 1_000_000_000;
 
 impl Driver {
-    /// Gives a connection back. `given`: another does already. Frames of it are the kernel's from now on.
-    pub fn give(&mut self, index: usize, given: bool, now: u64) {
+    /// Gives a connection back, for a reason, if no other does already. Frames of it are the kernel's from now on.
+    pub fn give(&mut self, index: usize, reason: Reason, now: u64) {
         if self.lines[index].state != state::TAKEN {
             return;
         }
         self.flush(); // as what is under way
-                      // What the program has done until now counts, unless another was first.
-        let _ = self.sync(index, now);
-        let servers = &self.local.servers;
-        let parts = &mut **self;
+        self.sync(index); // what the program has done until now counts, unless another was first
+        let (servers, parts) = (&self.local.servers, &mut **self);
         let line = &mut parts.lines[index];
-        (line.state, line.since) = (state::GIVING, now);
-        if line.course.turns < PAID {
+        let closed_by = line.taken.as_ref().and_then(|taken| taken.closed_by());
+        (line.state, line.since, line.reason) = (state::GIVING, now, closed_by.map_or(reason, returned));
+        if line.course.turns < PAID && line.reason.is_of_its_server() {
             servers[line.server].learn(false);
         }
-        if let (Some(taken), false) = (line.taken.as_deref_mut(), given) {
+        if let (Some(taken), None) = (line.taken.as_deref_mut(), closed_by) {
             let _ = taken.keep(now);
             // Where the agent does not answer its guard gives back, or it does later: the escrow is closed.
             let _ = taken.give(&parts.hands);
@@ -148,7 +147,7 @@ impl Driver {
         self.unchain(index);
         self.local.places.show(index, taken::NOT);
         linger_not(self.lines[index].socket.load(Ordering::Relaxed));
-        status_page::count(Reason::GivenBack);
+        status_page::count(self.lines[index].reason);
         self.let_go(index);
     }
 
@@ -244,7 +243,7 @@ impl Driver {
             linger_not(socket);
         }
         self.local.returned.fetch_sub(1, Ordering::Relaxed);
-        status_page::count(Reason::GivenBack); // of one that its program takes it is counted there
+        status_page::count(self.lines[index].reason); // of one that its program takes it is counted there
         self.let_go(index);
     }
 

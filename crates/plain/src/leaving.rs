@@ -6,7 +6,6 @@ use shunt_rendezvous::exchange;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{numbers_of, Socket};
 use shunt_sys::{calls, clock};
-use shunt_xdp::learned::PAID;
 
 use crate::line::state;
 use crate::local::{driven, Local, STREAMS};
@@ -34,7 +33,7 @@ fn leave_returned(local: &'static Local, socket: &Socket, fd: i32) -> bool {
             line.state == state::KERNEL && !(line.end_shown && driver.far(index).outgoing().unacknowledged() > 0)
         })
     };
-    is_returned() && exchange::leave(fd, socket, || ask(local, socket, 0))
+    is_returned() && exchange::leave(fd, socket, || ask(local, socket, Reason::Unknown, 0))
 }
 
 /// Leaves the streams that are to be left at once. The caller has no lock.
@@ -61,26 +60,23 @@ fn leave_marked(local: &'static Local) {
 }
 
 /// All of them become the kernel's in the program's hands: others are about to have what it has.
-pub fn all() {
-    leave_those(|_| true);
+pub fn all(reason: Reason) {
+    leave_those(reason, |_| true);
 }
 
 /// That one does: the program asks for what the kernel gives by itself.
 pub fn one(socket: &Socket) {
-    leave_those(|near| core::ptr::eq(near, socket));
+    leave_those(Reason::GivenBackOption, |near| core::ptr::eq(near, socket));
 }
 
-fn leave_those(is_one: impl Fn(&Socket) -> bool) {
+fn leave_those(reason: Reason, is_one: impl Fn(&Socket) -> bool) {
     let Some(local) = driven() else { return };
     let until = clock::monotonic_ns() + PATIENCE;
     for index in 0..STREAMS {
         let Some(near) = local.places.near(index).filter(|near| is_one(near)) else { continue };
         let is_open = local.lock().is_some_and(|driver| matches!(driver.lines[index].state, state::TAKEN..=state::KERNEL));
-        if !is_open {
-            continue;
-        }
-        if let Some(fd) = numbers_of(near).next() {
-            exchange::leave(fd, near, || ask(local, near, until));
+        if let Some(fd) = numbers_of(near).next().filter(|_| is_open) {
+            exchange::leave(fd, near, || ask(local, near, reason, until));
         }
     }
     if let Some(mut driver) = local.lock() {
@@ -111,18 +107,17 @@ pub fn make_room(local: &'static Local) {
 const AT_ONCE: usize = 16;
 
 /// The socket of a line, which has all of its bytes. The caller holds both of the stream's locks.
-fn ask(local: &'static Local, near: &Socket, until: u64) -> Option<Given> {
+fn ask(local: &'static Local, near: &Socket, reason: Reason, until: u64) -> Option<Given> {
     let index = local.places.line_of(near)?; // asked under these: no other thread leaves it, or closes it, and its line is its own
     loop {
         let mut driver = local.lock()?;
         let now = clock::monotonic_ns();
-        driver.lines[index].course.turns = PAID; // that it is shared says nothing of its server
-        driver.give(index, false, now);
+        driver.give(index, reason, now);
         driver.pump_returned(index, now);
         let line = &driver.lines[index];
         let is_whole = || driver.far(index).incoming().look().1 == 0;
         if line.state == state::KERNEL && !line.broken && is_whole() {
-            return Some(Given { local, index });
+            return Some(Given { local, index, reason: line.reason });
         }
         let may_come = matches!(line.state, state::GIVING | state::KERNEL) && !line.broken;
         drop(driver);
@@ -137,11 +132,12 @@ fn ask(local: &'static Local, near: &Socket, until: u64) -> Option<Given> {
 struct Given {
     local: &'static Local,
     index: usize,
+    reason: Reason,
 }
 
 impl exchange::Given for Given {
     fn reason(&self) -> Reason {
-        Reason::GivenBack
+        self.reason
     }
 
     fn take(self) -> Option<i32> {

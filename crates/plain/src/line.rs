@@ -2,6 +2,8 @@
 
 use core::sync::atomic::AtomicI32;
 
+use shunt_segment::reason::Reason;
+use shunt_xdp::cause::Cause;
 use shunt_xdp::course::Course;
 use shunt_xdp::taken::Taken;
 
@@ -50,6 +52,8 @@ pub struct Line {
     pub course: Course,
     /// See above.
     pub server: usize,
+    /// Why it is the kernel's again, or on its way back.
+    pub reason: Reason,
     /// While it is taken.
     pub taken: Option<&'static mut Taken>,
 }
@@ -59,4 +63,9 @@ impl Line {
     pub fn has_numbers(&self) -> bool {
         !matches!(self.state, state::FREE | state::MAKING)
     }
+}
+
+/// What tools say of that.
+pub fn returned(cause: impl Into<Cause>) -> Reason {
+    Reason::of_return(cause.into() as u8)
 }

@@ -131,8 +131,8 @@ pub fn towards(peer: &Address, server: &Address) -> Result<&'static Local, Reaso
             false => return Err(Reason::InetShort),
         }
     }
-    let way = SETUP.lock().map(|_setup| route::way(peer).ok().flatten()).ok_or(Reason::InetNoAgent)?;
-    let way = way.filter(|way| !way.local && way.interface != 0).ok_or(Reason::InetRoute)?;
+    let way = SETUP.lock().map(|_setup| route::way(peer)).ok_or(Reason::InetNoAgent)?;
+    let way = way.map_err(|_| Reason::NoDiagnosis)?.filter(|way| !way.local && way.interface != 0).ok_or(Reason::InetRoute)?;
     let local = match local().filter(|local| !local.over.load(Ordering::Acquire)) {
         Some(local) => local,
         None => found(way.interface, peer, now)?,
@@ -312,7 +312,7 @@ impl Driver {
         if self.local.over.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.give_all(now);
+        self.give_all(Reason::GivenBackAgent, now);
         self.local.queue.store(-1, Ordering::Release);
         let hands = core::mem::replace(&mut self.hands, Connection::of(-1));
         if let Some(device) = self.device.take() {

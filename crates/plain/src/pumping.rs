@@ -21,11 +21,11 @@ use shunt_table::process::status_page;
 use shunt_xdp::course::{drawn, Course};
 use shunt_xdp::learned::PAID;
 use shunt_xdp::restored;
-use shunt_xdp::taken::{Ended, Taken};
+use shunt_xdp::taken::Taken;
 use shunt_xdp::tcp::{Envelope, Tuple};
 use shunt_xdp::Xdp;
 
-use crate::line::{state, Line};
+use crate::line::{returned, state, Line};
 use crate::local::{Driver, Parts, PIECE, ROWS, STREAMS};
 
 impl Parts {
@@ -86,6 +86,11 @@ impl Driver {
 
     /// Takes what has come from the queue; false: nothing. Frames of connections that are not taken are the kernel's.
     pub fn frames(&mut self, now: u64) -> bool {
+        let some = self.device.as_mut().and_then(Xdp::frames).is_some_and(|mut frames| frames.have_come());
+        some && self.take_frames(now)
+    }
+
+    fn take_frames(&mut self, now: u64) -> bool {
         let mut touched = [0u64; ROWS];
         let mut any = false;
         for _ in 0..FRAMES {
@@ -109,7 +114,7 @@ impl Driver {
                 Ok(()) => touched[index / 64] |= 1 << (index % 64),
                 Err(ended) => {
                     touched[index / 64] &= !(1 << (index % 64));
-                    self.give(index, ended == Ended::Given, now);
+                    self.give(index, returned(ended), now);
                     let parts = &mut **self;
                     let _ = parts.hands.pass(&parts.frame[..length]);
                     self.pump(index, now);
@@ -130,17 +135,15 @@ impl Driver {
     /// Does for a line what is to be done.
     pub fn pump(&mut self, index: usize, now: u64) {
         self.linger(index);
-        match self.lines[index].state {
-            state::TAKEN => {
-                if let Err(ended) = self.pump_taken(index, now) {
-                    self.give(index, ended == Some(Ended::Given), now);
-                    self.pump_returned(index, now);
-                }
-            }
-            state::GIVING | state::KERNEL => self.pump_returned(index, now),
-            _ => return,
+        if self.lines[index].state == state::TAKEN {
+            self.pump_taken(index, now).unwrap_or_else(|reason| self.give(index, reason, now));
         }
-        self.due = self.due.min(self.lines[index].due);
+        if matches!(self.lines[index].state, state::GIVING | state::KERNEL) {
+            self.pump_returned(index, now);
+        }
+        if self.lines[index].has_numbers() {
+            self.due = self.due.min(self.lines[index].due);
+        }
     }
 
     /// A process that is killed closes no channel: the kernel is to know beforehand how it ends.
@@ -155,22 +158,20 @@ impl Driver {
         }
     }
 
-    /// What the program has received and sent since then counts from now on; gives how many bytes.
-    ///
-    /// Errors: another gives the connection back, and this does not count.
-    pub fn sync(&mut self, index: usize, now: u64) -> Result<u32, Ended> {
+    /// What the program has received and sent since then counts with the engine's next step; gives how many bytes.
+    pub fn sync(&mut self, index: usize) -> u32 {
         let far = self.far(index);
         let local = self.local;
         let Parts { lines, piece, .. } = &mut **self;
         let line = &mut lines[index];
-        let Some(taken) = line.taken.as_deref_mut() else { return Ok(0) };
+        let Some(taken) = line.taken.as_deref_mut() else { return 0 };
         let mut moved = 0;
         let unread = (far.outgoing().unacknowledged() as u32).min(line.shown);
         if unread < line.shown {
             let count = line.shown - unread;
             line.shown = unread;
             moved += count;
-            taken.consume(count, now)?;
+            taken.consume(count);
         }
         // An urgent byte is the kernel's to send, and all that stands with it.
         let waiting = match (far.incoming().look().1, far.peer().urgent.load(Ordering::Acquire)) {
@@ -187,45 +188,36 @@ impl Driver {
                 Ok(got) if got > 0 => got,
                 _ => break,
             };
-            match taken.write(&piece[..got], now) {
-                Ok(put) => line.copied += put as u32,
-                Err(ended) => {
-                    // All of them: the ring of the escrow is larger than the near one.
-                    line.copied += got as u32;
-                    return Err(ended);
-                }
-            }
+            // All of them: the ring of the escrow is larger than the near one.
+            line.copied += taken.offer(&piece[..got]) as u32;
             moved += got as u32;
         }
-        Ok(moved)
+        moved
     }
 
-    /// Errors: it is to be given back; `None`: for the program's own doing, or by the rules of this room.
-    fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Option<Ended>> {
+    /// Errors: why it is to be given back.
+    fn pump_taken(&mut self, index: usize, now: u64) -> Result<(), Reason> {
         let (local, far) = (self.local, self.far(index));
         // Before the bytes are looked at, which are there when an end is.
         let near_word = far.incoming().look().0;
-        let moved = self.sync(index, now).map_err(Some)?;
+        let moved = self.sync(index);
         let Parts { lines, device, piece, .. } = &mut **self;
         let line = &mut lines[index];
         let Some(taken) = line.taken.as_deref_mut() else { return Ok(()) };
-        if taken.is_closed() {
-            return Err(Some(Ended::Given));
-        }
         let due = match device.as_mut().and_then(Xdp::frames) {
-            Some(mut frames) => taken.put(&mut frames, now).map_err(Some)?,
-            None => None,
+            Some(mut frames) => taken.put(&mut frames, now).map_err(returned)?,
+            None => taken.keep(now).map(|()| None).map_err(returned)?,
         };
-        let held = taken.held(now);
+        let held = taken.held();
         let mut told = 0;
         if line.copied > held {
             far.incoming().pass((line.copied - held) as usize);
             line.copied = held;
             told |= arm::OUT;
         }
-        let ready = taken.ready(now).0;
+        let ready = taken.ready().0;
         while line.shown < ready {
-            let length = taken.look(line.shown, piece, now);
+            let length = taken.look(line.shown, piece);
             if length == 0 {
                 break;
             }
@@ -241,12 +233,12 @@ impl Driver {
             // What the program takes is to count at once: a peer hears by it how a process ends.
             bell::arm(&far.own().wait, arm::OUT);
         }
-        line.course.turn(moved, held.max(ready), told != 0, taken.round_trip(now), now);
+        line.course.turn(moved, held.max(ready), told != 0, taken.round_trip(), now);
         if line.course.turns == PAID {
             local.servers[line.server].learn(true);
         }
         line.due = due.unwrap_or(u64::MAX).min(line.course.idle());
-        let is_over = line.course.is_over(now);
+        let over = line.course.over(now).map(returned);
         let ends = word::FIN | word::CLOSED | word::RST;
         for condition in [arm::IN, arm::OUT].into_iter().filter(|condition| told & condition != 0) {
             self.tell(index, condition);
@@ -254,10 +246,8 @@ impl Driver {
         if told & arm::IN != 0 {
             self.answers.ask(index);
         }
-        match is_over || near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0 {
-            true => Err(None),
-            false => Ok(()),
-        }
+        let is_ending = near_word & ends != 0 || far.peer().urgent.load(Ordering::Acquire) != 0;
+        is_ending.then_some(Reason::GivenBackEnded).or(over).map_or(Ok(()), Err)
     }
 
     /// The near side has closed its channel: what is left of the line goes. Its channel is free when that side has let go of it.
@@ -285,7 +275,7 @@ impl Driver {
     pub fn note_returned(&self, index: usize) {
         let Some(near) = self.local.places.near(index) else { return };
         for number in shunt_stream::socket::numbers_of(near) {
-            status_page::show(number, kind::STREAM, Reason::GivenBack);
+            status_page::show(number, kind::STREAM, self.lines[index].reason);
         }
     }
 

@@ -64,7 +64,7 @@ pub const OTHER_HOSTS: Carrier = Carrier {
     listens: accept::listens,
     listens_no_longer: accept::listens_no_longer,
     accepted: accept::accepted,
-    sharing: || {},
+    sharing: |_| {},
     moved: local_station::moved,
     forked: local_station::forked,
     forget: local_station::forget,

@@ -30,8 +30,8 @@ pub struct Carrier {
     /// The kernel gave a connection to a listener: number, the listener's number, listener, flags of accept4(2). True: it is a stream now.
     pub accepted: fn(i32, i32, &Socket, i32) -> bool,
     /// Others are about to have what the process has, by a fork, an exec, a message or a descriptor that the kernel is to use by itself: streams that this process alone can
-    /// drive become the kernel's. Before any lock is taken for that.
-    pub sharing: fn(),
+    /// drive become the kernel's, for that reason. Before any lock is taken for that.
+    pub sharing: fn(Reason),
     /// A private descriptor of the carrier's, perhaps, moves to another number.
     pub moved: fn(i32, i32),
     /// In the child after fork; true: thread numbers of the parent mean nothing here, as in another namespace of processes.
@@ -79,8 +79,13 @@ pub(super) fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Out
 }
 
 /// See [`Carrier::sharing`].
-pub fn sharing() {
-    all().for_each(|carrier| (carrier.sharing)());
+pub fn sharing(reason: Reason) {
+    all().for_each(|carrier| (carrier.sharing)(reason));
+}
+
+/// The same, for a child.
+pub fn before_fork() {
+    sharing(Reason::GivenBackFork);
 }
 
 /// See [`Carrier::listens`].

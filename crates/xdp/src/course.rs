@@ -1,5 +1,7 @@
 //! The course of a connection that is taken: how often something moved, how much, and whether the kernel does it better.
 
+use crate::cause::Cause;
+
 /// A connection at which nothing has moved for so long is given back (ns): the kernel asks for its peer, and keeps its place for longer.
 const IDLE: u64 = 10_000_000_000;
 /// Bytes of a turn that are much, and of which the kernel carries the rest.
@@ -67,9 +69,14 @@ impl Course {
         self.is_held_up |= round_trip >= LONG && self.round.1 >= MUCH;
     }
 
-    /// Whether the kernel does better from now on.
-    pub fn is_over(&self, now: u64) -> bool {
-        self.bulk > BULK || self.is_held_up || self.turns >= self.most || now >= self.idle()
+    /// Why the kernel does better from now on, if it does.
+    pub fn over(&self, now: u64) -> Option<Cause> {
+        match () {
+            () if self.bulk > BULK || self.is_held_up => Some(Cause::Bulk),
+            () if self.turns >= self.most => Some(Cause::Drawn),
+            () if now >= self.idle() => Some(Cause::Idle),
+            () => None,
+        }
     }
 
     /// When it is over if nothing moves (ns).
@@ -88,10 +95,10 @@ mod tests {
         for turn in 0..4 {
             near.turn(10_000, 20_000, false, 20_000, turn * 1000);
             far.turn(5_000, 100, false, LONG, turn * 1000);
-            assert_eq!((near.is_over(turn * 1000), far.is_over(turn * 1000)), (false, turn == 3));
+            assert_eq!((near.over(turn * 1000), far.over(turn * 1000)), (None, (turn == 3).then_some(Cause::Bulk)));
         }
         (4..120).for_each(|turn| near.turn(10_000, 20_000, false, 20_000, turn * 1000));
-        assert!(near.is_over(120_000));
+        assert_eq!(near.over(120_000), Some(Cause::Bulk));
     }
 
     #[test]
@@ -99,9 +106,9 @@ mod tests {
         let mut course = Course::new(0);
         for turn in 0..10_000 {
             course.turn(4_000, 4_000, true, LONG, turn * LONG);
-            assert!(!course.is_over(turn * LONG));
+            assert_eq!(course.over(turn * LONG), None);
         }
-        assert_eq!((course.turns, course.is_over(course.idle() - 1), course.is_over(course.idle())), (10_000, false, true));
+        assert_eq!((course.turns, course.over(course.idle() - 1), course.over(course.idle())), (10_000, None, Some(Cause::Idle)));
     }
 
     #[test]
@@ -112,8 +119,8 @@ mod tests {
         assert!(all.iter().any(|turns| *turns > 100));
         let mut course = Course::new(0).at_most(2);
         course.turn(1, 1, true, LONG, 0);
-        assert!(!course.is_over(0));
+        assert_eq!(course.over(0), None);
         course.turn(1, 1, true, LONG, 0);
-        assert!(course.is_over(0));
+        assert_eq!(course.over(0), Some(Cause::Drawn));
     }
 }

@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_inet::{Clock, Seq, State};
 use shunt_sys::{calls, libc, mapping, memory_file, Errno};
 
+use crate::cause::Cause;
 use crate::route::Mac;
 use crate::state::{mac_of_word, mac_to_word};
 
@@ -131,6 +132,8 @@ struct Head {
     from: AtomicU64,
     to: AtomicU64,
     manner: AtomicU64,
+    /// Why its agent gives it back, before it is closed for that.
+    cause: AtomicU32,
     word: Line<AtomicU64>,
     statements: [Line<[AtomicU64; WORDS]>; 2],
 }
@@ -275,6 +278,16 @@ impl Escrow {
         let bits = u64::from(manner.service) | u64::from(manner.hops) << 8 | u64::from(manner.nagle) << 16;
         let word = bits | u64::from(manner.recovers) << 17 | u64::from(manner.window) << 32;
         head.manner.store(word, Ordering::Relaxed);
+    }
+
+    /// Says why it is about to be given back behind its driver's back.
+    pub fn say(&self, cause: Cause) {
+        self.head().cause.store(cause as u32, Ordering::Relaxed);
+    }
+
+    /// Why another has closed it.
+    pub fn cause(&self) -> Cause {
+        Cause::of(self.head().cause.load(Ordering::Relaxed))
     }
 
     /// The first statement: the connection is its driver's from now on, unless that has closed the escrow as it waits no longer.
@@ -437,8 +450,11 @@ mod tests {
             let other = Escrow::adopt(calls::fcntl(escrow.fd(), libc::F_DUPFD_CLOEXEC, 0).expect("a number")).expect("the same");
             escrow.open(&statement(number));
             assert!(escrow.publish(&statement(number ^ 8)) && statement(number).is_sound(escrow.sizes()));
+            assert_eq!(escrow.cause(), Cause::Agent, "who says nothing is gone");
+            other.say(Cause::Silent);
             assert_eq!((other.close(), other.sizes()), (statement(number ^ 8), (1 << 12, 1 << 13)));
             assert!(!escrow.publish(&statement(1)) && escrow.is_closed());
+            assert_eq!(escrow.cause(), Cause::Silent);
             assert_eq!(escrow.close(), statement(number ^ 8));
         }
     }

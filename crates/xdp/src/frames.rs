@@ -56,6 +56,16 @@ impl Xdp {
 }
 
 impl Frames<'_> {
+    /// Whether one has come. If not the lines of the next one are asked for.
+    #[inline]
+    pub fn have_come(&mut self) -> bool {
+        let have = self.own.socket.arrived() > 0;
+        if !have {
+            self.own.look_ahead();
+        }
+        have
+    }
+
     /// The next frame, copied to the start of `buffer`: one that is longer is lost.
     #[inline]
     pub fn next<'b>(&mut self, buffer: &'b mut [u8]) -> Option<&'b mut [u8]> {
@@ -63,9 +73,10 @@ impl Frames<'_> {
             let (mut length, mut fits, mut bad) = (0, true, 0);
             let mut piece = self.own.socket.take(&mut bad);
             if piece.is_none() {
-                self.own.socket.prod();
+                self.own.look_ahead();
                 return None;
             }
+            self.own.streak = self.own.streak.saturating_add(1);
             while let Some(descriptor) = piece {
                 let bytes = descriptor.length as usize;
                 let from = self.own.socket.umem().at(descriptor.offset, bytes);
@@ -89,13 +100,17 @@ impl Frames<'_> {
     /// Puts a frame on the transmit ring; false: it is full.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> bool {
-        let state = State::of(self.memory);
-        self.own.put_whole(state, frame)
+        let put = self.own.put_whole(State::of(self.memory), frame);
+        self.own.put += u32::from(put);
+        put
     }
 
     /// Makes the kernel send what is on the transmit ring; false: something waits.
     #[inline]
     pub fn flush(&mut self) -> bool {
-        self.own.empty_ring(State::of(self.memory)).unwrap_or(false)
+        if self.own.put > 0 && self.own.empty_ring(State::of(self.memory)).unwrap_or(false) {
+            self.own.put = 0;
+        }
+        self.own.put == 0
     }
 }

@@ -25,6 +25,7 @@
 pub mod address;
 pub mod answers;
 pub mod attempts;
+pub mod cause;
 pub mod chains;
 pub mod course;
 pub mod decline;

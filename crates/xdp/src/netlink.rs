@@ -39,17 +39,22 @@ impl Request {
         self.length += bytes.len().next_multiple_of(4);
     }
 
-    /// Sends the request, and gives the answer to `read`.
+    /// Sends the request by a socket that may be kept for the next one, and gives the answer to `read`.
     ///
     /// Errors: what the kernel answered; EPROTO for an answer that is none.
-    pub fn ask<T>(mut self, read: impl FnOnce(&Answer<'_>) -> T) -> Result<T> {
+    pub fn ask<T>(mut self, kept: &mut Kept, read: impl FnOnce(&Answer<'_>) -> T) -> Result<T> {
+        kept.last = kept.last.wrapping_add(1);
         self.bytes[..4].copy_from_slice(&(self.length as u32).to_ne_bytes());
-        let fd = calls::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)?;
+        self.bytes[8..12].copy_from_slice(&kept.last.to_ne_bytes());
+        let mut socket = match kept.open.take() {
+            Some(socket) => socket,
+            None => Socket(calls::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)?),
+        };
         let mut buffer = [0; BUFFER];
-        let answered = calls::sendto(fd, self.bytes.as_ptr().cast(), self.length, 0, core::ptr::null(), 0)
-            .and_then(|_| receive(fd, &mut buffer));
-        let _ = calls::close(fd);
-        let bytes = &buffer[..answered?.min(BUFFER)];
+        let count = socket.answer(&self.bytes[..self.length], kept.last, &mut buffer)?;
+        // One that has answered; of another nothing is known.
+        kept.open = Some(socket);
+        let bytes = &buffer[..count];
         let kind = half(bytes, 4);
         let length = word(bytes, 0) as usize;
         if bytes.len() < HEADER || length < HEADER || length > bytes.len() {
@@ -64,10 +69,36 @@ impl Request {
     }
 }
 
-fn receive(fd: i32, buffer: &mut [u8]) -> Result<usize> {
-    let (address, length) = (core::ptr::null_mut(), core::ptr::null_mut());
-    // The kernel answers before sendto returns.
-    calls::recvfrom(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT, address, length)
+/// A socket for questions that are asked one after the other, of the network namespace in which the first was asked; none before that.
+#[derive(Default)]
+pub struct Kept {
+    open: Option<Socket>,
+    /// Of the last question: an answer with another number is none to it.
+    last: u32,
+}
+
+struct Socket(i32);
+
+impl Socket {
+    /// Sends a request; gives the bytes of its answer.
+    fn answer(&mut self, request: &[u8], number: u32, buffer: &mut [u8]) -> Result<usize> {
+        calls::sendto(self.0, request.as_ptr().cast(), request.len(), 0, core::ptr::null(), 0)?;
+        loop {
+            let (data, length) = (buffer.as_mut_ptr().cast(), buffer.len());
+            let (address, size) = (core::ptr::null_mut(), core::ptr::null_mut());
+            // The kernel answers before sendto returns.
+            let count = calls::recvfrom(self.0, data, length, libc::MSG_DONTWAIT, address, size)?.min(length);
+            if word(&buffer[..count], 8) == number {
+                return Ok(count);
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = calls::close(self.0);
+    }
 }
 
 /// What follows the header of an answer.
@@ -115,6 +146,29 @@ pub fn word(bytes: &[u8], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_is_kept_and_tells_answers_to_other_questions_from_its_own() {
+        const GET_LINK: u16 = 18;
+        /// Asks for the interface with this index, by `struct ifinfomsg`.
+        fn interface(index: u32) -> Request {
+            let mut fixed = [0; 16];
+            fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+            Request::new(GET_LINK, &fixed)
+        }
+        let mut kept = Kept::default();
+        let index = |answer: &Answer<'_>| word(answer.fixed(), 4);
+        assert_eq!(interface(1).ask(&mut kept, index), Ok(1));
+        let fd = kept.open.as_ref().expect("a socket").0;
+        // The answer to this one is left.
+        let mut left = interface(1);
+        left.bytes[..4].copy_from_slice(&(left.length as u32).to_ne_bytes());
+        calls::sendto(fd, left.bytes.as_ptr().cast(), left.length, 0, core::ptr::null(), 0).expect("sent");
+        kept.last += 7;
+        assert_eq!(interface(u32::MAX >> 1).ask(&mut kept, index), Err(Errno(libc::ENODEV)));
+        assert_eq!(interface(1).ask(&mut kept, index), Ok(1));
+        assert_eq!(kept.open.as_ref().map(|socket| socket.0), Some(fd));
+    }
 
     #[test]
     fn attributes_that_lie_about_their_length_are_none() {

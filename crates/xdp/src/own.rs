@@ -180,6 +180,7 @@ impl Own {
     #[inline]
     pub(crate) fn put_whole(&mut self, state: &State, frame: &[u8]) -> bool {
         let Some(chunk) = self.chunk(state) else { return false };
+        self.streak = 0;
         let Some(to) = self.socket.room(chunk.into(), frame.len()) else {
             state.push(chunk);
             return false;
@@ -364,16 +365,23 @@ impl Own {
         if bad > 0 {
             Counters::add(&memory.counters().dropped[Reason::Violation as usize], bad);
         }
-        self.socket.prod();
-        if self.streak <= STREAM {
-            self.socket.look_ahead();
-        } else {
-            // The lines that were asked for would be taken back from their writer.
+        if !self.look_ahead() {
             for _ in 0..REST {
                 core::hint::spin_loop();
             }
         }
         false
+    }
+
+    /// Nothing waits: asks for the lines of what comes next. False: it is a stream, whose lines would be taken back from their writer.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self) -> bool {
+        self.socket.prod();
+        let alone = self.streak <= STREAM;
+        if alone {
+            self.socket.look_ahead();
+        }
+        alone
     }
 
     /// Makes an arrival of a message; or does what an update asks for, of which there may be no arrival.

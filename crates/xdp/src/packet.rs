@@ -59,7 +59,11 @@ impl Sum {
                 }
                 at += 16;
             }
-            while at + 2 <= length {
+            while at + 4 <= length {
+                self.0 += u64::from(address.add(at).cast::<u32>().read_unaligned());
+                at += 4;
+            }
+            if at + 2 <= length {
                 self.0 += u64::from(address.add(at).cast::<u16>().read_unaligned());
                 at += 2;
             }

@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use shunt_sys::{calls, libc, Errno};
 
-use crate::netlink::{attribute, half, word, Request};
+use crate::netlink::{attribute, half, word, Kept, Request};
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -61,7 +61,7 @@ fn family_of(address: &IpAddr) -> u8 {
 ///
 /// # Errors
 /// [`Unreachable`].
-pub fn route(destination: &IpAddr, scope: u32) -> Result<Route, Unreachable> {
+pub fn route(kept: &mut Kept, destination: &IpAddr, scope: u32) -> Result<Route, Unreachable> {
     /// `struct rtmsg`.
     const FIXED: usize = 12;
     const RTN_LOCAL: u8 = 2;
@@ -76,7 +76,7 @@ pub fn route(destination: &IpAddr, scope: u32) -> Result<Route, Unreachable> {
     if scope != 0 {
         request = request.attribute(libc::RTA_OIF, &scope.to_ne_bytes());
     }
-    let answer = request.ask(|answer| {
+    let answer = request.ask(kept, |answer| {
         match answer.fixed().get(7) {
             Some(&RTN_UNICAST) => {}
             Some(&RTN_LOCAL) => return Err(Unreachable::Local),
@@ -101,7 +101,7 @@ pub fn route(destination: &IpAddr, scope: u32) -> Result<Route, Unreachable> {
 ///
 /// # Errors
 /// ENOENT: not known (yet). EHOSTUNREACH: the kernel looked and no neighbour answered. What else it answers.
-pub fn neighbour(interface: u32, neighbour: &IpAddr) -> Result<Mac, Errno> {
+pub fn neighbour(kept: &mut Kept, interface: u32, neighbour: &IpAddr) -> Result<Mac, Errno> {
     /// `struct ndmsg`.
     const FIXED: usize = 12;
     const NDA_DST: u16 = 1;
@@ -111,7 +111,7 @@ pub fn neighbour(interface: u32, neighbour: &IpAddr) -> Result<Mac, Errno> {
     let mut fixed = [0; FIXED];
     fixed[0] = family_of(neighbour);
     fixed[4..8].copy_from_slice(&interface.to_ne_bytes());
-    Request::new(libc::RTM_GETNEIGH, &fixed).attribute(NDA_DST, &bytes[..length]).ask(|answer| {
+    Request::new(libc::RTM_GETNEIGH, &fixed).attribute(NDA_DST, &bytes[..length]).ask(kept, |answer| {
         if half(answer.fixed(), 8) & NUD_FAILED != 0 {
             return Err(Errno(libc::EHOSTUNREACH));
         }

@@ -9,13 +9,14 @@
 //! What the program has to do then: ask the agent ([`Taken::give`]), hand on the frame that was the reason, if one was, and those of the
 //! connection that lie in its queue still ([`crate::protocol::Connection::pass`]), and go on with the socket.
 
-use shunt_inet::{header, Connection, Header, Law, Leave, Recovery, Seq, Settings, State, Verdict};
+use shunt_inet::{header, Connection, Header, Law, Leave, Recovery, Seq, Settings, Verdict};
 use shunt_sys::Errno;
 
+use crate::cause::Cause;
 use crate::escrow::{Escrow, Manner, Ring, Statement};
 use crate::frames::Frames;
 use crate::protocol;
-use crate::tcp::{self, Envelope, Tuple, Way};
+use crate::tcp::{self, Envelope, Prepared, Tuple, Way};
 
 /// Packets that may be under way: ten full ones, or as many small ones.
 const FLIGHTS: usize = 64;
@@ -35,7 +36,7 @@ pub enum Ended {
     Marked,
     /// The peer sends more than the ring holds, as the kernel had promised that it might.
     Full,
-    /// Another gives it back, since the agent ends or is gone. The socket is of use once [`Taken::is_given`] says so.
+    /// Another gives it back ([`Taken::closed_by`]). The socket is of use once [`Taken::is_given`] says so.
     Given,
 }
 
@@ -53,6 +54,7 @@ pub struct Taken {
     /// So much room is promised at most.
     window: u32,
     manner: Manner,
+    way: Prepared,
     /// When bytes came last, and whether the program has answered such bytes soon, the last time that it could. If not it may be busy with something else when
     /// the acknowledgement is due, which leaves at once then (Linux: pingpong mode, which a late acknowledgement ends).
     came: u64,
@@ -105,11 +107,12 @@ impl Taken {
             changed: false,
             window,
             manner,
+            way: prepared(&tuple, &manner),
             came: 0,
             answers: false,
             frame,
         };
-        taken.make_room(now);
+        taken.make_room();
         taken
     }
 
@@ -136,8 +139,14 @@ impl Taken {
         }
     }
 
-    fn make_room(&mut self, now: u64) {
-        let unread = self.statement(now).bytes().2;
+    /// Bytes that the program can read, and those that it has written and the peer has not acknowledged.
+    fn bytes(&self) -> (u32, u32) {
+        let (unacknowledged, expected) = self.engine.places();
+        (expected.since(self.unread), self.written.since(unacknowledged))
+    }
+
+    fn make_room(&mut self) {
+        let unread = self.bytes().0;
         self.engine.set_room((self.escrow.sizes().1 - unread).min(self.window.saturating_sub(unread)));
     }
 
@@ -149,27 +158,27 @@ impl Taken {
         if self.escrow.is_closed() {
             return Err(Ended::Given);
         }
-        if !envelope.is_intact(frame) {
+        let segment = &frame[envelope.at..][..envelope.length];
+        if !self.way.is_intact(segment) {
             self.changed = true; // as below
             return Ok(());
         }
         if envelope.marked {
             return Err(Ended::Marked);
         }
-        let segment = &frame[envelope.at..][..envelope.length];
         let Ok((header, length)) = Header::parse(segment) else { return Err(Ended::Leave(Leave::Odd)) };
         let payload = &segment[length..];
         let end = header.sequence.plus(payload.len() as u32);
         if !payload.is_empty() && end.after(self.unread.plus(self.escrow.sizes().1)) {
             return Err(Ended::Full);
         }
-        let State { expected, segment: full, .. } = self.engine.give_back(now);
+        let (expected, full) = (self.engine.places().1, self.engine.full());
         match self.engine.segment(&header, payload.len() as u32, now) {
             Verdict::Taken(arrival) => {
                 let wanted = arrival.wanted;
                 let bytes = &payload[wanted.skip as usize..][..wanted.length as usize];
                 self.escrow.put(Ring::Receive, expected.plus(wanted.at), bytes);
-                self.make_room(now);
+                self.make_room();
                 self.changed = true;
                 if !payload.is_empty() {
                     self.came = now;
@@ -190,8 +199,8 @@ impl Taken {
     }
 
     /// Bytes that the program can read, and room for those that it writes.
-    pub fn ready(&self, now: u64) -> (u32, u32) {
-        let (held, _, unread) = self.statement(now).bytes();
+    pub fn ready(&self) -> (u32, u32) {
+        let (unread, held) = self.bytes();
         (unread, self.escrow.sizes().0 - held)
     }
 
@@ -200,44 +209,37 @@ impl Taken {
     /// # Errors
     /// [`Ended::Given`]: none was taken, the socket has them.
     pub fn read(&mut self, bytes: &mut [u8], now: u64) -> Result<usize, Ended> {
-        let length = bytes.len().min(self.ready(now).0 as usize);
-        if length == 0 {
-            return Ok(0);
+        let length = self.look(0, bytes);
+        if length > 0 {
+            self.consume(length as u32);
+            self.publish(now)?;
         }
-        let bytes = &mut bytes[..length];
-        self.escrow.get(Ring::Receive, self.unread, bytes);
-        self.unread = self.unread.plus(length as u32);
-        self.publish(now)?;
-        self.make_room(now);
         Ok(length)
     }
 
     /// Copies bytes that the program has not read, from `skip` behind the first of them on; gives how many.
-    pub fn look(&self, skip: u32, bytes: &mut [u8], now: u64) -> usize {
-        let length = bytes.len().min(self.ready(now).0.saturating_sub(skip) as usize);
+    pub fn look(&self, skip: u32, bytes: &mut [u8]) -> usize {
+        let length = bytes.len().min(self.bytes().0.saturating_sub(skip) as usize);
         self.escrow.get(Ring::Receive, self.unread.plus(skip), &mut bytes[..length]);
         length
     }
 
-    /// The program has read `count` of the bytes that [`Taken::look`] gave.
-    ///
-    /// # Errors
-    /// [`Ended::Given`]: the socket has them still ([`Taken::uncounted`]).
-    pub fn consume(&mut self, count: u32, now: u64) -> Result<(), Ended> {
-        self.unread = self.unread.plus(count.min(self.ready(now).0));
-        self.publish(now)?;
-        self.make_room(now);
-        Ok(())
+    /// The program has read `count` of the bytes that [`Taken::look`] gave. That counts with the next [`Taken::put`] or [`Taken::keep`]: where another gives the
+    /// connection back before, the socket has them still ([`Taken::uncounted`]).
+    pub fn consume(&mut self, count: u32) {
+        self.unread = self.unread.plus(count.min(self.bytes().0));
+        self.changed = true;
+        self.make_room();
     }
 
     /// The smoothed round-trip time (ns), 0 if there is none.
-    pub fn round_trip(&self, now: u64) -> u64 {
-        self.engine.give_back(now).round_trip.0
+    pub fn round_trip(&self) -> u64 {
+        self.engine.round_trip()
     }
 
     /// Bytes that the program has written and the peer has not acknowledged.
-    pub fn held(&self, now: u64) -> u32 {
-        self.statement(now).bytes().0
+    pub fn held(&self) -> u32 {
+        self.bytes().1
     }
 
     /// Of what the program has read and written, how much came behind the last step that counts: what was read is in the socket still, what
@@ -247,18 +249,23 @@ impl Taken {
         (self.unread.since(closed.unread), self.written.since(closed.written))
     }
 
-    /// What came since the last step counts: to be called before the connection is given back, or its peer has to send that again.
+    /// What came since the last step counts, and what the program did: to be called before the connection is given back, or its peer has to send that again.
     ///
     /// # Errors
     /// [`Ended::Given`]: another gives it back, without that.
     pub fn keep(&mut self, now: u64) -> Result<(), Ended> {
-        match self.changed {
+        match self.changed || self.escrow.is_closed() {
             true => self.publish(now),
             false => Ok(()),
         }
     }
 
-    /// Whether another gives the connection back, or has done so.
+    /// Why another gives the connection back, or has done so, if one does.
+    pub fn closed_by(&self) -> Option<Cause> {
+        self.escrow.is_closed().then(|| self.escrow.cause())
+    }
+
+    /// Whether one does.
     pub fn is_closed(&self) -> bool {
         self.escrow.is_closed()
     }
@@ -268,16 +275,23 @@ impl Taken {
         self.engine.set_nagle(on);
     }
 
-    /// Puts bytes of the program's into the ring; [`Taken::turn`] sends them.
+    /// Puts bytes of the program's into the ring, which count at once; [`Taken::turn`] sends them.
     ///
     /// # Errors
     /// [`Ended::Given`]: none was put, they are for the socket.
     pub fn write(&mut self, bytes: &[u8], now: u64) -> Result<usize, Ended> {
-        let length = bytes.len().min(self.ready(now).1 as usize);
-        self.escrow.put(Ring::Send, self.written, &bytes[..length]);
-        self.written = self.written.plus(length as u32);
+        let length = self.offer(bytes);
         self.publish(now)?;
         Ok(length)
+    }
+
+    /// Puts bytes of the program's into the ring, which count with the next [`Taken::put`] or [`Taken::keep`], as in [`Taken::consume`]; gives how many had room.
+    pub fn offer(&mut self, bytes: &[u8]) -> usize {
+        let length = bytes.len().min(self.ready().1 as usize);
+        self.escrow.put(Ring::Send, self.written, &bytes[..length]);
+        self.written = self.written.plus(length as u32);
+        self.changed = true;
+        length
     }
 
     /// [`Taken::put`], and what was put leaves.
@@ -297,8 +311,18 @@ impl Taken {
         if self.escrow.is_closed() {
             return Err(Ended::Given);
         }
+        self.engine.offer(self.bytes().1);
+        if !self.engine.rests(now) {
+            self.send(frames, now)?;
+        }
+        if self.changed {
+            self.publish(now)?;
+        }
+        Ok(self.engine.deadline())
+    }
+
+    fn send(&mut self, frames: &mut Frames<'_>, now: u64) -> Result<(), Ended> {
         self.engine.timer(now).map_err(Ended::Leave)?;
-        self.engine.offer(self.statement(now).bytes().0);
         let mut any = false;
         while let Some(outgoing) = self.engine.outgoing(now) {
             match outgoing.length {
@@ -308,36 +332,34 @@ impl Taken {
             }
             if !any {
                 // An interface and a neighbour may have other addresses by now.
-                self.manner = self.escrow.manner();
+                let manner = self.escrow.manner();
+                if manner != self.manner {
+                    (self.manner, self.way) = (manner, prepared(&self.tuple, &manner));
+                }
                 any = true;
             }
             // Before the frame, so that its numbers are never ahead of what would be given back.
             self.publish(now)?;
-            let length = self.write_frame(
-                &outgoing.header,
-                self.engine.give_back(now).unacknowledged.plus(outgoing.from),
-                outgoing.length,
-            );
+            let from = self.engine.places().0.plus(outgoing.from);
+            let length = self.write_frame(&outgoing.header, from, outgoing.length);
             if !frames.send(&self.frame[..length]) {
                 // Lost, as on a network.
                 frames.flush();
             }
+            if self.engine.rests(now) {
+                break;
+            }
         }
-        if self.changed {
-            self.publish(now)?;
-        }
-        Ok(self.engine.deadline())
+        Ok(())
     }
 
     /// Writes a frame, and returns its length.
     fn write_frame(&mut self, header: &Header, at: Seq, length: u32) -> usize {
-        let Manner { from, to, service, hops, .. } = self.manner;
-        let way = Way { tuple: self.tuple, from, to, service, hops };
-        let begin = way.header();
+        let begin = self.way.header();
         let payload = begin + header.emit(&mut self.frame[begin..begin + header::LONGEST]);
         let end = payload + length as usize;
         self.escrow.get(Ring::Send, at, &mut self.frame[payload..end]);
-        way.complete(&mut self.frame[..end]);
+        self.way.complete(&mut self.frame[..end]);
         end
     }
 
@@ -360,4 +382,9 @@ impl Taken {
         self.escrow.close();
         agent.give(self.number)
     }
+}
+
+fn prepared(tuple: &Tuple, manner: &Manner) -> Prepared {
+    let Manner { from, to, service, hops, .. } = *manner;
+    Way { tuple: *tuple, from, to, service, hops }.prepare()
 }

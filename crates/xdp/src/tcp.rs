@@ -116,12 +116,7 @@ impl Envelope {
     /// Whether the segment is what was sent. Between namespaces of one host the field holds the sum of the pseudo-header alone, and
     /// the frame never left memory.
     pub fn is_intact(&self, frame: &[u8]) -> bool {
-        let (segment, pseudo) = (&frame[self.at..][..self.length], self.tuple.pseudo(self.length));
-        self.is_left_to_others(segment, pseudo) || pseudo.add(segment).fold() == 0xffff
-    }
-
-    fn is_left_to_others(&self, segment: &[u8], pseudo: Sum) -> bool {
-        u16::from_ne_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]) == pseudo.fold()
+        is_intact(&frame[self.at..][..self.length], self.tuple.pseudo(self.length))
     }
 
     /// Cuts a frame as an interface would, for a receiver that checks sums: pieces with at most `most` bytes of payload, each whole,
@@ -137,8 +132,9 @@ impl Envelope {
             // As it came, but for a sum that was left to others.
             let whole = &mut buffer[..self.at + self.length];
             whole.copy_from_slice(&frame[..self.at + self.length]);
-            if self.is_left_to_others(segment, self.tuple.pseudo(self.length)) {
-                seal(&mut whole[self.at..], &self.tuple);
+            let pseudo = self.tuple.pseudo(self.length);
+            if is_left_to_others(segment, pseudo) {
+                seal(&mut whole[self.at..], pseudo);
             }
             return each(whole);
         }
@@ -156,16 +152,24 @@ impl Envelope {
                 tcp[13] &= !FIN_AND_PUSH;
             }
             tcp[header..].copy_from_slice(bytes);
-            seal(tcp, &self.tuple);
+            seal(tcp, self.tuple.pseudo(tcp.len()));
             each(piece);
         }
     }
 }
 
-/// Writes the checksum of a segment.
-fn seal(segment: &mut [u8], tuple: &Tuple) {
+fn is_left_to_others(segment: &[u8], pseudo: Sum) -> bool {
+    u16::from_ne_bytes([segment[CHECKSUM], segment[CHECKSUM + 1]]) == pseudo.fold()
+}
+
+fn is_intact(segment: &[u8], pseudo: Sum) -> bool {
+    is_left_to_others(segment, pseudo) || pseudo.add(segment).fold() == 0xffff
+}
+
+/// Writes the checksum of a segment, of whose pseudo-header the sum is given.
+fn seal(segment: &mut [u8], pseudo: Sum) {
     segment[CHECKSUM..CHECKSUM + 2].fill(0);
-    let sum = !tuple.pseudo(segment.len()).add(segment).fold();
+    let sum = !pseudo.add(segment).fold();
     segment[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_ne_bytes());
 }
 
@@ -203,35 +207,81 @@ impl Way {
         ETHERNET + if self.tuple.ours.is_ipv4() { IPV4 } else { IPV6 }
     }
 
-    /// Completes a frame whose segment lies at [`Way::header`]: writes what is in front of it, and its checksum.
-    ///
-    /// # Panics
-    /// If there is no whole header of TCP, or more than a packet can have.
-    pub fn complete(&self, frame: &mut [u8]) {
-        let at = self.header();
-        assert!(frame.len() >= at + TCP && frame.len() <= LONGEST_FRAME, "a segment of {} bytes", frame.len());
-        let length = frame.len() - at;
-        frame[..6].copy_from_slice(&self.to);
-        frame[6..12].copy_from_slice(&self.from);
-        let ip = &mut frame[ETHERNET..at];
-        ip.fill(0);
+    /// All of it, and the sums of what does not change.
+    pub fn prepare(&self) -> Prepared {
+        let (at, mut front) = (self.header(), [0; FRONT]);
+        front[..6].copy_from_slice(&self.to);
+        front[6..12].copy_from_slice(&self.from);
+        let ip = &mut front[ETHERNET..at];
         match (self.tuple.ours.ip(), self.tuple.theirs.ip()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
                 (ip[0], ip[1], ip[6], ip[8], ip[9]) = (0x45, self.service, 0x40, self.hops, PROTOCOL);
                 ip[12..16].copy_from_slice(&ours.octets());
                 ip[16..20].copy_from_slice(&theirs.octets());
-                frame[12..14].copy_from_slice(&[0x08, 0x00]);
+                front[12..14].copy_from_slice(&[0x08, 0x00]);
             }
             (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
                 (ip[0], ip[1], ip[6], ip[7]) = (0x60 | self.service >> 4, self.service << 4, PROTOCOL, self.hops);
                 ip[8..24].copy_from_slice(&ours.octets());
                 ip[24..40].copy_from_slice(&theirs.octets());
-                frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+                front[12..14].copy_from_slice(&[0x86, 0xdd]);
             }
             _ => {}
         }
-        set_length(frame, at, length);
-        seal(&mut frame[at..], &self.tuple);
+        let sum = Sum::default().add(&front[ETHERNET..at]);
+        Prepared { front, at, ip: sum, pseudo: self.tuple.pseudo(0) }
+    }
+}
+
+/// Most bytes in front of a segment, and those of IPv4.
+const FRONT: usize = ETHERNET + IPV6;
+const FRONT_4: usize = ETHERNET + IPV4;
+
+/// What is in front of a connection's segments, without lengths and checksums.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    front: [u8; FRONT],
+    at: usize,
+    /// The sum of the header of IP, and of the pseudo-header, in either direction.
+    ip: Sum,
+    pseudo: Sum,
+}
+
+impl Prepared {
+    /// Bytes in front of a segment.
+    #[inline]
+    pub fn header(&self) -> usize {
+        self.at
+    }
+
+    /// Completes a frame whose segment lies at [`Prepared::header`]: writes what is in front of it, and its checksum.
+    ///
+    /// # Panics
+    /// If there is no whole header of TCP, or more than a packet can have.
+    #[inline]
+    pub fn complete(&self, frame: &mut [u8]) {
+        assert!(frame.len() >= self.at + TCP && frame.len() <= LONGEST_FRAME, "a segment of {} bytes", frame.len());
+        let length = frame.len() - self.at;
+        if self.at == FRONT_4 {
+            frame[..FRONT_4].copy_from_slice(&self.front[..FRONT_4]);
+            let total = ((IPV4 + length) as u16).to_be_bytes();
+            frame[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&total);
+            frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&(!self.ip.add(&total).fold()).to_ne_bytes());
+        } else {
+            frame[..FRONT].copy_from_slice(&self.front);
+            frame[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&(length as u16).to_be_bytes());
+        }
+        seal(&mut frame[self.at..], self.pseudo_of(length));
+    }
+
+    /// Whether a segment that arrives is what was sent, as [`Envelope::is_intact`].
+    #[inline]
+    pub fn is_intact(&self, segment: &[u8]) -> bool {
+        is_intact(segment, self.pseudo_of(segment.len()))
+    }
+
+    fn pseudo_of(&self, length: usize) -> Sum {
+        self.pseudo.add(&(length as u16).to_be_bytes())
     }
 }
 
@@ -254,7 +304,7 @@ mod tests {
         frame[at + 4..at + 8].copy_from_slice(&0xffff_ff00u32.to_be_bytes());
         (frame[at + 12], frame[at + 13]) = (5 << 4, flags);
         frame.extend_from_slice(payload);
-        way.complete(&mut frame);
+        way.prepare().complete(&mut frame);
         frame
     }
 
@@ -270,7 +320,7 @@ mod tests {
             let envelope = Envelope::parse(&good).unwrap();
             assert_eq!(envelope.tuple, seen_by_the_peer(&way.tuple));
             assert_eq!((envelope.at, envelope.length, envelope.marked), (way.header(), TCP + 9, false));
-            assert!(envelope.is_intact(&good));
+            assert!(envelope.is_intact(&good) && way.prepare().is_intact(&good[envelope.at..]));
             let unprotected = if version_6 { ETHERNET..ETHERNET + 8 } else { 0..0 };
             for bit in ETHERNET * 8..good.len() * 8 {
                 let mut bad = good.clone();

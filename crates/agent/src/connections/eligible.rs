@@ -186,7 +186,7 @@ pub fn look(
         return Err(Decline::Accounted);
     }
     let route = environment.route(interface, there.ip(), scope).map_err(|_| Decline::Route)?;
-    let next_hop = environment.next_hop(&route)?;
+    let next_hop = environment.next_hop(&route, true).ok_or(Decline::Neighbour)?;
     let [service, hops] = if there.is_ipv4() {
         [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IP, libc::IP_TTL)]
     } else {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use shunt_sys::{calls, Errno};
-use shunt_xdp::netlink::{attribute, word};
+use shunt_xdp::netlink::{attribute, word, Kept};
 use shunt_xdp::protocol::Decline;
 use shunt_xdp::route::{neighbour, route, Mac, Route, Unreachable};
 
@@ -35,8 +35,10 @@ pub struct Environment {
     counts: Option<bool>,
     /// Routes to peers by this interface.
     routes: HashMap<(IpAddr, u32), Route>,
-    /// Their next hops' addresses.
-    hops: HashMap<IpAddr, Mac>,
+    /// Their next hops' addresses, if they are known.
+    hops: HashMap<IpAddr, Option<Mac>>,
+    /// For questions about these.
+    kept: Kept,
     /// Control groups whose programs were asked about: by the kernel's number, or by process.
     groups: HashMap<Group, bool>,
 }
@@ -68,6 +70,7 @@ impl Environment {
             counts: None,
             routes: HashMap::new(),
             hops: HashMap::new(),
+            kept: Kept::default(),
             groups: HashMap::new(),
         }
     }
@@ -95,7 +98,7 @@ impl Environment {
         if let Some(route) = self.routes.get(&(peer, scope)) {
             return Ok(*route);
         }
-        let route = route(&peer, scope)?;
+        let route = route(&mut self.kept, &peer, scope)?;
         if route.interface != interface {
             return Err(Unreachable::NotUnicast);
         }
@@ -105,16 +108,16 @@ impl Environment {
         Ok(route)
     }
 
-    /// Whose frames leave by a route. One that is not known is asked about each time.
-    pub fn next_hop(&mut self, route: &Route) -> Result<Mac, Decline> {
-        if let Some(hop) = self.hops.get(&route.next_hop) {
-            return Ok(*hop);
+    /// Whose frames leave by a route. `anew`: one that was not known is asked about once more, as it may have answered since.
+    pub fn next_hop(&mut self, route: &Route, anew: bool) -> Option<Mac> {
+        if let Some(hop) = self.hops.get(&route.next_hop).filter(|hop| hop.is_some() || !anew) {
+            return *hop;
         }
-        let hop = neighbour(route.interface, &route.next_hop).map_err(|_| Decline::Neighbour)?;
-        if self.hops.len() < PEERS {
+        let hop = neighbour(&mut self.kept, route.interface, &route.next_hop).ok();
+        if self.hops.len() < PEERS || self.hops.contains_key(&route.next_hop) {
             self.hops.insert(route.next_hop, hop);
         }
-        Ok(hop)
+        hop
     }
 
     /// Whether programs of a control group see its packets. Where there are no groups of version 2, nothing is known of any.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shunt_sys::{calls, Errno};
+use shunt_xdp::cause::Cause;
 use shunt_xdp::escrow::{Escrow, Manner};
 use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::protocol::{self, Decline, Operation, Reply, Request};
@@ -179,7 +180,7 @@ impl Work {
                         if !self.hear(&mut bytes) {
                             // Nobody asks any more; the agent may have an order still.
                             self.unwatch(self.connection.as_raw_fd());
-                            self.give_back_all();
+                            self.give_back_all(Cause::Agent);
                         }
                     }
                     BELL => {
@@ -193,7 +194,7 @@ impl Work {
                         }
                     }
                     // Something has come past the filter, or another holder has ended or dissolved it.
-                    number => self.give_back(number as u32),
+                    number => self.give_back(number as u32, Cause::Shared),
                 }
             }
             if Instant::now() >= look {
@@ -205,7 +206,7 @@ impl Work {
                 self.refresh();
             }
         };
-        self.give_back_all();
+        self.give_back_all(Cause::Agent);
         if let Some(mut endpoint) = endpoint {
             self.hand_on(&mut endpoint);
             // Before the queue is free for another.
@@ -304,7 +305,7 @@ impl Work {
         self.taken.insert(number, taken);
         if let Err(decline) = read {
             // As it was, or as soon as it can be.
-            self.give_back(number);
+            self.give_back(number, Cause::Agent);
             return Err(decline);
         }
         Ok(number)
@@ -315,15 +316,17 @@ impl Work {
         if !self.taken.contains_key(&number) {
             return Err(libc::ENOENT);
         }
-        self.give_back(number);
+        self.give_back(number, Cause::Agent);
         Ok(Reply::done())
     }
 
-    fn give_back(&mut self, number: u32) {
+    /// Its client hears why, where that was not its own word.
+    fn give_back(&mut self, number: u32, cause: Cause) {
         let Some(taken) = self.taken.get_mut(&number) else { return };
         let is_first = taken.since.is_none();
         let is_last = *taken.since.get_or_insert_with(Instant::now) + PATIENCE <= Instant::now();
         if is_first {
+            taken.held.escrow.say(cause);
             let fd = taken.held.socket.as_raw_fd();
             self.unwatch(fd);
         }
@@ -353,9 +356,9 @@ impl Work {
         }
     }
 
-    fn give_back_all(&mut self) {
+    fn give_back_all(&mut self, cause: Cause) {
         let all: Vec<u32> = self.taken.keys().copied().collect();
-        all.into_iter().for_each(|number| self.give_back(number));
+        all.into_iter().for_each(|number| self.give_back(number, cause));
     }
 
     /// A client that computes, sleeps elsewhere or is stopped answers no peer, where the kernel would. What waited for it at two looks, between which it published
@@ -378,7 +381,7 @@ impl Work {
         // Looks come a little early and late.
         if wait.is_some_and(|wait| since.elapsed() + LOOK / 2 >= wait) {
             self.waited = None;
-            self.give_back_all();
+            self.give_back_all(Cause::Silent);
         } else {
             self.waited = wait.map(|_| (published, since));
         }
@@ -445,19 +448,17 @@ impl Work {
         }
         shared.guard.settle();
         self.sorts.look(!self.taken.is_empty());
-        let mut due: Vec<u32> = Vec::new();
+        let mut due = Vec::new();
         let (from, longest) = (shared.mac(), shared.frame.load(Relaxed));
         for (number, taken) in &mut self.taken {
-            let is_left = is_denied
-                || taken.since.is_some()
-                || taken.frame > longest
-                || calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
+            let is_shared = calls::bytes_unread(taken.held.socket.as_raw_fd()) != Ok(0);
+            let is_left = is_denied || is_shared || taken.since.is_some() || taken.frame > longest;
             let environment = self.environment.as_mut().filter(|_| !is_left);
             if !environment.is_some_and(|environment| taken.leaves_as_it_did(environment, from)) {
-                due.push(*number);
+                due.push((*number, if is_shared { Cause::Shared } else { Cause::Changed }));
             }
         }
-        due.into_iter().for_each(|number| self.give_back(number));
+        due.into_iter().for_each(|(number, cause)| self.give_back(number, cause));
     }
 }
 
@@ -475,7 +476,7 @@ impl Taken {
             _ => return false,
         }
         // The kernel forgets neighbours that it sends nothing to.
-        let to = environment.next_hop(&self.route).unwrap_or(self.manner.to);
+        let to = environment.next_hop(&self.route, false).unwrap_or(self.manner.to);
         let manner = Manner { from, to, ..self.manner };
         if manner != self.manner {
             self.manner = manner;
@@ -488,6 +489,6 @@ impl Taken {
 impl Drop for Work {
     /// Also of a thread that panicked: nothing of its client's stays.
     fn drop(&mut self) {
-        self.give_back_all();
+        self.give_back_all(Cause::Agent);
     }
 }

@@ -184,7 +184,7 @@ fn frame_for(tuple: &Tuple) -> Vec<u8> {
     frame[at..at + 2].copy_from_slice(&tuple.theirs.port().to_be_bytes());
     frame[at + 2..at + 4].copy_from_slice(&tuple.ours.port().to_be_bytes());
     frame[at + 12] = 5 << 4;
-    way.complete(&mut frame);
+    way.prepare().complete(&mut frame);
     frame
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use shunt_xdp::cause::Cause;
+
 use crate::agent::{pair, Agent};
 use crate::client::{Line, Queue};
 use crate::declines::{does, says};
@@ -38,6 +40,7 @@ fn what_would_leave_another_way_is_given_back() {
     ];
     hosts[0].enter(|| {
         let mut queue = Queue::new(&hosts[0]);
+        let mut causes = Vec::new();
         for (change, undo) in changes {
             let mut line = Line::connect(server);
             taken(&mut queue, &mut line);
@@ -46,15 +49,18 @@ fn what_would_leave_another_way_is_given_back() {
                 says(&change);
                 continue;
             }
-            // Nothing waits for this client, so nothing else ends it.
+            // What waits for this client is an acknowledgement at most, which ends it sooner or not.
             let until = Instant::now() + PATIENCE;
             while line.taken.as_ref().is_some_and(|taken| !taken.is_closed()) {
                 assert!(Instant::now() < until, "{change}: it stays taken");
                 std::thread::sleep(Duration::from_millis(20));
             }
+            causes.extend(line.taken.as_ref().and_then(|taken| taken.closed_by()));
             assert!(does(&hosts[0], &undo), "{undo}");
             echo(&mut queue, std::slice::from_mut(&mut line), b"by the kernel again");
             assert!(line.taken.is_none());
         }
+        assert!(causes.iter().all(|cause| [Cause::Changed, Cause::Silent].contains(cause)), "{causes:?}");
+        assert!(causes.contains(&Cause::Changed), "{causes:?}");
     });
 }

@@ -72,8 +72,7 @@ fn act(host: &Host, server: std::net::SocketAddr, (said, comes, reads): (&[u8], 
     let mut bytes = vec![0; reads];
     let mut read = 0;
     let until = Instant::now() + PATIENCE;
-    let now = shunt_sys::clock::monotonic_ns;
-    while written < said.len() || lines[0].taken.as_ref().expect("taken").ready(now()).0 as usize + read < comes || read < reads {
+    while written < said.len() || lines[0].taken.as_ref().expect("taken").ready().0 as usize + read < comes || read < reads {
         assert!(Instant::now() < until);
         queue.turn(&mut lines);
         written += lines[0].write(&said[written..]);

@@ -76,7 +76,7 @@ fn blind_segments_change_nothing() {
                 frame[at + 14..at + 16].copy_from_slice(&(random.word() as u16).to_be_bytes());
                 let length = random.below(100) as usize;
                 frame.extend_from_slice(&random.bytes(length));
-                way.complete(&mut frame);
+                way.prepare().complete(&mut frame);
                 raw.send(&frame);
                 made += 1;
             }

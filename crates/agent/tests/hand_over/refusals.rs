@@ -175,7 +175,7 @@ fn nothing_of_others_can_be_handed_on() {
             service: 0,
             hops: 64,
         };
-        way.complete(&mut frame);
+        way.prepare().complete(&mut frame);
         assert_eq!(other.pass(&frame), Err(shunt_sys::Errno(libc::EOPNOTSUPP)));
         assert_eq!(queue.hands.pass(&frame), Err(shunt_sys::Errno(libc::EBUSY)), "it is taken still");
         assert_eq!(queue.hands.pass(&frame[..40]), Err(shunt_sys::Errno(libc::EINVAL)));

@@ -4,7 +4,7 @@
 //! git clone https://github.com/google/packetdrill
 //! cd packetdrill/gtests/net/packetdrill && ./configure && make        # needs bison and flex
 //! cargo build --release -p shunt-drill -p shunt-cli
-//! shunt-conformance packetdrill --source PATH/TO/packetdrill [--scripts DIRECTORY] [--plan calls:1] [WORD]...
+//! shunt-conformance packetdrill --source PATH/TO/packetdrill [--scripts DIRECTORY] [--plan calls:1] [--record NAME] [WORD]...
 //! ```
 //!
 //! It is no part of this repository (GPL), nor of its tests. A script is an order of calls, of segments that the peer sends, and of those that it
@@ -12,8 +12,9 @@
 //! `crates/drill` beside it, and must pass again.
 //!
 //! A script may miss its times on a machine that is in use, so one that fails runs three times, and once passed is passed.
-//! Differences with a reason stand in `packetdrill.toml`.
+//! Differences with a reason stand in `packetdrill.toml`. `--record google` or `linux` keeps what a run of the whole collection came to.
 
+pub mod outcome;
 mod site;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::{paths, pattern};
+use outcome::{Counts, Outcome, COLLECTIONS};
 use site::Site;
 
 /// What is asked on the command line.
@@ -29,6 +31,8 @@ struct Wish {
     scripts: PathBuf,
     plans: Vec<Plan>,
     words: Vec<String>,
+    /// Under this name the outcome is kept.
+    record: Option<String>,
 }
 
 /// When connections are handed over (`crates/drill`).
@@ -73,18 +77,19 @@ pub fn run(arguments: &[&str]) -> Result<bool, String> {
     let mut scripts = Vec::new();
     collect(&wish.scripts, &mut scripts)?;
     scripts.retain(|script| wish.words.is_empty() || wish.words.iter().any(|word| script.to_string_lossy().contains(word)));
-    let (mut counts, mut handed) = (Counts::default(), 0);
+    let mut outcome = Outcome { scripts: scripts.len(), ..Outcome::default() };
     for script in &scripts {
         let name = script.strip_prefix(&wish.scripts).unwrap_or(script).to_string_lossy().into_owned();
         if let Some(complaint) = passes(&site, script, None)?.complaint {
             println!("test {name} ... not here ({complaint})");
-            counts.not_here += 1;
+            outcome.not_here += 1;
             continue;
         }
         for plan in &wish.plans {
             let verdict = passes(&site, script, Some(*plan))?;
             let taken = verdict.counts.iter().find(|(what, _)| what == "taken").map_or(0, |(_, count)| *count);
-            handed += taken;
+            outcome.hand_overs += taken;
+            let counts = outcome.plans.entry(plan.to_string()).or_default();
             let told: Vec<String> = verdict.counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
             let told = told.join(", ");
             let reason = known.iter().find(|one| one.scripts.iter().any(|script| pattern::matches(script, &name)));
@@ -108,22 +113,16 @@ pub fn run(arguments: &[&str]) -> Result<bool, String> {
             }
         }
     }
-    let Counts { same, untaken, known, different, not_here } = counts;
-    println!(
-        "\n{} scripts, {not_here} of which this kernel does not pass here; {handed} hand-overs.\n\
-         The same: {same}, and {untaken} without any connection that could be taken. Different for a reason that is known: {known}. Different: {different}.",
-        scripts.len()
-    );
-    Ok(different == 0)
-}
-
-#[derive(Default)]
-struct Counts {
-    same: usize,
-    untaken: usize,
-    known: usize,
-    different: usize,
-    not_here: usize,
+    let Outcome { scripts, not_here, hand_overs, plans, .. } = &outcome;
+    println!("\n{scripts} scripts, {not_here} of which this kernel does not pass here; {hand_overs} hand-overs.");
+    for (plan, Counts { same, untaken, known, different }) in plans {
+        println!(
+            "{plan}: the same: {same}, and {untaken} without any connection that could be taken. Different for a reason that is known: {known}. \
+             Different: {different}."
+        );
+    }
+    wish.record.iter().try_for_each(|name| outcome.keep(name))?;
+    Ok(outcome.plans.values().all(|counts| counts.different == 0))
 }
 
 /// Whether one of some attempts passes; the last one's verdict.
@@ -185,7 +184,7 @@ impl Plan {
 
 impl Wish {
     fn read(arguments: &[&str]) -> Result<Wish, String> {
-        let (mut source, mut scripts, mut plans, mut words) = (None, None, Vec::new(), Vec::new());
+        let (mut source, mut scripts, mut plans, mut words, mut record) = (None, None, Vec::new(), Vec::new(), None);
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().map(|value| value.to_string()).ok_or(format!("{argument} takes a value"));
@@ -195,8 +194,9 @@ impl Wish {
                 "--plan" => {
                     plans.push(Plan::parse(&value()?).ok_or("a plan is calls:N, frames:N, or both, as in calls:1,frames:2")?)
                 }
+                "--record" => record = Some(value()?),
                 word if word.starts_with('-') => {
-                    return Err(format!("{word}: --source, --scripts, --plan, or words of a script's name"))
+                    return Err(format!("{word}: --source, --scripts, --plan, --record, or words of a script's name"))
                 }
                 word => words.push(word.to_string()),
             }
@@ -208,10 +208,14 @@ impl Wish {
         let source = source.canonicalize().map_err(|error| format!("{}: {error}", source.display()))?;
         let scripts = scripts.unwrap_or_else(|| source.join("gtests/net/tcp"));
         let scripts = scripts.canonicalize().map_err(|error| format!("{}: {error}", scripts.display()))?;
+        let is_known = |name: &String| words.is_empty() && COLLECTIONS.iter().any(|(known, _)| known == name);
+        if !record.iter().all(is_known) {
+            return Err("--record takes google or linux, whose scripts run without words that choose some".to_owned());
+        }
         if plans.is_empty() {
             plans = [(1, 0), (2, 0), (3, 0), (1, 1), (1, 3)].map(|(calls, frames)| Plan { calls, frames }).to_vec();
         }
-        Ok(Wish { source, scripts, plans, words })
+        Ok(Wish { source, scripts, plans, words, record })
     }
 }
 

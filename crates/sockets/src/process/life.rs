@@ -27,7 +27,7 @@ pub(crate) fn run(steps: &[Step]) {
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub(super) const BEFORE_FORK: [Step; 10] = [
-    carriers::sharing,       // what only this process can drive is the kernel's: it takes locks of its own, so first
+    carriers::before_fork,   // what only this process can drive is the kernel's: it takes locks of its own, so first
     kept_pipes::settle_all,  // the child has the kernel's pipes
     datagram::prepare_fork,  // makes inboxes, for which it takes locks that come before the set-up lock
     fork::take_locks,        // from here on the thread is alone with links, ports, slabs and the table

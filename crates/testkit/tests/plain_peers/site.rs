@@ -220,7 +220,7 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// How often the process has had this reason.
+    /// How often the process has had this reason; `given-back`: whatever the cause.
     pub fn count(&self, running: &Running, reason: &str) -> u64 {
         self.count_of(running.child.id(), reason)
     }
@@ -229,7 +229,8 @@ impl Site {
     pub fn count_of(&self, pid: u32, reason: &str) -> u64 {
         let said = self.tool(&["why", &pid.to_string()]);
         let counts = said.lines().find_map(|line| line.strip_prefix("since it started: ")).unwrap_or_default();
-        let count = counts.split(", ").filter_map(|count| count.split_once(' ')).find(|(name, _)| *name == reason);
-        count.and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
+        let is_meant = |name: &str| name == reason || reason == "given-back" && name.starts_with("given-back-");
+        let counts = counts.split(", ").filter_map(|count| count.split_once(' ')).filter(|(name, _)| is_meant(name));
+        counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
     }
 }
