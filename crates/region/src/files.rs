@@ -56,6 +56,14 @@ pub(crate) fn claim(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     }
 }
 
+/// Lets go of that byte, if `fd` still is the file of this identity: the number may be another file's by now, of a system that need never answer.
+pub(crate) fn release(fd: i32, known: [u64; 2], secret: [u64; 2]) {
+    if identity(fd, 0) == Ok(known) {
+        let lock = lock_at(libc::F_UNLCK, secret);
+        let _ = calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize);
+    }
+}
+
 /// Whether another open file has locked that byte, and nothing but that.
 pub(crate) fn is_claimed(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     let (mut lock, asked) = (lock_at(libc::F_WRLCK, secret), lock_at(libc::F_RDLCK, secret));

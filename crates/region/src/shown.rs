@@ -26,7 +26,7 @@ pub struct Shown {
     pub base: usize,
     /// Its descriptor.
     pub descriptor: i32,
-    /// What the header says; of a file, where it is claimed.
+    /// What the header says; of a file, where it is claimed: the same for all parts that are shown of it by one descriptor.
     pub secret: [u64; 2],
     /// Bytes in front of the units.
     pub front: usize,
@@ -153,6 +153,18 @@ impl Shown {
         self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret))
     }
 
+    /// What a file is known by, where it is one.
+    fn opened(&self) -> Option<(i32, File)> {
+        self.file.map(|file| (self.descriptor, File { from: 0, ..file }))
+    }
+
+    /// No peer opens the file by that secret any more. Those that have it open go on.
+    fn release(&self) {
+        if let Some(file) = self.file {
+            files::release(self.descriptor, file.identity, self.secret);
+        }
+    }
+
     /// How it is named to the peer.
     pub fn name(&self) -> u32 {
         self.descriptor as u32 | if self.file.is_some() { FILE } else { 0 }
@@ -184,6 +196,9 @@ impl Shown {
 }
 
 /// What a process shows, and numbers for it: never another's.
+///
+/// **Locks.** A file has one for all of its parts, and none when the last of them has made room: whoever locks a file, and each peer that looks, goes
+/// past all that it has. Bytes that are under way need none: a peer that has not opened the file yet says so, and they were copied.
 #[derive(Debug)]
 pub struct List {
     all: [Option<Entry>; List::ROOM],
@@ -225,6 +240,9 @@ impl List {
             entry.used = used;
             return entry.shown.claim().map(|()| entry.number);
         }
+        let mut known = self.all.iter().flatten().map(|entry| entry.shown).filter(|known| known.opened() == shown.opened());
+        let secret = known.find(|known| known.file.is_some()).map_or(shown.secret, |known| known.secret);
+        let shown = Shown { secret, ..shown };
         shown.claim()?;
         let age = |place: &Option<Entry>| match place {
             Some(entry) if entry.shown.is_there(own) => entry.shown.file.map(|_| used.wrapping_sub(entry.used)),
@@ -233,8 +251,17 @@ impl List {
         let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
         let (_, place) = oldest.ok_or(Errno(libc::EBUSY))?;
         self.numbers = self.numbers.wrapping_add(1).max(1);
-        *place = Some(Entry { number: self.numbers, used, shown });
+        let before = place.replace(Entry { number: self.numbers, used, shown });
+        before.into_iter().for_each(|entry| self.let_go(&entry.shown, own));
         Ok(self.numbers)
+    }
+
+    /// It has made room. A parent's open file is the parent's, with its locks.
+    fn let_go(&self, gone: &Shown, own: u32) {
+        let is_listed = || self.all.iter().flatten().any(|entry| entry.shown.opened() == gone.opened());
+        if gone.file.is_some_and(|file| file.owner == own) && !is_listed() {
+            gone.release();
+        }
     }
 
     /// What has this number, whether it is there or not.
@@ -484,6 +511,84 @@ mod tests {
         }
         assert!(list.get(silent).is_none() && list.get(kept).is_some_and(|shown| shown.bytes == 4096));
         let _ = others.iter().map(|shown| calls::close(shown.descriptor)).collect::<Vec<_>>();
+    }
+
+    fn memfd(size: usize) -> i32 {
+        let fd = calls::memfd_create(b"shown\0", libc::MFD_CLOEXEC).unwrap();
+        calls::ftruncate(fd, size as i64).unwrap();
+        fd
+    }
+
+    fn part(fd: i32, from: usize, owner: u32) -> Shown {
+        let asked = Asked { address: (1 << 20) + from as u64, descriptor: fd, length: 4096, offset: from as u64, ..Asked::default() };
+        Shown::file(&asked, owner).unwrap()
+    }
+
+    fn close(files: &[i32]) {
+        for fd in files {
+            let _ = calls::close(*fd);
+        }
+    }
+
+    /// How many locks the file has, of whomever.
+    fn locks(fd: i32) -> usize {
+        let inode = format!(":{}", calls::status_of(fd).unwrap().st_ino);
+        let all = std::fs::read_to_string("/proc/locks").unwrap();
+        all.lines().filter(|line| line.split(' ').any(|word| word.ends_with(&inode))).count()
+    }
+
+    /// A ring of frames in one file, each shown for as long as it is sent.
+    #[test]
+    fn the_parts_of_a_file_have_one_lock_however_many_are_shown() {
+        let (file, mut list) = (memfd(1 << 20), List::new());
+        let secrets: Vec<[u64; 2]> = (0..200).map(|at| {
+            let number = list.enter(part(file, at * 4096, me()), me()).unwrap();
+            assert_eq!(locks(file), 1, "{at}");
+            list.get(number).unwrap().secret
+        }).collect();
+        assert!(secrets.iter().all(|secret| *secret == secrets[0]) && secrets[0] != [0; 2]);
+        // It is found by whoever is told the last of them.
+        let view = View::open(me(), file as u32 | FILE, secrets[199], Ok).unwrap();
+        view.close();
+        close(&[view.file, file]);
+    }
+
+    #[test]
+    fn a_file_that_has_made_room_has_no_lock() {
+        let (files, mut list) = ((0..List::ROOM + 8).map(|_| memfd(8192)).collect::<Vec<i32>>(), List::new());
+        for _ in 0..3 {
+            for file in &files {
+                list.enter(part(*file, 0, me()), me()).unwrap();
+                list.enter(part(*file, 4096, me()), me()).unwrap();
+                assert_eq!(locks(*file), 1);
+            }
+        }
+        let locked: Vec<usize> = files.iter().map(|file| locks(*file)).collect();
+        let (none, one) = locked.split_at(files.len() - List::ROOM / 2);
+        assert!(none.iter().all(|count| *count == 0) && one.iter().all(|count| *count == 1), "{locked:?}");
+        close(&files);
+    }
+
+    /// What a child of fork has of its parent's list is the parent's, and so is the open file.
+    #[test]
+    fn a_child_and_a_number_that_is_another_file_s_let_go_of_nothing() {
+        let (file, parent, mut list) = (memfd(8192), me() + 1, List::new());
+        list.enter(part(file, 0, parent), parent).unwrap();
+        list.enter(part(file, 4096, me()), me()).unwrap();
+        assert_eq!(locks(file), 2, "a child's lock is its own");
+        let others: Vec<i32> = (0..List::ROOM).map(|_| memfd(4096)).collect();
+        // The number is another's when the child's part makes room.
+        let (again, secret) = (memfd(8192), list.all.iter().flatten().find(|entry| entry.shown.descriptor == file).unwrap().shown.secret);
+        files::claim(again, secret).unwrap();
+        let kept = calls::fcntl(file, libc::F_DUPFD_CLOEXEC, 0).unwrap();
+        calls::dup3(again, file, libc::O_CLOEXEC).unwrap();
+        for other in &others {
+            list.enter(part(*other, 0, me()), me()).unwrap();
+        }
+        assert!(list.all.iter().flatten().all(|entry| entry.shown.descriptor != file));
+        assert_eq!((locks(kept), locks(again)), (2, 1));
+        close(&others);
+        close(&[file, again, kept]);
     }
 
     #[test]

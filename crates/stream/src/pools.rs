@@ -52,8 +52,17 @@ pub(crate) fn pool(number: u32) -> Option<Shown> {
     found.filter(|shown| shown.is_there(thread::process()))
 }
 
-/// Pools that a stream looks for in its life. Each look costs a mapping; a peer that offers more, or others again and again, has them copied.
+/// Pools that a stream looks for, in its life: each look costs a mapping, and of a file the way past all of its locks. A peer that offers more, or
+/// others again and again, has them copied, until bytes that it sends by reference have saved as much as a look costs.
 const LOOKS: u32 = 32;
+const EARNS: u64 = 1 << 20;
+
+/// `length` bytes of a peer's memory, which begin at `position` of the stream, are received: each MiB earns another look. The caller holds the receiving lock.
+pub(crate) fn earn(looks: &AtomicU32, position: u64, length: usize) {
+    if position / EARNS != (position + length as u64) / EARNS {
+        looks.store(looks.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+    }
+}
 
 /// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it, `looks` how often it looked for one.
 /// Nothing of the offer is believed: it names a pool by its secret. The caller holds the stream's receiving lock.
@@ -64,7 +73,7 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         return Some(known);
     }
     // Where the process is confined no call is made that the program does not make.
-    if kernel_only::confined() || looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
+    if kernel_only::confined() || !may_look(looks) {
         return None;
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
@@ -80,6 +89,11 @@ pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> O
         close(view);
     }
     found
+}
+
+/// One look more, if there is one. Counted before it is made.
+fn may_look(looks: &AtomicU32) -> bool {
+    looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < LOOKS).then_some(count + 1)).is_ok()
 }
 
 /// As [`private::keep`], but of the program's own numbers, where no private one is free, none is taken for a peer's file.

@@ -45,6 +45,7 @@ pub unsafe fn copy(
         }
         if taking {
             pipe.pass(copied);
+            pools::earn(&socket.connected.loans.looks, position, copied);
         }
         done += copied;
     }

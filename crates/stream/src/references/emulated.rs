@@ -28,7 +28,7 @@ use shunt_ring::lent;
 use shunt_segment::channel::references::place;
 use shunt_segment::channel::{arm, state, word};
 use shunt_segment::reason::Reason;
-use shunt_sys::clock;
+use shunt_sys::{clock, user};
 use shunt_table::memory::pieces::Pieces;
 use shunt_table::process::status_page;
 
@@ -82,6 +82,9 @@ pub fn begin(socket: &Socket, pieces: &Pieces, flags: i32) -> Option<Loan> {
     if !(LEAST..=MOST).contains(&length) {
         return None;
     }
+    // Memory of a file that has become shorter than it is mapped: the copy says so, and no byte is announced that could not be taken back.
+    // SAFETY: an address that is none is an answer.
+    unsafe { user::read(data.wrapping_add(length - 1)) }.ok()?;
     lend::find(socket, data, length).map(|found| Loan { found, data, length, head })
 }
 

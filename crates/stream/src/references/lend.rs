@@ -1,6 +1,7 @@
 //! The sender's half: which pools a stream's peer may see, and what goes by reference.
 
 use super::{generation, is_taken, keep, of_side, read, write};
+use crate::loans::Loans;
 use crate::pools;
 use crate::socket::{flag, Socket};
 use crate::{corked, flush_relays};
@@ -23,13 +24,13 @@ pub const LEAST: usize = 32 << 10;
 /// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
 pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     let number = pools::enter(shown)?;
-    let places = &socket.connected.loans.shown;
-    if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
-        return Ok(());
-    }
+    let Loans { shown: places, newest, .. } = &socket.connected.loans;
+    let known = places.iter().position(|place| place.load(Ordering::Relaxed) == number);
     let is_free = |number: u32| number == 0 || pools::pool(number).is_none();
-    let free = places.iter().find(|place| is_free(place.load(Ordering::Relaxed))).ok_or(Errno(libc::EBUSY))?;
-    free.store(number, Ordering::Relaxed);
+    let free = || places.iter().position(|place| is_free(place.load(Ordering::Relaxed)));
+    let slot = known.or_else(free).ok_or(Errno(libc::EBUSY))?;
+    places[slot].store(number, Ordering::Relaxed);
+    newest.store(slot as u32, Ordering::Relaxed);
     Ok(())
 }
 
@@ -69,11 +70,13 @@ pub(super) struct Found {
     offset: usize,
 }
 
+/// What was shown last comes first: of two that the program says lie at one address the older is there no more.
 pub(super) fn find(socket: &Socket, data: *const u8, length: usize) -> Option<Found> {
     if length < LEAST {
         return None;
     }
-    (0..SHOWN).find_map(|slot| {
+    let newest = socket.connected.loans.newest.load(Ordering::Relaxed) as usize;
+    (newest..newest + SHOWN).map(|slot| slot % SHOWN).find_map(|slot| {
         let number = socket.connected.loans.shown[slot].load(Ordering::Relaxed);
         let shown = if number == 0 { None } else { pools::pool(number) }?;
         let offset = shown.offset(data as usize, length)?;

@@ -11,6 +11,7 @@ use shunt_segment::channel::references::{place, ShownPool, FILE};
 use shunt_sys::{calls, mapping};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 const SIZE: usize = 2 << 20;
 /// Where the part that is shown begins in its file.
@@ -48,16 +49,20 @@ impl Mapped {
     }
 }
 
+/// What is listed of files is the process's, and other tests' files make room for each other there.
+static LISTED: RwLock<()> = RwLock::new(());
+
 /// A pair whose near end has shown such a file, and has been answered.
 struct Lent {
     pair: Pair,
     memory: Mapped,
+    _listed: RwLockReadGuard<'static, ()>,
 }
 
 impl Lent {
     fn of(memory: Mapped) -> Lent {
         catch_faults();
-        let lent = Lent { pair: Pair::new(), memory };
+        let lent = Lent { pair: Pair::new(), memory, _listed: LISTED.read().unwrap_or_else(PoisonError::into_inner) };
         effects::apply(lent.near().socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &1i32.to_ne_bytes());
         lend::show(lent.near().socket, lent.memory.shown()).expect("shown");
         lent.send(0);
@@ -111,13 +116,30 @@ fn bytes_go_by_reference_out_of_a_memfd_and_out_of_dev_shm() {
     }
 }
 
+/// A program that has mapped another file where the first one was, without a word.
+#[test]
+fn what_was_shown_last_is_what_lies_there() {
+    let (lent, other) = (Lent::met(), Mapped::new());
+    other.bytes.fill(7);
+    let there = Asked { descriptor: other.file.as_raw_fd(), ..lent.memory.asked() };
+    lend::show(lent.near().socket, Shown::file(&there, std::process::id()).expect("a file of memory")).expect("shown");
+    lent.send(0); // with the offer, which is copied
+    receive_whole(lent.far(), LONG);
+    lent.send(0);
+    assert!(receive_whole(lent.far(), LONG) == other.bytes[..LONG]);
+    lend::show(lent.near().socket, lent.memory.shown()).expect("shown");
+    lent.send(0);
+    assert!(receive_whole(lent.far(), LONG) == lent.memory.bytes[..LONG]);
+    assert_eq!(lent.referred(), 2 * LONG as u64);
+}
+
 #[test]
 fn the_sender_s_end_leaves_what_it_has_sent() {
     let lent = Lent::met();
     lent.send(0);
     let expected = lent.memory.bytes[..LONG].to_vec();
     lent.near().close(false);
-    let Lent { pair, memory } = lent;
+    let Lent { pair, memory, _listed } = lent;
     let (base, size) = (memory.bytes.as_mut_ptr(), memory.bytes.len());
     drop(memory.file);
     calls::munmap(base, size).expect("unmapped");
@@ -370,6 +392,7 @@ fn no_number_of_the_program_s_goes_to_a_peer_s_file() {
 
 #[test]
 fn files_make_room_for_others_in_their_order() {
+    let _listed = LISTED.write().unwrap_or_else(PoisonError::into_inner);
     let files: Vec<Mapped> = (0..40).map(|_| Mapped::new()).collect();
     let numbers: Vec<u32> = files.iter().map(|file| crate::pools::enter(file.shown()).expect("room")).collect();
     assert_eq!(crate::pools::enter(files[39].shown()), Ok(numbers[39]), "it is known");
