@@ -520,7 +520,8 @@ mod tests {
     }
 
     fn part(fd: i32, from: usize, owner: u32) -> Shown {
-        let asked = Asked { address: (1 << 20) + from as u64, descriptor: fd, length: 4096, offset: from as u64, ..Asked::default() };
+        let asked =
+            Asked { address: (1 << 20) + from as u64, descriptor: fd, length: 4096, offset: from as u64, ..Asked::default() };
         Shown::file(&asked, owner).unwrap()
     }
 
@@ -530,22 +531,23 @@ mod tests {
         }
     }
 
-    /// How many locks the file has, of whomever.
+    /// How many locks the open file has: what `/proc/locks` has, but for this one alone, and whole while others come and go.
     fn locks(fd: i32) -> usize {
-        let inode = format!(":{}", calls::status_of(fd).unwrap().st_ino);
-        let all = std::fs::read_to_string("/proc/locks").unwrap();
-        all.lines().filter(|line| line.split(' ').any(|word| word.ends_with(&inode))).count()
+        let all = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+        all.lines().filter(|line| line.starts_with("lock:")).count()
     }
 
     /// A ring of frames in one file, each shown for as long as it is sent.
     #[test]
     fn the_parts_of_a_file_have_one_lock_however_many_are_shown() {
         let (file, mut list) = (memfd(1 << 20), List::new());
-        let secrets: Vec<[u64; 2]> = (0..200).map(|at| {
-            let number = list.enter(part(file, at * 4096, me()), me()).unwrap();
-            assert_eq!(locks(file), 1, "{at}");
-            list.get(number).unwrap().secret
-        }).collect();
+        let secrets: Vec<[u64; 2]> = (0..200)
+            .map(|at| {
+                let number = list.enter(part(file, at * 4096, me()), me()).unwrap();
+                assert_eq!(locks(file), 1, "{at}");
+                list.get(number).unwrap().secret
+            })
+            .collect();
         assert!(secrets.iter().all(|secret| *secret == secrets[0]) && secrets[0] != [0; 2]);
         // It is found by whoever is told the last of them.
         let view = View::open(me(), file as u32 | FILE, secrets[199], Ok).unwrap();
@@ -578,7 +580,8 @@ mod tests {
         assert_eq!(locks(file), 2, "a child's lock is its own");
         let others: Vec<i32> = (0..List::ROOM).map(|_| memfd(4096)).collect();
         // The number is another's when the child's part makes room.
-        let (again, secret) = (memfd(8192), list.all.iter().flatten().find(|entry| entry.shown.descriptor == file).unwrap().shown.secret);
+        let (again, secret) =
+            (memfd(8192), list.all.iter().flatten().find(|entry| entry.shown.descriptor == file).unwrap().shown.secret);
         files::claim(again, secret).unwrap();
         let kept = calls::fcntl(file, libc::F_DUPFD_CLOEXEC, 0).unwrap();
         calls::dup3(again, file, libc::O_CLOEXEC).unwrap();

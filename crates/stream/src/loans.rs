@@ -184,7 +184,8 @@ impl Loans {
     /// For another connection. The views were given back, and what is kept was unmapped.
     pub(crate) fn reset(&self) {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
-        let narrow = [&self.newest, &self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
+        let narrow =
+            [&self.newest, &self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.quota.store(KEPT_SIZE as u64, Ordering::Relaxed);
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));

@@ -232,7 +232,8 @@ fn passed(text: &mut String, cores: (usize, usize), collector: &mut Collector) -
             times.push(time);
             let _ = write!(text, "{:>22} {:.2}", title.split(':').next().unwrap_or(title), time / 1e3);
             let words = format!("three processes, {}, {}", bytes(size), bytes(pool));
-            collector.add_floor(title, vec![Figure::new(format!("buffers/stages/{size}B/{pool}B"), words, Unit::Nanoseconds, time)]);
+            collector
+                .add_floor(title, vec![Figure::new(format!("buffers/stages/{size}B/{pool}B"), words, Unit::Nanoseconds, time)]);
         }
         let _ = writeln!(text, "   {:.1} x, {:.1} x", times[0] / times[1], times[0] / times[2]);
     }
