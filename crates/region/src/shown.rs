@@ -197,7 +197,7 @@ impl Shown {
 
 /// What a process shows, and numbers for it: never another's.
 ///
-/// **Locks.** A file has one for all of its parts, and none when the last of them has made room: whoever locks a file, and each peer that looks, goes
+/// **Locks.** A file has one for all of its parts, and none when the last of them has made room: each further lock of a file, and each look of a peer, goes
 /// past all that it has. Bytes that are under way need none: a peer that has not opened the file yet says so, and they were copied.
 #[derive(Debug)]
 pub struct List {
@@ -549,7 +549,7 @@ mod tests {
             })
             .collect();
         assert!(secrets.iter().all(|secret| *secret == secrets[0]) && secrets[0] != [0; 2]);
-        // It is found by whoever is told the last of them.
+        // The last of them leads to it.
         let view = View::open(me(), file as u32 | FILE, secrets[199], Ok).unwrap();
         view.close();
         close(&[view.file, file]);
