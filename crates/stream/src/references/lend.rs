@@ -1,7 +1,6 @@
 //! The sender's half: which pools a stream's peer may see, and what goes by reference.
 
 use super::{generation, is_taken, keep, of_side, read, write};
-use crate::loans::Loans;
 use crate::pools;
 use crate::socket::{flag, Socket};
 use crate::{corked, flush_relays};
@@ -21,16 +20,18 @@ use shunt_table::process::status_page;
 /// copies of both ends overlap (`shunt bench cell buffers`).
 pub const LEAST: usize = 32 << 10;
 
-/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
+/// Lets the peer of `socket` see it, and no longer what cannot be at its addresses any more. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
 pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     let number = pools::enter(shown)?;
-    let Loans { shown: places, newest, .. } = &socket.connected.loans;
-    let known = places.iter().position(|place| place.load(Ordering::Relaxed) == number);
-    let is_free = |number: u32| number == 0 || pools::pool(number).is_none();
-    let free = || places.iter().position(|place| is_free(place.load(Ordering::Relaxed)));
-    let slot = known.or_else(free).ok_or(Errno(libc::EBUSY))?;
-    places[slot].store(number, Ordering::Relaxed);
-    newest.store(slot as u32, Ordering::Relaxed);
+    let places = &socket.connected.loans.shown;
+    for place in places {
+        let other = place.load(Ordering::Relaxed);
+        if other != number && pools::pool(other).is_none_or(|other| other.is_replaced_by(&shown)) {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+    let is = |number: u32| places.iter().find(|place| place.load(Ordering::Relaxed) == number);
+    is(number).or_else(|| is(0)).ok_or(Errno(libc::EBUSY))?.store(number, Ordering::Relaxed);
     Ok(())
 }
 
@@ -70,13 +71,18 @@ pub(super) struct Found {
     offset: usize,
 }
 
-/// What was shown last comes first: of two that the program says lie at one address the older is there no more.
+impl Found {
+    /// Whether `length` bytes are there, and not the zeros that a mapping has behind the end of its file.
+    pub(super) fn has(&self, length: usize) -> bool {
+        self.shown.reaches(self.offset + length)
+    }
+}
+
 pub(super) fn find(socket: &Socket, data: *const u8, length: usize) -> Option<Found> {
     if length < LEAST {
         return None;
     }
-    let newest = socket.connected.loans.newest.load(Ordering::Relaxed) as usize;
-    (newest..newest + SHOWN).map(|slot| slot % SHOWN).find_map(|slot| {
+    (0..SHOWN).find_map(|slot| {
         let number = socket.connected.loans.shown[slot].load(Ordering::Relaxed);
         let shown = if number == 0 { None } else { pools::pool(number) }?;
         let offset = shown.offset(data as usize, length)?;

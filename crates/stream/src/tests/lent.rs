@@ -299,7 +299,7 @@ fn bytes_that_are_lost_end_the_connection_for_all_who_sleep() {
             scope.spawn(move || loop {
                 match end.receive(&mut vec![0; LONG], 0) {
                     Ok(0) => return None,
-                    Ok(_) => {}
+                    Ok(_) => panic!("bytes that were lost"),
                     Err(error) => return Some(error),
                 }
             })
@@ -314,6 +314,9 @@ fn bytes_that_are_lost_end_the_connection_for_all_who_sleep() {
         let sent = unsafe { put::put_loan(near.socket, near.fd, &part, &loan, 0) };
         drop(held);
         assert_eq!(sent, Err(ERROR));
+        // What is written now nobody takes for what was sent.
+        let records = &near.socket.page().head.references[near.socket.side()].records;
+        assert!(records.iter().all(|record| record.place.load(Relaxed) & place::LENT == 0));
         // The sender's own have its call's error, or the end behind it.
         let [own, peer] = sleepers.map(|sleeper| sleeper.join().expect("told"));
         assert_eq!((own.unwrap_or(ERROR), peer), (ERROR, Some(ERROR)));
