@@ -83,11 +83,6 @@ pub fn sharing(reason: Reason) {
     all().for_each(|carrier| (carrier.sharing)(reason));
 }
 
-/// The same, for a child.
-pub fn before_fork() {
-    sharing(Reason::GivenBackFork);
-}
-
 /// See [`Carrier::listens`].
 pub(super) fn listens(fd: i32, inode: u64, address: &Address) {
     all().for_each(|carrier| (carrier.listens)(fd, inode, address));
