@@ -16,7 +16,7 @@ mod text;
 
 pub use counted::Counted;
 pub use ends::{any as any_ends, come_back, leave};
-pub use handing::{failed, hand, kept_over_exec, let_through, prepare, share, Handed, Way};
+pub use handing::{failed, hand, kept_over_exec, let_through, prepare, Handed, Way};
 pub use message::{Appended, Received};
 pub use popen_order::{forked, in_turn};
 use shunt_table::process::identity;

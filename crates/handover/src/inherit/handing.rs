@@ -8,7 +8,6 @@ use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
 use shunt_rendezvous::listen::{forward, promise};
-use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
@@ -135,14 +134,9 @@ impl Handed {
     }
 }
 
-/// A child, or another program, is about to have what this process has: streams that this one alone can drive are the kernel's.
-pub fn share() {
-    shunt_rendezvous::carriers::sharing(Reason::GivenBackFork);
-}
-
 /// Leaves to the kernel what any next program may find.
 pub fn prepare(way: &Way) {
-    share();
+    shunt_rendezvous::carriers::sharing::<true>();
     shunt_inbox::datagram::before_exec(&|fd| way.keeps(fd));
     if matches!(way, Way::Exec) {
         shunt_inbox::local::owners::before_exec();
