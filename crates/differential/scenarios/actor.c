@@ -57,7 +57,7 @@ static int flags_of(char *text)
 
 static void sending(const char *verb, int fd, size_t count, unsigned seed, char *flags)
 {
-    static __thread unsigned char bytes[LARGEST];
+    OWN_PAGES(bytes, LARGEST);
     count = count < LARGEST ? count : LARGEST;
     fill(bytes, count, seed, 0);
     struct iovec pieces[] = {{bytes, count / 3}, {bytes, 0}, {bytes + count / 3, count - count / 3}};
@@ -74,7 +74,7 @@ static void sending(const char *verb, int fd, size_t count, unsigned seed, char 
 
 static void receiving(const char *verb, int fd, size_t count, char *flags)
 {
-    static __thread unsigned char bytes[LARGEST];
+    OWN_PAGES(bytes, LARGEST);
     count = count < LARGEST ? count : LARGEST;
     memset(bytes, 0, count);
     int flag = flags_of(flags);
@@ -258,7 +258,7 @@ static void taking(const char *word)
 
 static void sending_file(int fd, size_t count, unsigned seed)
 {
-    static __thread unsigned char bytes[LARGEST];
+    OWN_PAGES(bytes, LARGEST);
     count = count < LARGEST ? count : LARGEST;
     int file = memfd_create("file", MFD_CLOEXEC);
     fill(bytes, count, seed, 0);

@@ -23,12 +23,22 @@ void fill(void *bytes, size_t length, unsigned seed, size_t offset)
     }
 }
 
+unsigned char *zeroed_pages(size_t size)
+{
+    void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        give_up("pages of a thread's own", errno);
+    return pages;
+}
+
+enum { PIECE = 65536 };
+
 long send_all(int fd, size_t length, unsigned seed)
 {
-    static __thread unsigned char buffer[65536];
+    OWN_PAGES(buffer, PIECE);
     size_t sent = 0;
     while (sent < length) {
-        size_t piece = length - sent < sizeof buffer ? length - sent : sizeof buffer;
+        size_t piece = length - sent < PIECE ? length - sent : PIECE;
         fill(buffer, piece, seed, sent);
         for (size_t done = 0; done < piece;) {
             ssize_t count = send(fd, buffer + done, piece - done, MSG_NOSIGNAL);
@@ -46,10 +56,11 @@ long send_all(int fd, size_t length, unsigned seed)
 /* How many bytes came, with errno 0, or EILSEQ when one of them was not the right one. */
 long receive_all(int fd, size_t length, unsigned seed)
 {
-    static __thread unsigned char buffer[65536], expected[65536];
+    OWN_PAGES(buffer, PIECE);
+    OWN_PAGES(expected, PIECE);
     size_t got = 0;
     while (got < length) {
-        size_t piece = length - got < sizeof buffer ? length - got : sizeof buffer;
+        size_t piece = length - got < PIECE ? length - got : PIECE;
         ssize_t count = recv(fd, buffer, piece, 0);
         if (count == -1 && errno == EINTR)
             continue;

@@ -255,6 +255,41 @@ DUET(close_set_while_waiting, "epoll_wait goes on after its set's descriptor was
     R(recv(fd, bytes, 10, 0));
 }
 
+DUET(close_set_beside_duplicate, "epoll_wait goes on after its number was closed beside a duplicate, and is another set's")
+{
+    int fd = connected_slot(1), second = connected_slot(2), epoll = MUST(epoll_create1(0));
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 1));
+    struct blocked b = {.other = epoll, .call = waits};
+    pthread_t thread = block_in(&b);
+    int copy = MUST(dup(epoll));
+    R(close(epoll));
+    say("another set's: %d", MUST(epoll_create1(0)) == epoll);
+    R(epoll_adding(copy, second, EPOLLIN, 2));
+    milliseconds(20);
+    far("send 1 5 1");
+    finish(thread);
+    say("epoll_wait %ld, %s", b.result / 1000000, mask_names((unsigned)(b.result % 1000000)));
+    R(recv(fd, bytes, 10, 0));
+}
+
+DUET(taken_out_beside_another, "an EPOLLEXCLUSIVE stream that is taken out of one set wakes the thread of the other")
+{
+    int fd = connected_slot(1), company = connected_slot(2);
+    int first = MUST(epoll_create1(0)), second = MUST(epoll_create1(0));
+    MUST(epoll_adding(first, company, EPOLLIN, 3));
+    MUST(epoll_adding(first, fd, EPOLLIN | EPOLLEXCLUSIVE, 1));
+    MUST(epoll_adding(second, fd, EPOLLIN | EPOLLEXCLUSIVE, 2));
+    struct blocked a = {.other = first, .call = waits}, b = {.other = second, .call = waits};
+    pthread_t one = block_in(&a), two = block_in(&b);
+    R(epoll_ctl(first, EPOLL_CTL_DEL, fd, NULL));
+    far("send 1 5 1");
+    finish(two);
+    say("the other's %ld, %s", b.result / 1000000, mask_names((unsigned)(b.result % 1000000)));
+    far("send 2 5 2");
+    finish(one);
+    say("its own %ld, %s", a.result / 1000000, mask_names((unsigned)(a.result % 1000000)));
+}
+
 DUET(close_watched_while_receiving, "a set still speaks of a closed descriptor while another thread receives from it")
 {
     int fd = connected(), epoll = MUST(epoll_create1(0));

@@ -375,6 +375,22 @@ DUET(fork_parent_gone, "the child goes on with a set after the parent has closed
     R(recv(family.fd, bytes, 100, 0));
 }
 
+DUET(fork_parent_begins_anew, "the child goes on with a set after the parent has closed it, and made another")
+{
+    struct family family = {new_epoll(), connected(), 0};
+    MUST(epoll_adding(family.epoll, family.fd, EPOLLIN, 1));
+    pid_t process = child(sleeps_in_set, &family);
+    await_blocked(process, process);
+    close(family.epoll);
+    int next = new_epoll();
+    MUST(epoll_adding(next, connected_slot(2), EPOLLIN, 2));
+    far_quiet("send 1 10 1");
+    wait_for("child", process);
+    R(recv(family.fd, bytes, 100, 0));
+    far_quiet("send 2 10 1");
+    show_epoll("parent", next, 5000);
+}
+
 static void adds_stream(void *argument)
 {
     struct family *family = argument;

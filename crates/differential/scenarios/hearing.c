@@ -144,13 +144,15 @@ static int set_for(struct way way, unsigned events)
     return set;
 }
 
+enum { PIECE = 1 << 16 };
+
 static long sends(struct way way, long total)
 {
     int set = way.manner >= SETS ? set_for(way, EPOLLOUT) : -1, flags = way.manner == CALLS ? 0 : MSG_DONTWAIT;
-    static __thread char piece[1 << 16];
+    OWN_PAGES(piece, PIECE);
     long done = 0;
     while (done < total) {
-        size_t part = (size_t)(total - done) < sizeof piece ? (size_t)(total - done) : sizeof piece;
+        size_t part = (size_t)(total - done) < PIECE ? (size_t)(total - done) : PIECE;
         fill(piece, part, 3, (size_t)done);
         for (size_t sent = 0; sent < part;) {
             ssize_t now = send(way.fd, piece + sent, part - sent, flags);
@@ -171,10 +173,11 @@ static long sends(struct way way, long total)
 static long receives(struct way way, long total)
 {
     int set = way.manner >= SETS ? set_for(way, EPOLLIN) : -1, flags = way.manner == CALLS ? 0 : MSG_DONTWAIT;
-    static __thread char piece[1 << 16], expected[1 << 16];
+    OWN_PAGES(piece, PIECE);
+    OWN_PAGES(expected, PIECE);
     long done = 0;
     while (done < total) {
-        ssize_t got = recv(way.fd, piece, sizeof piece, flags);
+        ssize_t got = recv(way.fd, piece, PIECE, flags);
         if (got == -1 && errno == EAGAIN && flags != 0) {
             if (!ready(way, set, POLLIN))
                 return -2;

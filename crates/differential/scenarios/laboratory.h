@@ -214,6 +214,12 @@ pid_t thread_id(void);
 /* bytes.c: numbers and content with a seed. Content is such that lost, doubled and swapped bytes all show. */
 void draw_from(uint64_t seed, unsigned salt);
 unsigned draw(unsigned below);
+/* An array of each thread that comes here. It is not in the thread's local storage: the loader fills all of that with zeroes, for each process. */
+#define OWN_PAGES(name, size)             \
+    static __thread unsigned char *name;  \
+    if (!name)                            \
+        name = zeroed_pages(size)
+unsigned char *zeroed_pages(size_t size);
 void fill(void *bytes, size_t length, unsigned seed, size_t offset);
 long send_all(int fd, size_t length, unsigned seed);
 long receive_all(int fd, size_t length, unsigned seed);

@@ -373,9 +373,10 @@ struct writer {
 static void *write_records(void *argument)
 {
     struct writer *writer = argument;
-    static __thread unsigned char record[3][60000];
-    memset(record, writer->letter, sizeof record);
-    struct iovec pieces[3] = {{record[0], writer->piece}, {record[1], writer->piece / 2}, {record[2], writer->piece / 3}};
+    enum { RECORD = 60000 };
+    OWN_PAGES(record, 3 * RECORD);
+    memset(record, writer->letter, 3 * RECORD);
+    struct iovec pieces[3] = {{record, writer->piece}, {record + RECORD, writer->piece / 2}, {record + 2 * RECORD, writer->piece / 3}};
     size_t length = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len;
     long whole = 0;
     for (int turn = 0; turn < writer->vectors; turn++)

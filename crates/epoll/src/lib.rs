@@ -27,7 +27,7 @@
 mod sets;
 
 pub use sets::{
-    added, any_unshared, arm_sleeping, before_exec, before_fork, control, created, end, foreign, forked, hears_by_itself,
-    in_memory, is_all_in_kernel, look_in_kernel, moved, readable, release, rest_if_noisy, retain, share, spin_in_kernel, wait,
+    added, any_unshared, arm_all, before_exec, before_fork, control, created, end, foreign, forked, hears_by_itself, in_memory,
+    is_all_in_kernel, look_in_kernel, moved, readable, release, rest_if_noisy, retain, share, spin_in_kernel, wait,
     wait_in_kernel, wait_swiftly, Entry, Set, BRIEF, DATAGRAMS, KERNEL_EVERY, SOCKETS,
 };

@@ -20,7 +20,7 @@ mod set;
 mod wait;
 
 pub use all_in_kernel::{is_all_in_kernel, look_in_kernel, spin_in_kernel, wait_in_kernel};
-pub use arming::arm_sleeping;
+pub use arming::arm_all;
 pub use change::{moved, DATAGRAMS, SOCKETS};
 pub use control::{added, control, foreign};
 pub use datagrams::before_exec;

@@ -56,6 +56,14 @@ pub(crate) fn claim(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     }
 }
 
+/// Lets go of that byte, if `fd` still is the file of this identity: the number may be another file's by now, of a system that need never answer.
+pub(crate) fn release(fd: i32, known: [u64; 2], secret: [u64; 2]) {
+    if identity(fd, 0).is_ok_and(|(found, _)| found == known) {
+        let lock = lock_at(libc::F_UNLCK, secret);
+        let _ = calls::fcntl(fd, libc::F_OFD_SETLK, (&raw const lock) as usize);
+    }
+}
+
 /// Whether another open file has locked that byte, and nothing but that.
 pub(crate) fn is_claimed(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     let (mut lock, asked) = (lock_at(libc::F_WRLCK, secret), lock_at(libc::F_RDLCK, secret));
@@ -68,12 +76,12 @@ pub(crate) fn is_claimed(fd: i32, secret: [u64; 2]) -> Result<(), Errno> {
     }
 }
 
-/// Device and number of a regular file, if it is memory and has `end` bytes at least.
-pub(crate) fn identity(fd: i32, end: usize) -> Result<[u64; 2], Errno> {
+/// Device and number of a regular file, and how long it is, if it is memory and has `end` bytes at least.
+pub(crate) fn identity(fd: i32, end: usize) -> Result<([u64; 2], usize), Errno> {
     is_memory(fd)?;
     let status = calls::status_of(fd)?;
-    if end <= LARGEST && has(fd, end) {
-        Ok([status.st_dev, status.st_ino])
+    if end <= LARGEST && status.st_size as u64 >= end as u64 {
+        Ok(([status.st_dev, status.st_ino], status.st_size as usize))
     } else {
         Err(Errno(libc::EINVAL))
     }
@@ -159,7 +167,7 @@ impl Place {
 }
 
 /// Whether the file has so many bytes: behind its end a mapping has zeros up to the next page.
-fn has(fd: i32, end: usize) -> bool {
+pub(crate) fn has(fd: i32, end: usize) -> bool {
     calls::status_of(fd).is_ok_and(|status| status.st_size as u64 >= end as u64)
 }
 

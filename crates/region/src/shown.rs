@@ -26,7 +26,7 @@ pub struct Shown {
     pub base: usize,
     /// Its descriptor.
     pub descriptor: i32,
-    /// What the header says; of a file, where it is claimed.
+    /// What the header says; of a file, where it is claimed: the same for all parts that are shown of it by one descriptor.
     pub secret: [u64; 2],
     /// Bytes in front of the units.
     pub front: usize,
@@ -45,6 +45,8 @@ pub struct File {
     identity: [u64; 2],
     /// Where in the file the mapping begins.
     from: usize,
+    /// Its bytes when it was shown: a peer that has mapped it while it was shorter has less of it.
+    size: usize,
 }
 
 /// How a program names what is to be shown: `struct shunt_so_file` of `shunt_socket.h`, which begins as `struct shunt_so_pool`.
@@ -130,12 +132,12 @@ impl Shown {
     pub fn file(asked: &Asked, owner: u32) -> Result<Shown, Errno> {
         let [base, bytes, from] = [asked.address, asked.length, asked.offset].map(|number| number as usize);
         let end = from.checked_add(bytes).filter(|_| bytes > 0 && base.checked_add(bytes).is_some());
-        let identity = files::identity(asked.descriptor, end.ok_or(Errno(libc::EINVAL))?)?;
+        let (identity, size) = files::identity(asked.descriptor, end.ok_or(Errno(libc::EINVAL))?)?;
         let mut secret = [0u64; 2];
         if calls::getrandom(secret.as_mut_ptr().cast(), 16, libc::GRND_NONBLOCK)? != 16 {
             return Err(Errno(libc::EAGAIN));
         }
-        let file = Some(File { owner, identity, from });
+        let file = Some(File { owner, identity, from, size });
         Ok(Shown { base, descriptor: asked.descriptor, secret, front: 0, bytes, file })
     }
 
@@ -151,6 +153,34 @@ impl Shown {
     /// Those of fcntl(2): EBADF, a descriptor by which it cannot be read; EBUSY: it is locked by others as a whole.
     pub fn claim(&self) -> Result<(), Errno> {
         self.file.map_or(Ok(()), |_| files::claim(self.descriptor, self.secret))
+    }
+
+    /// What a file is known by, where it is one.
+    fn opened(&self) -> Option<(i32, [u64; 2], usize)> {
+        self.file.map(|file| (self.descriptor, file.identity, file.size))
+    }
+
+    /// Whether it is part of `new`, or lies there no more where `new` does: its program shows what it has mapped since.
+    pub fn is_replaced_by(&self, new: &Shown) -> bool {
+        let range = |shown: &Shown| (shown.base + shown.front, shown.base + shown.front + shown.bytes);
+        let ((start, end), (from, to)) = (range(self), range(new));
+        let Some(file) = self.file else { return false };
+        let is_same = |other: File| {
+            other.identity == file.identity && new.base.wrapping_sub(other.from) == self.base.wrapping_sub(file.from)
+        };
+        start < to && from < end && (!new.file.is_some_and(is_same) || from <= start && end <= to)
+    }
+
+    /// Whether all of it is there up to `end`, as [`Shown::offset`] counts: of a file that has become shorter a mapping has zeros up to the next page.
+    pub fn reaches(&self, end: usize) -> bool {
+        self.file.is_none() || files::has(self.descriptor, end)
+    }
+
+    /// No peer opens the file by that secret any more. Those that have it open go on.
+    pub fn release(&self) {
+        if let Some(file) = self.file {
+            files::release(self.descriptor, file.identity, self.secret);
+        }
     }
 
     /// How it is named to the peer.
@@ -184,6 +214,10 @@ impl Shown {
 }
 
 /// What a process shows, and numbers for it: never another's.
+///
+/// **Locks.** An open file has one for all of its parts, and none when the last of them has made room: each further lock of a file, and each look of a peer,
+/// goes past all that it has. Bytes that are under way need none: a peer that has not opened the file yet says so, and they were copied. A child of fork
+/// has its parent's open files, and so goes by its parent's locks, which it leaves.
 #[derive(Debug)]
 pub struct List {
     all: [Option<Entry>; List::ROOM],
@@ -197,6 +231,8 @@ struct Entry {
     number: u32,
     /// When it was used last.
     used: u32,
+    /// The process whose lock it is.
+    claimed: u32,
     shown: Shown,
 }
 
@@ -215,26 +251,34 @@ impl List {
         List { all: [None; List::ROOM], numbers: 0, uses: 0 }
     }
 
-    /// Enters what process `own`, this one, shows, and claims it; gives its number.
+    /// Enters what process `own`, this one, shows, and claims it; gives its number, and what is to be released ([`Shown::release`]).
     ///
     /// # Errors
     /// EBUSY: there is no room; those of [`Shown::claim`].
-    pub fn enter(&mut self, shown: Shown, own: u32) -> Result<u32, Errno> {
+    pub fn enter(&mut self, shown: Shown, own: u32) -> Result<(u32, Option<Shown>), Errno> {
         let used = self.next_use();
         if let Some(entry) = self.all.iter_mut().flatten().find(|entry| entry.shown.is(&shown)) {
             entry.used = used;
-            return entry.shown.claim().map(|()| entry.number);
+            return entry.shown.claim().map(|()| (entry.number, None));
         }
-        shown.claim()?;
+        let mut known = self.all.iter().flatten().filter(|known| known.shown.opened() == shown.opened());
+        let known = known.find(|known| known.shown.file.is_some());
+        let (secret, claimed) = known.map_or((shown.secret, own), |known| (known.shown.secret, known.claimed));
+        let shown = Shown { secret, ..shown };
+        // Of a parent's the locks are known as long as there is room.
         let age = |place: &Option<Entry>| match place {
             Some(entry) if entry.shown.is_there(own) => entry.shown.file.map(|_| used.wrapping_sub(entry.used)),
-            _ => Some(u32::MAX),
+            Some(_) => Some(u32::MAX - 1),
+            None => Some(u32::MAX),
         };
         let oldest = self.all.iter_mut().filter_map(|place| age(place).map(|age| (age, place))).max_by_key(|row| row.0);
         let (_, place) = oldest.ok_or(Errno(libc::EBUSY))?;
+        shown.claim()?;
         self.numbers = self.numbers.wrapping_add(1).max(1);
-        *place = Some(Entry { number: self.numbers, used, shown });
-        Ok(self.numbers)
+        let before = place.replace(Entry { number: self.numbers, used, claimed, shown });
+        let is_listed = |gone: &Entry| self.all.iter().flatten().any(|entry| entry.shown.opened() == gone.shown.opened());
+        let gone = before.filter(|gone| gone.shown.file.is_some() && gone.claimed == own && !is_listed(gone));
+        Ok((self.numbers, gone.map(|gone| gone.shown)))
     }
 
     /// What has this number, whether it is there or not.
@@ -464,6 +508,12 @@ mod tests {
         }
     }
 
+    fn entered(list: &mut List, shown: Shown, own: u32) -> u32 {
+        let (number, gone) = list.enter(shown, own).unwrap();
+        gone.into_iter().for_each(|gone| gone.release());
+        number
+    }
+
     /// Each program shows more files in its life than there is room for; the one that it sends from all the time is not to be pushed out.
     #[test]
     fn what_is_asked_for_keeps_its_place() {
@@ -474,16 +524,148 @@ mod tests {
             Shown::file(&asked, me()).unwrap()
         };
         let mut list = List::new();
-        let kept = list.enter(file(4096), me()).unwrap();
-        let silent = list.enter(file(8192), me()).unwrap();
+        let kept = entered(&mut list, file(4096), me());
+        let silent = entered(&mut list, file(8192), me());
         let others: Vec<Shown> = (0..3 * List::ROOM).map(|number| file((number + 3) * 4096)).collect();
         for other in &others {
             assert!(list.get(kept).is_some());
-            let number = list.enter(*other, me()).unwrap();
-            assert_eq!(list.enter(*other, me()), Ok(number), "it is there already");
+            let number = entered(&mut list, *other, me());
+            assert_eq!(list.enter(*other, me()), Ok((number, None)), "it is there already");
         }
         assert!(list.get(silent).is_none() && list.get(kept).is_some_and(|shown| shown.bytes == 4096));
         let _ = others.iter().map(|shown| calls::close(shown.descriptor)).collect::<Vec<_>>();
+    }
+
+    fn memfd(size: usize) -> i32 {
+        let fd = calls::memfd_create(b"shown\0", libc::MFD_CLOEXEC).unwrap();
+        calls::ftruncate(fd, size as i64).unwrap();
+        fd
+    }
+
+    fn part(fd: i32, from: usize, owner: u32) -> Shown {
+        let asked =
+            Asked { address: (1 << 20) + from as u64, descriptor: fd, length: 4096, offset: from as u64, ..Asked::default() };
+        Shown::file(&asked, owner).unwrap()
+    }
+
+    fn close(files: &[i32]) {
+        for fd in files {
+            let _ = calls::close(*fd);
+        }
+    }
+
+    /// How many locks the open file has: what `/proc/locks` has, but for this one alone, and whole while others come and go.
+    fn locks(fd: i32) -> usize {
+        let all = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+        all.lines().filter(|line| line.starts_with("lock:")).count()
+    }
+
+    /// A ring of frames in one file, each shown for as long as it is sent.
+    #[test]
+    fn the_parts_of_a_file_have_one_lock_however_many_are_shown() {
+        let (file, mut list) = (memfd(1 << 20), List::new());
+        let secrets: Vec<[u64; 2]> = (0..200)
+            .map(|at| {
+                let number = entered(&mut list, part(file, at * 4096, me()), me());
+                assert_eq!(locks(file), 1, "{at}");
+                list.get(number).unwrap().secret
+            })
+            .collect();
+        assert!(secrets.iter().all(|secret| *secret == secrets[0]) && secrets[0] != [0; 2]);
+        // The last of them leads to it.
+        let view = View::open(me(), file as u32 | FILE, secrets[199], Ok).unwrap();
+        view.close();
+        close(&[view.file, file]);
+    }
+
+    #[test]
+    fn a_file_that_has_made_room_has_no_lock() {
+        let (files, mut list) = ((0..List::ROOM + 8).map(|_| memfd(8192)).collect::<Vec<i32>>(), List::new());
+        for _ in 0..3 {
+            for file in &files {
+                entered(&mut list, part(*file, 0, me()), me());
+                entered(&mut list, part(*file, 4096, me()), me());
+                assert_eq!(locks(*file), 1);
+            }
+        }
+        let locked: Vec<usize> = files.iter().map(|file| locks(*file)).collect();
+        let (none, one) = locked.split_at(files.len() - List::ROOM / 2);
+        assert!(none.iter().all(|count| *count == 0) && one.iter().all(|count| *count == 1), "{locked:?}");
+        close(&files);
+    }
+
+    /// The open file is its parent's, too.
+    #[test]
+    fn a_child_goes_by_its_parent_s_lock_and_leaves_it() {
+        let (file, parent, mut list) = (memfd(8192), me() + 1, List::new());
+        entered(&mut list, part(file, 0, parent), parent);
+        entered(&mut list, part(file, 4096, me()), me());
+        entered(&mut list, part(file, 0, me()), me());
+        assert_eq!(locks(file), 1);
+        let others: Vec<i32> = (0..2 * List::ROOM).map(|_| memfd(4096)).collect();
+        for other in &others {
+            entered(&mut list, part(*other, 0, me()), me());
+        }
+        assert!(list.all.iter().flatten().all(|entry| entry.shown.descriptor != file));
+        assert_eq!(locks(file), 1);
+        close(&others);
+        close(&[file]);
+    }
+
+    #[test]
+    fn a_number_that_is_another_file_s_by_now_lets_go_of_nothing() {
+        let (file, again, mut list) = (memfd(4096), memfd(8192), List::new());
+        let number = entered(&mut list, part(file, 0, me()), me());
+        let shown = list.get(number).unwrap();
+        files::claim(again, shown.secret).unwrap();
+        let kept = calls::fcntl(file, libc::F_DUPFD_CLOEXEC, 0).unwrap();
+        calls::dup3(again, file, libc::O_CLOEXEC).unwrap();
+        shown.release();
+        assert_eq!((locks(kept), locks(again)), (1, 1));
+        calls::dup3(kept, file, libc::O_CLOEXEC).unwrap();
+        shown.release();
+        assert_eq!(locks(kept), 0);
+        close(&[file, again, kept]);
+    }
+
+    /// A peer that has mapped it would read what is new by another call for each piece.
+    #[test]
+    fn a_file_that_has_grown_is_another_one_to_peers() {
+        let (file, mut list) = (memfd(4096), List::new());
+        let secret = |list: &mut List, number: u32| list.get(number).unwrap().secret;
+        let first = entered(&mut list, part(file, 0, me()), me());
+        calls::ftruncate(file, 8192).unwrap();
+        let second = entered(&mut list, part(file, 4096, me()), me());
+        assert_ne!(secret(&mut list, first), secret(&mut list, second));
+        close(&[file]);
+    }
+
+    #[test]
+    fn what_finds_no_room_has_no_lock() {
+        let (pools, file, mut list) =
+            ((0..List::ROOM).map(|_| pool(Audience::Anyone)).collect::<Vec<Pool>>(), memfd(4096), List::new());
+        for pool in &pools {
+            entered(&mut list, Shown::at(pool.address(), pool.descriptor(), me()).unwrap(), me());
+        }
+        assert_eq!(list.enter(part(file, 0, me()), me()), Err(Errno(libc::EBUSY)));
+        assert_eq!(locks(file), 0);
+        close(&[file]);
+    }
+
+    #[test]
+    fn what_is_shown_at_an_address_replaces_what_cannot_be_there_any_more() {
+        let files = [memfd(1 << 20), memfd(1 << 20)];
+        let part = |which: usize, address: u64, length: u64, offset: u64| {
+            Shown::file(&Asked { address, descriptor: files[which], length, offset, ..Asked::default() }, me()).unwrap()
+        };
+        let old = part(0, 1 << 20, 8192, 4096);
+        let replaced = |new: &Shown| old.is_replaced_by(new);
+        assert!(replaced(&part(1, (1 << 20) + 4096, 8192, 0)), "another file over its second half");
+        assert!(replaced(&part(0, 1 << 20, 8192, 8192)), "another part of the file");
+        assert!(replaced(&part(0, (1 << 20) - 4096, 16384, 0)), "more of the same");
+        assert!(!replaced(&part(0, 1 << 20, 4096, 4096)), "less of it, which may be there as well");
+        assert!(!replaced(&part(1, (1 << 20) + 8192, 4096, 0)) && !replaced(&part(1, (1 << 20) - 4096, 4096, 0)), "beside it");
+        close(&files);
     }
 
     #[test]

@@ -41,6 +41,12 @@ pub fn take_back(record: &Record, word: u64) {
     fence(Ordering::Release);
 }
 
+/// The bytes of the record can neither be lent any longer nor put into the link: what a receiver copies from now on is nonsense. As [`take_back`].
+pub fn lose(record: &Record) {
+    record.place.swap(0, Ordering::AcqRel);
+    fence(Ordering::Release);
+}
+
 /// What a receiver finds that has copied bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {

@@ -1,5 +1,6 @@
 //! What a stream keeps of bytes that go by reference, on both ends; and which of its sends with MSG_ZEROCOPY are not complete.
 
+use crate::pools::Looks;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_segment::area::KEPT_SIZE;
 use shunt_segment::channel::references::SHOWN;
@@ -14,7 +15,7 @@ pub struct Loans {
     /// Where the peer's pools are mapped, by their places in this process's list, from 1 on; 0: nowhere yet.
     pub(crate) views: [AtomicU32; SHOWN],
     /// How often a pool of the peer's was looked for.
-    pub(crate) looks: AtomicU32,
+    pub(crate) looks: Looks,
     /// Bytes were taken up to the end of a run of the peer's: its sender may sleep until then.
     pub(crate) ended: AtomicU32,
     /// Where what the peer's direction keeps in the link is mapped, in a process that has the link's file no more; null: nowhere.
@@ -161,7 +162,7 @@ impl Loans {
         Loans {
             shown: [const { AtomicU32::new(0) }; SHOWN],
             views: [const { AtomicU32::new(0) }; SHOWN],
-            looks: AtomicU32::new(0),
+            looks: Looks::new(),
             ended: AtomicU32::new(0),
             kept: AtomicPtr::new(core::ptr::null_mut()),
             handed: AtomicU32::new(0),
@@ -181,8 +182,9 @@ impl Loans {
     /// For another connection. The views were given back, and what is kept was unmapped.
     pub(crate) fn reset(&self) {
         self.shown.iter().chain(&self.views).for_each(|word| word.store(0, Ordering::Relaxed));
-        let narrow = [&self.looks, &self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
+        let narrow = [&self.ended, &self.handed, &self.referred, &self.copied, &self.waiting, &self.gone];
         narrow.into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.looks.reset();
         self.quota.store(KEPT_SIZE as u64, Ordering::Relaxed);
         [&self.bytes, &self.end].into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.lending.reset();

@@ -3,7 +3,7 @@
 //! A pool of a peer's stays mapped while a stream reads it, and until another one is to be mapped, so that a connection that is made anew
 //! finds it. A file of a program's own goes with the stream: its memory is to be free when the program gives it up.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use shunt_region::files::CALLS;
 use shunt_region::shown::{List, Shown, View};
 use shunt_region::viewed::Viewed;
@@ -43,7 +43,11 @@ pub fn forked() {
 
 /// Enters what this process shows; gives its number. Errors: those of [`List::enter`].
 pub(crate) fn enter(shown: Shown) -> Result<u32> {
-    with(|memory| memory.own.enter(shown, thread::process())).unwrap_or(Err(Errno(libc::EBUSY)))
+    let (number, gone) = with(|memory| memory.own.enter(shown, thread::process())).unwrap_or(Err(Errno(libc::EBUSY)))?;
+    if let Some(gone) = gone {
+        gone.release(); // without the lock, which every receiver takes
+    }
+    Ok(number)
 }
 
 /// The pool of this number, if it is still there.
@@ -52,23 +56,75 @@ pub(crate) fn pool(number: u32) -> Option<Shown> {
     found.filter(|shown| shown.is_there(thread::process()))
 }
 
-/// Pools that a stream looks for in its life. Each look costs a mapping; a peer that offers more, or others again and again, has them copied.
+/// Pools that a stream looks for in its life. A peer that offers more, or others again and again, has them copied, until bytes that were received by reference
+/// have saved as much as such looks cost.
 const LOOKS: u32 = 32;
+/// What a look costs, in such bytes: a mapping, and of a file the way past all of its locks.
+const COSTS: i64 = 1 << 20;
+/// The same of entering a pool's pages into the page tables: one byte in so many of the pool's.
+const ENTERED: usize = 64;
+
+/// How often a stream has looked for pools of its peer's. Written under its receiving lock.
+pub struct Looks {
+    count: AtomicU32,
+    /// Bytes that were received by reference, less what looks beyond the first ones have cost.
+    earned: AtomicI64,
+}
+
+impl Looks {
+    /// None yet.
+    pub(crate) const fn new() -> Looks {
+        Looks { count: AtomicU32::new(0), earned: AtomicI64::new(0) }
+    }
+
+    pub(crate) fn reset(&self) {
+        self.count.store(0, Ordering::Relaxed);
+        self.earned.store(0, Ordering::Relaxed);
+    }
+
+    /// `length` bytes of the peer's memory are received.
+    pub(crate) fn earn(&self, length: usize) {
+        self.spend(-(length as i64));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn earned(&self) -> i64 {
+        self.earned.load(Ordering::Relaxed)
+    }
+
+    fn spend(&self, bytes: i64) {
+        self.earned.store(self.earned.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// Makes a look, if one may be made: whatever it finds, it is counted.
+    fn make(&self, look: impl FnOnce() -> Result<View>) -> Option<View> {
+        let count = self.count.load(Ordering::Relaxed);
+        if count < LOOKS {
+            self.count.store(count + 1, Ordering::Relaxed);
+            return look().ok();
+        }
+        if self.earned.load(Ordering::Relaxed) < COSTS {
+            return None;
+        }
+        self.spend(COSTS);
+        look().inspect(|view| self.spend(if view.file < 0 { (view.size / ENTERED) as i64 } else { 0 })).ok()
+    }
+}
 
 /// The pool that a peer offers, mapped now if it is not. `place` is where the stream keeps that it reads it, `looks` how often it looked for one.
 /// Nothing of the offer is believed: it names a pool by its secret. The caller holds the stream's receiving lock.
-pub(crate) fn view(place: &AtomicU32, looks: &AtomicU32, offer: &ShownPool) -> Option<View> {
+pub(crate) fn view(place: &AtomicU32, looks: &Looks, offer: &ShownPool) -> Option<View> {
     let secret = offer.secret.each_ref().map(|half| half.load(Ordering::Relaxed));
     let (owner, descriptor) = (offer.pid.load(Ordering::Relaxed), offer.descriptor.load(Ordering::Relaxed));
     if let Some(known) = with(|memory| memory.views.known(place, secret))? {
         return Some(known);
     }
     // Where the process is confined no call is made that the program does not make.
-    if kernel_only::confined() || looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
+    if kernel_only::confined() {
         return None;
     }
     // Without the lock: what a peer names may take its time, and is nothing to other streams.
-    let view = View::open(owner, descriptor, secret, keep).ok()?;
+    let view = looks.make(|| View::open(owner, descriptor, secret, keep))?;
     let entered = with(|memory| match memory.views.known(place, secret) {
         // Another thread was faster.
         Some(known) => (Some(known), true),

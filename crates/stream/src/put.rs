@@ -3,7 +3,7 @@
 use super::distrust;
 use super::end::tell_own_sleepers;
 use crate::corked::News;
-use crate::references::emulated::{self, Outcome};
+use crate::references::emulated::{self, Loan, Outcome};
 use crate::references::lend::{self, Way};
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness::has_ended;
@@ -56,7 +56,15 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn put_lent(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<usize> {
-    let Some(loan) = emulated::begin(socket, pieces, flags) else { return Ok(0) };
+    match emulated::begin(socket, pieces, flags) {
+        // SAFETY: passed on.
+        Some(loan) => unsafe { put_loan(socket, fd, pieces, &loan, flags) },
+        None => Ok(0),
+    }
+}
+
+/// The step of [`put_lent`]. The peer may fall asleep before it, or end: it looks again.
+pub(super) unsafe fn put_loan(socket: &Socket, fd: i32, pieces: &Pieces, loan: &Loan, flags: i32) -> Result<usize> {
     let held = socket.lock_send()?;
     if socket.outgoing().announced() & word::FIN != 0 || flush_relays::owed(socket) || lend::is_for_copies(socket, flags) {
         return Ok(0);
@@ -69,7 +77,7 @@ pub(super) unsafe fn put_lent(socket: &Socket, fd: i32, pieces: &Pieces, flags: 
     }
     if done == loan.head {
         // SAFETY: as above.
-        match unsafe { emulated::send(socket, &loan) } {
+        match unsafe { emulated::send(socket, loan) } {
             Outcome::Sent(sent) => done += sent,
             Outcome::Lost => {
                 drop(held);

@@ -78,6 +78,7 @@ pub fn next(socket: &Socket, fd: i32, most: usize) -> Result<Next> {
     let Some(number) = list::enter(socket, position, view) else { return Ok(Next::Copied(length)) };
     say_oldest(socket);
     pipe.pass(length);
+    socket.connected.loans.looks.earn(length);
     if socket.has(flag::TAPPED) {
         // SAFETY: a fault of the source is an answer.
         unsafe { tap::received(socket, 0, address as *const u8, length) };

@@ -45,7 +45,7 @@ impl Host {
             }
         };
         let scratch = Scratch::new(label);
-        let shunt = if mode.needs_shunt() { copy_shunt(&scratch) } else { PathBuf::new() };
+        let shunt = if mode.needs_shunt() { link_shunt(&scratch) } else { PathBuf::new() };
         fs::create_dir(scratch.join("log")).expect("the scratch directory can be written");
         Some(Host { mode, namespace, scratch, shunt, logs: Mutex::new(Vec::new()) })
     }
@@ -147,7 +147,7 @@ impl Host {
         }
     }
 
-    /// The preload library of this test's own copy of shunt, for tests that write LD_PRELOAD themselves.
+    /// The preload library of this test, for tests that write LD_PRELOAD themselves.
     pub fn library(&self) -> String {
         self.shunt.with_file_name("libshunt.so").to_str().expect("the scratch directory has a plain name").into()
     }
@@ -176,9 +176,10 @@ impl Drop for Host {
     }
 }
 
-/// Copies the shunt command and its library into the scratch directory, where servers running as another user reach
-/// them and a build going on at the same time cannot replace them. Returns the copied command.
-pub fn copy_shunt(scratch: &Scratch) -> PathBuf {
+/// Gives the shunt command and its library names in the scratch directory, where servers running as another user reach
+/// them and a build going on at the same time cannot replace them. Returns the command. (As copies the two took a test a twentieth
+/// of a second of a processor.)
+pub fn link_shunt(scratch: &Scratch) -> PathBuf {
     let named = |variable: &str| {
         let path = PathBuf::from(std::env::var_os(variable)?);
         assert!(path.is_file(), "{variable} names no file: {path:?}");
@@ -194,6 +195,6 @@ pub fn copy_shunt(scratch: &Scratch) -> PathBuf {
     };
     fs::create_dir(scratch.join("shunt")).expect("the scratch directory can be written");
     let name = |path: &Path| PathBuf::from("shunt").join(path.file_name().expect("a file name"));
-    scratch.copy_program(&library, name(&library));
-    scratch.copy_program(&command, name(&command))
+    scratch.link_program(&library, name(&library));
+    scratch.link_program(&command, name(&command))
 }

@@ -3,19 +3,16 @@
 //! Everything here is read from `/proc`, from outside: nothing connects to the programs under test, because a
 //! probing connection is one that the program serves, counts and may accelerate.
 
+use crate::listeners;
 use crate::namespace::NetworkNamespace;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
 
 /// The name under which the kernel shows a link segment in `/proc/<pid>/maps` and `/proc/<pid>/fd`.
 const LINK_SEGMENT: &str = "memfd:shunt-link";
 
 /// How shunt's abstract AF_UNIX names start in `/proc/net/unix`, where `@` stands for the leading zero byte.
 const ABSTRACT_NAME: &str = "@shunt";
-
-/// TCP states as `/proc/net/tcp` numbers them (include/net/tcp_states.h).
-const TCP_LISTEN: &str = "0A";
 
 /// What shunt holds in one process or in a namespace; two of these are compared to find a leak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,17 +74,8 @@ fn shunts_names(table: &[u8]) -> Vec<String> {
 
 /// Whether any socket of the namespace listens on TCP port `port`, IPv4 or IPv6.
 pub(crate) fn has_listener(namespace: &NetworkNamespace, port: u16) -> bool {
-    let suffix = format!(":{port:04X}");
-    ["tcp", "tcp6"].iter().any(|table| {
-        let path = format!("/proc/{}/net/{table}", namespace.holder());
-        let rows = fs::read_to_string(Path::new(&path)).unwrap_or_default();
-        // sl local_address rem_address st ...
-        rows.lines().skip(1).any(|row| {
-            let mut fields = row.split_whitespace().skip(1);
-            let local = fields.next().unwrap_or("");
-            local.ends_with(&suffix) && fields.nth(1) == Some(TCP_LISTEN)
-        })
-    })
+    let seen = namespace.enter(|| listeners::has_listener(port));
+    seen.unwrap_or_else(|_| listeners::is_in_tables(&format!("/proc/{}/net", namespace.holder()), port))
 }
 
 /// How many segments the kernel's TCP has sent in this namespace since it was made (`OutSegs` of RFC 4022).

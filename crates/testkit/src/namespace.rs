@@ -91,6 +91,16 @@ impl NetworkNamespace {
         &self.identity
     }
 
+    /// Does `work` inside, in a thread of its own.
+    ///
+    /// # Errors
+    /// What the kernel answers; always inside a user namespace, which a thread alone may not enter.
+    pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let entry = self.entry();
+        let entered = std::thread::scope(|scope| scope.spawn(move || entry.join().map(|()| work())).join());
+        entered.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     pub(crate) fn entry(&self) -> Entry {
         Entry { user: self.user.as_ref().map(|file| file.as_raw_fd()), network: self.network.as_raw_fd() }
     }
@@ -104,7 +114,7 @@ impl Drop for NetworkNamespace {
 }
 
 impl Entry {
-    /// Joins the namespace. Only for the single-threaded child between fork and exec.
+    /// Joins the namespace. Only for the single-threaded child between fork and exec, and for a thread of [`NetworkNamespace::enter`].
     pub(crate) fn join(self) -> io::Result<()> {
         // SAFETY: setns reads nothing but its two integers.
         unsafe {

@@ -35,6 +35,16 @@ impl Scratch {
         self.path.join(name)
     }
 
+    /// Gives an executable or a library a name in the directory, where other users reach it, and returns its path. The file stays what it is while a build
+    /// goes on: that puts new files in the place of old ones. It is copied where the directory lies on another file system.
+    pub fn link_program(&self, from: &Path, name: impl AsRef<Path>) -> PathBuf {
+        let path = self.join(&name);
+        match fs::canonicalize(from).and_then(|file| fs::hard_link(file, &path)) {
+            Ok(()) => path,
+            Err(_) => self.copy_program(from, name),
+        }
+    }
+
     /// Copies an executable or a library into the directory, where other users reach it, and returns its path.
     pub fn copy_program(&self, from: &Path, name: impl AsRef<Path>) -> PathBuf {
         let path = self.join(name);

@@ -5,22 +5,26 @@ use std::time::{Duration, Instant};
 /// One second, so that deadlines read as `30 * SECOND`.
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// How often a condition is looked at. A millisecond costs nothing beside the programs under test.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// How long it takes until a condition is looked at again: at first this, later a sixteenth of the time that has passed, as each look takes some of the
+/// processor's time from the programs under test.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// And this at most.
+const LONGEST: Duration = Duration::from_millis(10);
 
 /// Polls `condition` until it gives a value, and returns that value; `None` after `deadline`.
 ///
 /// Deadlines are generous on purpose: they tell a hang from progress and never measure speed.
 pub fn wait_until<T>(deadline: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + deadline;
+    let began = Instant::now();
     loop {
         if let Some(value) = condition() {
             return Some(value);
         }
-        if Instant::now() >= end {
+        let passed = began.elapsed();
+        if passed >= deadline {
             return None;
         }
-        std::thread::sleep(POLL_INTERVAL);
+        std::thread::sleep((passed / 16).clamp(SHORTEST, LONGEST));
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, Host, Joint, Offload};
-use shunt_testkit::{copy_shunt, python_program, script, spawn, Scratch};
+use shunt_testkit::{link_shunt, python_program, script, spawn, Scratch};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const PORT: u16 = 7000;
@@ -70,7 +70,7 @@ impl Site {
             cell.off.iter().for_each(|what| host.offload(*what, false).expect("an offload"));
         }
         let scratch = Scratch::new(&format!("matrix-{}", cell.name.replace(' ', "-")));
-        let shunt = copy_shunt(&scratch);
+        let shunt = link_shunt(&scratch);
         let agent = Agent::start(&hosts[0], &shunt, &["--lend", "0", "--take"]).expect("the agent starts");
         Some(Site { hosts, scratch, shunt, _agent: agent })
     }

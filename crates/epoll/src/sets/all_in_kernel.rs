@@ -78,21 +78,15 @@ pub unsafe fn spin_in_kernel(
     let when = When { limit, began, restartable: false };
     // A descriptor of the set stays open, whatever other threads close.
     let waited = counted(InSet::new(set, false), |_| {
-        let look = || match calls::epoll_pwait2(
-            set.hold().number(epfd),
-            events,
-            room,
-            &spin::ZERO,
-            core::ptr::null(),
-            calls::KERNEL_SIGSET,
-        ) {
-            Ok(0) if is_alone(set, 1) && is_all_in_kernel(set) => Look::Nothing,
-            Ok(0) | Err(_) => Look::Sleep,
-            // SAFETY: the kernel has filled so many.
-            Ok(got) => Look::Found(unsafe { named(set, epfd, events, got as i32, || {}) }),
-        };
+        let look =
+            || match calls::epoll_pwait2(set.number(epfd), events, room, &spin::ZERO, core::ptr::null(), calls::KERNEL_SIGSET) {
+                Ok(0) if is_alone(set, 1) && is_all_in_kernel(set) => Look::Nothing,
+                Ok(0) | Err(_) => Look::Sleep,
+                // SAFETY: the kernel has filled so many.
+                Ok(got) => Look::Found(unsafe { named(set, epfd, events, got as i32, || {}) }),
+            };
         // By the number of the program's call, unless that is another's by now.
-        kernel_sockets::wait(when, look, || if set.hold().number(epfd) == epfd { own() } else { None })
+        kernel_sockets::wait(when, look, || if set.number(epfd) == epfd { own() } else { None })
     });
     if let Some(Some(got)) = waited {
         kernel_sockets::gathers(got as isize);
@@ -190,6 +184,6 @@ unsafe fn translate(set: &'static Set, epfd: i32, events: *mut epoll_event, coun
     let _ = unsafe { sort(set, events, count, &mut answer) };
     let _ = look(set, &mut answer);
     frames::drive(&answer);
-    hand_over(set, set.hold().number(epfd), answer.exclusive);
+    hand_over(set, epfd, answer.exclusive);
     (answer.count > 0).then_some(answer.count as i32)
 }

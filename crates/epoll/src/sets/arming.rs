@@ -19,7 +19,6 @@ use shunt_stream::waiting::{bells, wake as waiting};
 use shunt_stream::{error_queue, events, sleep};
 use shunt_sys::clock;
 use shunt_sys::libc::{self, epoll_event};
-use shunt_table::table;
 use shunt_table::table::Kind;
 
 /// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
@@ -78,20 +77,15 @@ pub(super) fn armed(entry: &'static Entry) -> bool {
     cold && entry.inner().is_none() && entry.socket().is_none_or(|s| bell::is_armed(&s.own().wait, conditions(entry)))
 }
 
-/// Arms all active streams (for a sleep in this set or in one that holds it); true if a barrier is due.
-pub(super) fn arm_all(set: &'static Set) -> bool {
+/// A thread that was counted is about to sleep in the set, or around it: arms all active streams. True if a barrier is due before the next
+/// look. By the lock, though nothing may seem active, it sees what another thread has queued that did not see it counted.
+pub fn arm_all(set: &'static Set) -> bool {
     let Some(_held) = set.lock.lock() else { return true };
     let mut due = false;
     for entry in set.active() {
         due |= arm(entry);
     }
     due
-}
-
-/// A thread that was counted is about to sleep, in the set or in poll on its descriptor: arms the set's streams. True if a
-/// barrier is due before the next look.
-pub fn arm_sleeping(set: &'static Set) -> bool {
-    !set.quiet() && arm_all(set)
 }
 
 /// Awake again: streams that were busy a moment ago will be looked at, so their peers need not ring; unless another
@@ -178,43 +172,43 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
     let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
     let more = left || set.watched.iter().any(|entry| find(entry).events != 0);
     if more || deaf {
-        // Other threads may have closed the number that the call was made by, and it may be another file's by now.
-        let same = table::get(epfd).object::<Set>().is_some_and(|now| core::ptr::eq(now, set));
-        if let Some(epfd) = Some(epfd).filter(|_| same).or_else(|| set.descriptor()) {
-            if more {
-                kick_inside(set, epfd);
-            } else {
-                frames::wake_one(set, epfd, None);
-            }
-        }
+        frames::wake_one(set, set.number(epfd), None);
     }
 }
 
 /// Kicks one of the set's active entries, or one of a set inside it: a set itself cannot be kicked. Whether there was one. Under the set's lock.
 pub(super) fn kick_inside(set: &'static Set, epfd: i32) -> bool {
     for entry in set.active() {
-        if entry.socket().is_some() || entry.datagram().is_some() {
-            kick(epfd, entry);
+        if (entry.socket().is_some() || entry.datagram().is_some()) && kick(epfd, entry) {
             return true;
         }
     }
     for inner in set.active().filter_map(|entry| entry.inner()) {
         let (Some(_held), Some(inner_fd)) = (inner.lock.lock(), inner.descriptor()) else { continue };
-        if !inner.quiet() {
-            return kick_inside(inner, inner_fd);
+        if kick_inside(inner, inner_fd) {
+            return true;
         }
     }
     false
 }
 
 /// Makes the kernel wake one of those that sleep in the set: a companion is always writable, so asking for that is an
-/// edge. The thread that hears it changes the registration back.
-pub(super) fn kick(epfd: i32, entry: &'static Entry) {
-    let Some(fd) = entry.descriptor() else { return };
+/// edge. The thread that hears it changes the registration back. False: the number that the kernel's set knows is closed beside a duplicate.
+pub(super) fn kick(epfd: i32, entry: &'static Entry) -> bool {
+    let Some(fd) = entry.added() else { return false };
     entry.kicked.store(true, Ordering::Relaxed);
     let modes = if entry.datagram().is_some() { ET } else { 0 };
     let events = kernel_event(entry, kind(entry)).events | IN | OUT | modes;
-    change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
+    let changed = change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
+    entry.kicked.fetch_and(changed, Ordering::Relaxed);
+    changed
+}
+
+/// Wakes one of those that sleep in the set by `entry`, or by another. Under the set's lock.
+pub(super) fn rouse(set: &'static Set, epfd: i32, entry: &'static Entry) {
+    if !kick(epfd, entry) {
+        frames::wake_one(set, epfd, Some(entry));
+    }
 }
 
 /// The kernel forgets a kick with the registration of `entry`, perhaps before the thread that it woke has run: another entry has it. Under
@@ -223,10 +217,7 @@ pub(super) fn pass_kick_on(set: &'static Set, entry: &'static Entry) {
     if entry.kicked.swap(false, Ordering::Relaxed) {
         set.kicked_at.store(0, Ordering::Relaxed);
         if let Some(epfd) = set.descriptor().filter(|_| set.is_awaited()) {
-            // That of a thread that was to hear of frames came by no active one.
-            if !kick_inside(set, epfd) {
-                frames::wake_one(set, epfd, Some(entry));
-            }
+            frames::wake_one(set, epfd, Some(entry));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
-use super::arming::{arm, kick, pass_kick_on};
+use super::arming::{arm, pass_kick_on, rouse};
 use super::control::{add_queues, foreign, kernel_event, leave_queues, remove_queues};
 use super::entry::{self, place, term, Entry};
 use super::events::find;
@@ -226,8 +226,8 @@ fn after_replace(socket: &Socket) {
             activate(set, entry);
             entry.stamped.store(false, Ordering::Relaxed);
             order::ask(set, entry);
-            if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
-                kick(epfd, entry);
+            if set.is_awaited() {
+                rouse(set, epfd, entry);
             }
         }
     });
@@ -238,8 +238,8 @@ fn ready(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         if let Some(_held) = set.lock.lock() {
             activate(set, entry);
-            if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
-                kick(epfd, entry);
+            if set.is_awaited() {
+                rouse(set, epfd, entry);
             }
         }
     });
@@ -252,14 +252,14 @@ fn tell_sets(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         let Some(_held) = set.lock.lock() else { return };
         activate(set, entry);
-        if set.sleepers() == 0 && set.watchers.load(Ordering::Acquire).is_null() {
+        if !set.is_awaited() {
             return;
         }
         if entry.queue.load(Ordering::Relaxed) != place::NONE && arm(entry) {
             barrier();
         }
         if find(entry).events != 0 {
-            kick(epfd, entry);
+            rouse(set, epfd, entry);
         }
     });
 }

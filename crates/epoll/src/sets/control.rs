@@ -3,7 +3,7 @@
 //! Mistakes are looked for in the kernel's order (`do_epoll_ctl` in fs/eventpoll.c), so that several at once give its
 //! errno.
 
-use super::arming::{kick, kick_inside};
+use super::arming::rouse;
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, SETS};
@@ -106,16 +106,16 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
 /// Changes what the kernel's set holds for an entry: what holds is an edge then. EPOLLEXCLUSIVE forbids changes: such an entry
 /// leaves the set, and joins it again; not by another number than the one that was added, which may be closed beside a duplicate: it would
 /// join a second time, and the program's own registration of that number would be refused.
-pub(super) fn change(epfd: i32, entry: &Entry, fd: i32, mut event: epoll_event) {
+pub(super) fn change(epfd: i32, entry: &Entry, fd: i32, mut event: epoll_event) -> bool {
     let mut operation = libc::EPOLL_CTL_MOD;
     if event.events & EXCLUSIVE != 0 && entry.datagram().is_none() {
         if entry.fd.load(Ordering::Relaxed) != fd {
-            return;
+            return false;
         }
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
         operation = libc::EPOLL_CTL_ADD;
     }
-    let _ = calls::epoll_ctl(epfd, operation, fd, &mut event);
+    calls::epoll_ctl(epfd, operation, fd, &mut event).is_ok()
 }
 
 /// Whether the kernel's set holds what the program asked for, and so speaks for the entry; of datagrams in an inbox it
@@ -208,7 +208,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
         if !entry.has(term::DORMANT) {
             return Err(Errno(libc::EEXIST));
         }
-        if kind == Kind::Stream && (wanted.events | entry.wanted()) & EXCLUSIVE == 0 {
+        if kind == Kind::Stream && wanted.events & EXCLUSIVE == 0 {
             ask(entry, wanted);
             appear(set, epfd, entry);
             return Ok(0);
@@ -244,7 +244,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
 fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     if entry.datagram().is_some() {
         if datagrams::appeared(set, entry) {
-            kick(epfd, entry);
+            rouse(set, epfd, entry);
         }
         return;
     }
@@ -265,10 +265,7 @@ fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
     }
     set.note_change();
     if set.is_awaited() {
-        match entry.inner() {
-            Some(_) => _ = kick_inside(set, epfd),
-            None => kick(epfd, entry),
-        }
+        rouse(set, epfd, entry);
     }
 }
 
@@ -291,8 +288,8 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
 
 fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
-    // Where other processes have the set, the kernel's must tell them.
-    if kind == Kind::Stream && !set.shared.load(Ordering::Relaxed) {
+    // Where other processes have the set, the kernel's must tell them; and an EPOLLEXCLUSIVE one would go on taking the one wake-up.
+    if kind == Kind::Stream && !set.shared.load(Ordering::Relaxed) && entry.wanted() & EXCLUSIVE == 0 {
         entry.terms().flags.store(term::DORMANT, Ordering::Relaxed);
         enqueue(set, entry, place::NONE);
         return Ok(0);

@@ -75,6 +75,7 @@ pub(super) mod place {
 }
 
 /// What the program asked for, and what it was told: shared with children of fork.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub(super) struct Terms {
     pub(super) events: AtomicU32,
@@ -151,7 +152,20 @@ impl Entry {
     #[inline(always)]
     pub(super) fn terms(&self) -> &'static Terms {
         // SAFETY: set when the entry was begun; such memory is never unmapped.
-        unsafe { &*self.terms.load(Ordering::Relaxed) }
+        unsafe { &*self.terms.load(Ordering::Acquire) }
+    }
+
+    /// The next life of this entry has other terms: processes that have these go on with them.
+    pub(super) fn leave_terms(&self) {
+        let lives = self.index >= ENTRIES.inherited.load(Ordering::Relaxed);
+        let fresh = ENTRIES.slabs.lock().filter(|_| lives).and_then(|_slabs| ENTRIES.joint.take::<Terms>());
+        let Some(fresh) = fresh else { return };
+        // Another thread may be about to tell an event of this life.
+        let (data, events) = (self.terms().data.load(Ordering::Relaxed).into(), self.wanted().into());
+        let generation = self.generation.load(Ordering::Relaxed).into();
+        // SAFETY: memory for one, to which no thread refers yet.
+        unsafe { fresh.write(Terms { data, events, generation, ..Terms::default() }) };
+        self.terms.store(fresh, Ordering::Release);
     }
 
     #[inline(always)]
@@ -196,16 +210,18 @@ impl Entry {
     /// A descriptor of the entry's socket. The number that was added may be closed, and another file's by now, while a
     /// duplicate keeps the open file in the set (epoll(7), Q6).
     pub(super) fn descriptor(&self) -> Option<i32> {
-        let same = |fd: i32| {
-            let word = table::get(fd);
-            word.object::<Socket>().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)))
-                || word.object::<Datagram>().is_some_and(|d| core::ptr::eq(d, self.datagram.load(Ordering::Relaxed)))
-        };
-        let added = self.fd.load(Ordering::Relaxed);
-        if same(added) {
-            return Some(added);
-        }
-        table::numbers().find(|fd| same(*fd))
+        self.added().or_else(|| table::numbers().find(|fd| self.is_of(*fd)))
+    }
+
+    /// That number, if it is still the socket's: the one by which the kernel's set knows it.
+    pub(super) fn added(&self) -> Option<i32> {
+        Some(self.fd.load(Ordering::Relaxed)).filter(|fd| self.is_of(*fd))
+    }
+
+    fn is_of(&self, fd: i32) -> bool {
+        let word = table::get(fd);
+        word.object::<Socket>().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)))
+            || word.object::<Datagram>().is_some_and(|d| core::ptr::eq(d, self.datagram.load(Ordering::Relaxed)))
     }
 }
 

@@ -130,10 +130,7 @@ pub(super) fn give_ears(set: &'static Set, epfd: i32) {
 pub(super) fn wake_one(set: &'static Set, epfd: i32, but: Option<&Entry>) {
     let serves = |entry: &&Entry| {
         let is_other = !but.is_some_and(|but| core::ptr::eq(but, *entry));
-        is_other && !super::control::kernel_side(entry) && entry.inner().is_none() && entry.descriptor().is_some()
+        is_other && !super::control::kernel_side(entry) && entry.inner().is_none()
     };
-    match set.entries.iter().find(serves) {
-        Some(entry) => kick(epfd, entry),
-        None => _ = kick_inside(set, epfd),
-    }
+    let _ = set.entries.iter().filter(serves).any(|entry| kick(epfd, entry)) || kick_inside(set, epfd);
 }

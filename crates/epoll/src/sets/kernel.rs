@@ -46,8 +46,8 @@ pub(super) fn ask_kernel(
     // No handler that jumps comes between the answer and its sorting; to one that ends a sleep [`super::arming::recall`] sees.
     let _section = (timeout == Some(0)).then(Section::begin);
     let asked = match timeout {
-        Some(0) => calls::epoll_pwait2(epfd, free, room, pointer, mask, calls::KERNEL_SIGSET),
-        _ => sleeping::epoll_pwait2(epfd, free, room, pointer, mask, began),
+        Some(0) => calls::epoll_pwait2(set.number(epfd), free, room, pointer, mask, calls::KERNEL_SIGSET),
+        _ => sleeping::epoll_pwait2(set.number(epfd), free, room, pointer, mask, began),
     };
     let mut got = match asked {
         Err(Errno(libc::EFAULT)) => {
@@ -63,7 +63,8 @@ pub(super) fn ask_kernel(
             break;
         }
         answer.frames = true;
-        got = calls::epoll_pwait2(epfd, free, room, &spin::ZERO, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
+        got =
+            calls::epoll_pwait2(set.number(epfd), free, room, &spin::ZERO, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
     }
     set.last_kernel.store(clock::ticks(), Ordering::Relaxed);
     if got == 0 {

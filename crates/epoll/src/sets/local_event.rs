@@ -56,10 +56,10 @@ fn arrived(socket: &Socket) -> bool {
     for (set, entry, _) in held.iter().flatten().filter(|(set, ..)| set.others_asleep()) {
         let now = clock::ticks();
         if now.wrapping_sub(set.kicked_at.load(Ordering::Relaxed)) > ON_ITS_WAY {
-            let known = entry.descriptor() == Some(entry.fd.load(Ordering::Relaxed)); // not by a duplicate's number
-            let (Some(epfd), true) = (set.descriptor(), known) else { return false };
+            if !set.descriptor().is_some_and(|epfd| kick(epfd, entry)) {
+                return false;
+            }
             set.kicked_at.store(now, Ordering::Relaxed);
-            kick(epfd, entry);
         }
     }
     bell::disarm(&socket.own().wait, (arm::IN | arm::OUT) << arm::SET_SHIFT);

@@ -190,17 +190,24 @@ pub fn release(set: &'static Set, fd: i32) {
 
 /// No descriptor of the set is left, and no call waits in it.
 pub fn end(set: &'static Set) {
+    // Children go on with what the entries of a shared one ask for.
+    let leave = |set: &'static Set, entry: &'static Entry| {
+        if set.shared.load(Ordering::Relaxed) {
+            entry.leave_terms();
+        }
+        detach(set, entry);
+    };
     if let Some(_watchers) = SETS.watchers.lock() {
         while let Some(entry) = watcher(&set.watchers) {
             set.watchers.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
             if let Some(outer) = entry.set() {
                 let Some(_held) = outer.lock.lock() else { return };
-                detach(outer, entry);
+                leave(outer, entry);
             }
         }
         if let Some(_held) = set.lock.lock() {
             while let Some(entry) = set.entries.first().or(set.others.first()) {
-                detach(set, entry);
+                leave(set, entry);
             }
         }
     }
@@ -315,6 +322,16 @@ impl Set {
             return Some(kept);
         }
         table::numbers().find(|fd| same(*fd))
+    }
+
+    /// By which a call goes on that was made by `epfd`, which other threads may have closed, and which may be another file's by now. One that
+    /// no table has, as it is just being closed, is the set's until then.
+    #[inline]
+    pub(super) fn number(&self, epfd: i32) -> i32 {
+        match table::get(epfd).object::<Set>() {
+            Some(now) if core::ptr::eq(now, self) => epfd,
+            _ => self.descriptor().unwrap_or(epfd),
+        }
     }
 
     /// Whether nothing can be ready without the kernel saying so.

@@ -1,7 +1,7 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
 use super::all_in_kernel::{has_connections, is_alone};
-use super::arming::{arm_sleeping, cool, hand_over, recall, wake};
+use super::arming::{arm_all, cool, hand_over, recall, wake};
 use super::datagrams::warm_all;
 use super::events::find;
 use super::frames;
@@ -47,17 +47,12 @@ pub unsafe fn wait(
     }
     let mut answer = Answer::new(set, events, room as usize);
     let first = first_look(set, epfd, &mut answer, deadline);
-    let mut epfd = epfd;
     let result = match first {
         Ok(owed) if !answer.done() && deadline != 0 => {
             // A descriptor of the set stays open, whatever other threads close.
-            let filled = counted(InSet::new(set, false), |_| {
-                let mut waiting =
-                    Waiting { set, epfd: set.hold().number(epfd), answer: &mut answer, deadline, mask, began, owed, asked: 0 };
-                waiting.fill()
-            });
-            epfd = set.hold().number(epfd);
-            filled
+            counted(InSet::new(set, false), |_| {
+                Waiting { set, epfd, answer: &mut answer, deadline, mask, began, owed, asked: 0 }.fill()
+            })
         }
         first => first.map(drop),
     };
@@ -109,20 +104,19 @@ struct Asleep {
     set: &'static Set,
     /// What the kernel said is sorted: neither a jump nor a cancellation came before.
     sorted: bool,
-    /// Among those that sleep beside the queue of frames, for all in the set, or those that hear what the set has.
-    ears: Option<&'static AtomicU32>,
+    /// Those that hear what the set has, or, in the end perhaps, those that sleep beside the queue of frames, for all in the set.
+    ears: &'static AtomicU32,
 }
 
 impl Account for Asleep {
     fn enter(&mut self) {
         self.set.sleeps(true);
+        self.ears.fetch_add(1, Ordering::Relaxed);
     }
 
     fn leave(&mut self) {
         self.set.sleeps(false);
-        if let Some(ears) = self.ears.take() {
-            ears.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.ears.fetch_sub(1, Ordering::Relaxed);
         if !self.sorted {
             recall(self.set);
         }
@@ -218,8 +212,7 @@ impl Source for Waiting<'_> {
 
     fn sleep(&mut self, _: &Spin) -> Result<()> {
         shunt_stream::beside::drive();
-        let epfd = self.set.hold().number(self.epfd);
-        sleep(self.set, epfd, self.answer, self.deadline, self.mask, self.began)
+        sleep(self.set, self.epfd, self.answer, self.deadline, self.mask, self.began)
     }
 
     fn woken(&mut self, slept: Result<()>) -> Option<Result<()>> {
@@ -243,7 +236,6 @@ fn pay(set: &'static Set, epfd: i32, answer: &mut Answer, asked: u64) {
     if answer.full() {
         return set.turn.store(turn::KERNEL_AT_ONCE, Ordering::Relaxed);
     }
-    let epfd = set.hold().number(epfd);
     let _ = ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()).and_then(|()| look(set, answer));
 }
 
@@ -306,7 +298,7 @@ fn peer_of(set: &'static Set) -> u32 {
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `sleep::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
-    counted(Asleep { set, sorted: false, ears: None }, |open| {
+    counted(Asleep { set, sorted: false, ears: &set.silent }, |open| {
         let slept = sleep_counted(set, epfd, answer, deadline, mask, began, open);
         open.with(|account| account.sorted = slept != Err(Errno(libc::ECANCELED)));
         slept
@@ -332,7 +324,7 @@ fn sleep_counted(
         true => Sleeper::Beside,
     });
     due::keep();
-    if arm_sleeping(set) {
+    if arm_all(set) {
         waiting::barrier();
     }
     let deadline = deadline.min(deadlines::next()).min(watch.as_ref().map_or(u64::MAX, |watch| watch.due));
@@ -344,11 +336,12 @@ fn sleep_counted(
     if thread::interrupted_since(began, false) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
-    open.with(|account| {
-        let ears = if watch.descriptor >= 0 { &set.hearing } else { &set.silent };
-        ears.fetch_add(1, Ordering::Relaxed);
-        account.ears = Some(ears);
-    });
+    if watch.descriptor >= 0 {
+        open.with(|account| {
+            set.hearing.fetch_add(1, Ordering::Relaxed);
+            core::mem::replace(&mut account.ears, &set.hearing).fetch_sub(1, Ordering::Relaxed);
+        });
+    }
     let (listeners, longest) = listeners(set);
     let deadline = match longest {
         u64::MAX => deadline,
@@ -358,7 +351,7 @@ fn sleep_counted(
     let asked = match (watch.descriptor, listeners) {
         (-1, NO_LISTENERS) => ask_kernel(set, epfd, answer, left(), mask, began),
         (frames, _) => sleep_beside(set, epfd, frames, listeners, deadline, mask, began).and_then(|ready| match ready {
-            true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
+            true => ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()),
             false => Ok(()),
         }),
     };
@@ -432,14 +425,14 @@ fn sleep_beside(
 ) -> Result<bool> {
     counted(Polling { beside: None }, |open| {
         let news = open.with(|account| account.beside.map_or(-1, |beside| beside.descriptor)).unwrap_or(-1);
-        let number = set.hold().number(epfd);
+        let number = set.number(epfd);
         // One that is not there is negative, and passed over.
         let [first, second, third, fourth] = listeners;
         let all = [number, frames, news, first, second, third, fourth];
         let mut asked = all.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);
         let closed = asked[0].revents & libc::POLLNVAL != 0;
-        if closed && slept.is_ok() && set.hold().number(epfd) == number {
+        if closed && slept.is_ok() && set.number(epfd) == number {
             slept = stops::ppoll_until(&mut asked[1..], deadline, mask, began);
         } else if slept.is_ok() && !closed && asked[0].revents == 0 {
             set.last_kernel.store(clock::ticks(), Ordering::Relaxed); // as good as a question to which there is no answer

@@ -46,7 +46,7 @@ impl Query<'_> {
         let (mut due, mut remote, mut unheard) = (false, false, None);
         for entry in self.entries.iter() {
             if let Some(set) = table::get(entry.fd).object::<Set>() {
-                due |= epoll::arm_sleeping(set);
+                due |= epoll::arm_all(set);
                 remote |= set.remote.load(Ordering::Relaxed);
             } else if let Some(s) = shunt_stream::socket::stream(entry.fd) {
                 if unheard.is_none() {

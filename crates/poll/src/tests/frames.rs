@@ -387,7 +387,7 @@ fn a_kick_outlives_the_stream_that_it_came_by() {
     let asleep = table::get(set).object::<Set>().expect("a set");
     // A thread that sleeps in the kernel's set, and is woken, and does not run yet.
     asleep.sleeps(true);
-    epoll::arm_sleeping(asleep);
+    epoll::arm_all(asleep);
     assert!(arrives(near, far) && arrives(other, watched));
     assert_eq!(readable(), Ok(POLLIN));
     world.close(far);

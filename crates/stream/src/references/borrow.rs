@@ -35,7 +35,7 @@ pub unsafe fn copy(
         let Some((position, available)) = pipe.referred(if taking { skip } else { skip + done })? else { break };
         let most = available.min(length - done).min(PIECE);
         // SAFETY: passed on.
-        let copied = unsafe { copy_at(socket, position, target.wrapping_add(done), most)? };
+        let copied = unsafe { copy_at(socket, position, target.wrapping_add(done), most, taking)? };
         if copied == 0 && done == 0 {
             thread::note_fault();
             return Err(Trouble::Unmapped);
@@ -105,7 +105,13 @@ pub(crate) fn find(socket: &Socket, position: u64, most: usize) -> core::result:
 }
 
 /// Copies up to `length` bytes from `position` on, of one record; 0: the target faults.
-unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+unsafe fn copy_at(
+    socket: &Socket,
+    position: u64,
+    target: *mut u8,
+    length: usize,
+    taking: bool,
+) -> core::result::Result<usize, Trouble> {
     let Piece { place, length: part, ends, lent } = find(socket, position, length)?;
     if ends {
         socket.connected.loans.ended.store(1, Ordering::Relaxed);
@@ -122,7 +128,12 @@ unsafe fn copy_at(socket: &Socket, position: u64, target: *mut u8, length: usize
             // SAFETY: passed on; inside the view, and a fault is an answer.
             let copied = unsafe { place.copy(target, part) };
             return match lent.map_or(Seen::Unchanged, |(record, word)| lent::seen(record, word)) {
-                Seen::Unchanged => copied.map_err(|_| Trouble::Violation),
+                Seen::Unchanged => {
+                    if taking {
+                        socket.connected.loans.looks.earn(copied.unwrap_or(0));
+                    }
+                    copied.map_err(|_| Trouble::Violation)
+                }
                 // SAFETY: as above. Whatever came of the copy: a file may have got shorter as well.
                 Seen::TakenBack => unsafe { from_link(socket, position, target, part) },
                 Seen::Nonsense => Err(Trouble::Violation),

@@ -28,7 +28,7 @@ use shunt_ring::lent;
 use shunt_segment::channel::references::place;
 use shunt_segment::channel::{arm, state, word};
 use shunt_segment::reason::Reason;
-use shunt_sys::clock;
+use shunt_sys::{clock, user};
 use shunt_table::memory::pieces::Pieces;
 use shunt_table::process::status_page;
 
@@ -82,7 +82,11 @@ pub fn begin(socket: &Socket, pieces: &Pieces, flags: i32) -> Option<Loan> {
     if !(LEAST..=MOST).contains(&length) {
         return None;
     }
-    lend::find(socket, data, length).map(|found| Loan { found, data, length, head })
+    let found = lend::find(socket, data, length)?;
+    // Memory that is gone, or of a file that has become shorter: the copy says what it is, and no byte is announced that could not be taken back.
+    // SAFETY: addresses that are none are an answer.
+    unsafe { user::read(data).and(user::read(data.wrapping_add(length - 1))) }.ok()?;
+    found.has(length).then_some(Loan { found, data, length, head })
 }
 
 fn is_skipped(lending: &Lending) -> bool {
@@ -179,8 +183,9 @@ fn take_back(socket: &Socket, loan: &Loan, run: &Run, kept: *mut u8) -> bool {
     let from = Place::Memory(loan.data as usize + taken);
     // SAFETY: mapped before the loan, and unmapped when no thread sends.
     let is_kept = unsafe { keep::put_at(kept, run.position.wrapping_add(taken as u64), from, run.length - taken) };
-    if is_kept {
-        lent::take_back(run.record, run.word);
+    match is_kept {
+        true => lent::take_back(run.record, run.word),
+        false => lent::lose(run.record),
     }
     is_kept
 }

@@ -20,16 +20,18 @@ use shunt_table::process::status_page;
 /// copies of both ends overlap (`shunt bench cell buffers`).
 pub const LEAST: usize = 32 << 10;
 
-/// Lets the peer of `socket` see it. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
+/// Lets the peer of `socket` see it, and no longer what cannot be at its addresses any more. Errors: EBUSY: it sees as many as it can; those of [`pools::enter`].
 pub fn show(socket: &Socket, shown: Shown) -> Result<()> {
     let number = pools::enter(shown)?;
     let places = &socket.connected.loans.shown;
-    if places.iter().any(|place| place.load(Ordering::Relaxed) == number) {
-        return Ok(());
+    for place in places {
+        let other = place.load(Ordering::Relaxed);
+        if other != number && pools::pool(other).is_none_or(|other| other.is_replaced_by(&shown)) {
+            place.store(0, Ordering::Relaxed);
+        }
     }
-    let is_free = |number: u32| number == 0 || pools::pool(number).is_none();
-    let free = places.iter().find(|place| is_free(place.load(Ordering::Relaxed))).ok_or(Errno(libc::EBUSY))?;
-    free.store(number, Ordering::Relaxed);
+    let is = |number: u32| places.iter().find(|place| place.load(Ordering::Relaxed) == number);
+    is(number).or_else(|| is(0)).ok_or(Errno(libc::EBUSY))?.store(number, Ordering::Relaxed);
     Ok(())
 }
 
@@ -67,6 +69,13 @@ pub(super) struct Found {
     number: u32,
     shown: Shown,
     offset: usize,
+}
+
+impl Found {
+    /// Whether `length` bytes are there, and not the zeros that a mapping has behind the end of its file.
+    pub(super) fn has(&self, length: usize) -> bool {
+        self.shown.reaches(self.offset + length)
+    }
 }
 
 pub(super) fn find(socket: &Socket, data: *const u8, length: usize) -> Option<Found> {

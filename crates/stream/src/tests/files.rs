@@ -5,12 +5,14 @@ use super::referring::{catch_faults, LONG, ZERO_COPY};
 use super::*;
 use crate::error_queue;
 use crate::options::effects;
+use crate::pools::Looks;
 use crate::references::keep;
 use crate::references::lend::{self, Asked, Shown};
 use shunt_segment::channel::references::{place, ShownPool, FILE};
 use shunt_sys::{calls, mapping};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 const SIZE: usize = 2 << 20;
 /// Where the part that is shown begins in its file.
@@ -48,16 +50,20 @@ impl Mapped {
     }
 }
 
+/// What is listed of files is the process's, and other tests' files make room for each other there.
+static LISTED: RwLock<()> = RwLock::new(());
+
 /// A pair whose near end has shown such a file, and has been answered.
 struct Lent {
     pair: Pair,
     memory: Mapped,
+    _listed: RwLockReadGuard<'static, ()>,
 }
 
 impl Lent {
     fn of(memory: Mapped) -> Lent {
         catch_faults();
-        let lent = Lent { pair: Pair::new(), memory };
+        let lent = Lent { pair: Pair::new(), memory, _listed: LISTED.read().unwrap_or_else(PoisonError::into_inner) };
         effects::apply(lent.near().socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &1i32.to_ne_bytes());
         lend::show(lent.near().socket, lent.memory.shown()).expect("shown");
         lent.send(0);
@@ -111,13 +117,49 @@ fn bytes_go_by_reference_out_of_a_memfd_and_out_of_dev_shm() {
     }
 }
 
+/// A program that has mapped another file where the first one was, without a word.
+#[test]
+fn what_was_shown_last_is_what_lies_there() {
+    let (lent, other) = (Lent::met(), Mapped::new());
+    other.bytes.fill(7);
+    let there = Asked { descriptor: other.file.as_raw_fd(), ..lent.memory.asked() };
+    lend::show(lent.near().socket, Shown::file(&there, std::process::id()).expect("a file of memory")).expect("shown");
+    lent.send(0); // with the offer, which is copied
+    receive_whole(lent.far(), LONG);
+    lent.send(0);
+    assert!(receive_whole(lent.far(), LONG) == other.bytes[..LONG]);
+    // Again, and a third one: what was there before takes no place.
+    for which in [&lent.memory, &Mapped::new()] {
+        let there = Asked { descriptor: which.file.as_raw_fd(), ..lent.memory.asked() };
+        lend::show(lent.near().socket, Shown::file(&there, std::process::id()).expect("a file of memory")).expect("shown");
+        lent.send(0);
+        receive_whole(lent.far(), LONG);
+        lent.send(0);
+        assert!(receive_whole(lent.far(), LONG) == which.bytes[..LONG]);
+    }
+    assert_eq!(lent.referred(), 3 * LONG as u64);
+}
+
+/// Behind the new end a mapping has zeros up to the next page, which a plain send sends.
+#[test]
+fn a_file_that_is_shorter_by_less_than_a_page_is_not_lent() {
+    let lent = Lent::met();
+    let (end, whole) = (lent.memory.bytes.len(), 64 << 10);
+    lent.memory.file.set_len((SIZE - 100) as u64).expect("shorter");
+    lent.pair.is_to_lend();
+    let part = &lent.memory.bytes[end - whole..];
+    assert_eq!(lent.near().send(part, NOW), Ok(whole));
+    assert!(receive_whole(lent.far(), whole) == [&part[..whole - 100], &[0; 100]].concat());
+    assert_eq!(lent.referred(), 0);
+}
+
 #[test]
 fn the_sender_s_end_leaves_what_it_has_sent() {
     let lent = Lent::met();
     lent.send(0);
     let expected = lent.memory.bytes[..LONG].to_vec();
     lent.near().close(false);
-    let Lent { pair, memory } = lent;
+    let Lent { pair, memory, _listed } = lent;
     let (base, size) = (memory.bytes.as_mut_ptr(), memory.bytes.len());
     drop(memory.file);
     calls::munmap(base, size).expect("unmapped");
@@ -261,7 +303,7 @@ fn what_is_no_file_of_memory_is_not_shown() {
 fn an_offer_opens_nothing_but_a_file_of_memory_that_its_offerer_has_claimed() {
     let memory = Mapped::new();
     let shown = memory.shown();
-    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (at, looks) = (AtomicU32::new(0), Looks::new());
     // SAFETY: atomic words.
     let offer: ShownPool = unsafe { core::mem::zeroed() };
     let view = |pid: u32, descriptor: u32, secret: [u64; 2]| {
@@ -312,7 +354,7 @@ fn the_place_of_a_lock_names_no_file() {
     let lock =
         all.lines().find(|line| line.contains("OFDLCK") && line.split(' ').any(|word| word.ends_with(&inode))).expect("seen");
     let place: u64 = lock.split(' ').next_back().expect("its end").parse().expect("a number");
-    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (at, looks) = (AtomicU32::new(0), Looks::new());
     for secret in [[place, 0], [place << 2, 0], [0, place], [place << 2, place << 2], [place << 2, shown.secret[1]]] {
         assert_eq!(crate::pools::view(&at, &looks, &offered(fd, secret)), None);
     }
@@ -325,7 +367,7 @@ fn a_file_is_closed_with_the_last_stream_that_reads_it() {
     let shown = memory.shown();
     shown.claim().expect("free");
     let offer = offered(memory.file.as_raw_fd(), shown.secret);
-    let (first, second, looks) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], AtomicU32::new(0));
+    let (first, second, looks) = ([const { AtomicU32::new(0) }; 2], [const { AtomicU32::new(0) }; 2], Looks::new());
     let found = crate::pools::view(&first[0], &looks, &offer).expect("claimed");
     assert_eq!(crate::pools::view(&second[0], &looks, &offer), Some(found));
     let is_open = || {
@@ -346,7 +388,7 @@ fn no_number_of_the_program_s_goes_to_a_peer_s_file() {
     let shown = memory.shown();
     shown.claim().expect("free");
     let offer = offered(memory.file.as_raw_fd(), shown.secret);
-    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (at, looks) = (AtomicU32::new(0), Looks::new());
     // SAFETY: the child makes system calls only.
     let status = unsafe {
         let child = libc::fork();
@@ -370,6 +412,7 @@ fn no_number_of_the_program_s_goes_to_a_peer_s_file() {
 
 #[test]
 fn files_make_room_for_others_in_their_order() {
+    let _listed = LISTED.write().unwrap_or_else(PoisonError::into_inner);
     let files: Vec<Mapped> = (0..40).map(|_| Mapped::new()).collect();
     let numbers: Vec<u32> = files.iter().map(|file| crate::pools::enter(file.shown()).expect("room")).collect();
     assert_eq!(crate::pools::enter(files[39].shown()), Ok(numbers[39]), "it is known");

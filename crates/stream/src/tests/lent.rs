@@ -2,12 +2,14 @@
 
 use super::referring::{Lent, LONG};
 use super::*;
+use crate::put;
 use crate::references::{emulated, keep};
 use crate::views::{self, Next};
 use proptest::prelude::*;
 use shunt_segment::area::KEPT_SIZE;
 use shunt_segment::channel::references::{at, place, Record};
 use shunt_segment::channel::{arm, state, word};
+use shunt_sys::calls;
 use std::sync::atomic::Ordering::Relaxed;
 
 const KILO: usize = 1 << 10;
@@ -32,6 +34,25 @@ fn last(lent: &Lent) -> Option<(&'static Record, u64)> {
         .find(|record| start(record) >> at::GENERATION_SHIFT == generation && start(record) & word::POSITION == position)?;
     let word = found.place.load(Relaxed);
     (word & place::LENT != 0).then_some((found, word))
+}
+
+/// A page that faults, until this is dropped.
+struct Unreadable(*mut u8);
+
+const PAGE: usize = 4096;
+
+impl Unreadable {
+    fn page_of(address: *mut u8) -> Unreadable {
+        let page = address.wrapping_sub(address as usize % PAGE);
+        calls::mprotect(page, PAGE, libc::PROT_NONE).expect("a page");
+        Unreadable(page)
+    }
+}
+
+impl Drop for Unreadable {
+    fn drop(&mut self) {
+        let _ = calls::mprotect(self.0, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+    }
 }
 
 /// Sends the first `length` bytes of the region, which nobody receives meanwhile, and writes them anew; gives them.
@@ -250,6 +271,56 @@ fn the_memory_of_what_was_taken_back_goes_with_the_connection() {
         shunt_link::leave(index, channel, false, false);
     }
     assert!(!holds());
+}
+
+/// Bytes that can be taken back from nowhere are an error of the copy, as ever.
+#[test]
+fn memory_that_ends_before_its_mapping_is_not_lent() {
+    let mut lent = lending();
+    let held = Unreadable::page_of(lent.region.bytes_mut()[LONG - 1..].as_mut_ptr());
+    let sent = lent.near().send(&lent.region.bytes()[..LONG], NOW).unwrap_or(0);
+    assert!(sent < LONG && last(&lent).is_none());
+    drop(held);
+    assert!(receive_whole(lent.far(), sent) == lent.region.bytes()[..sent]);
+}
+
+/// A receiver that falls asleep as bytes are announced which cannot be taken back, and threads of the sender's own, are told.
+#[test]
+fn bytes_that_are_lost_end_the_connection_for_all_who_sleep() {
+    let mut lent = lending();
+    let (near, far) = (lent.pair.near, lent.pair.far);
+    let middle = lent.region.bytes_mut()[LONG / 2..].as_mut_ptr();
+    let vector = [libc::iovec { iov_base: lent.region.bytes().as_ptr().cast_mut().cast(), iov_len: LONG }];
+    let part = pair::pieces(&vector);
+    let loan = emulated::begin(near.socket, &part, 0).expect("it lends");
+    const ERROR: Errno = Errno(libc::ECONNRESET);
+    std::thread::scope(|scope| {
+        let sleepers = [near, far].map(|end| {
+            scope.spawn(move || loop {
+                match end.receive(&mut vec![0; LONG], 0) {
+                    Ok(0) => return None,
+                    Ok(_) => panic!("bytes that were lost"),
+                    Err(error) => return Some(error),
+                }
+            })
+        });
+        for end in [near, far] {
+            while end.socket.own().wait.armed.load(Relaxed) & arm::IN == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let held = Unreadable::page_of(middle);
+        // SAFETY: the region's bytes.
+        let sent = unsafe { put::put_loan(near.socket, near.fd, &part, &loan, 0) };
+        drop(held);
+        assert_eq!(sent, Err(ERROR));
+        // What is written now nobody takes for what was sent.
+        let records = &near.socket.page().head.references[near.socket.side()].records;
+        assert!(records.iter().all(|record| record.place.load(Relaxed) & place::LENT == 0));
+        // The sender's own have its call's error, or the end behind it.
+        let [own, peer] = sleepers.map(|sleeper| sleeper.join().expect("told"));
+        assert_eq!((own.unwrap_or(ERROR), peer), (ERROR, Some(ERROR)));
+    });
 }
 
 #[test]

@@ -203,7 +203,8 @@ impl End {
     }
 }
 
-fn pieces(vector: &[iovec]) -> Pieces<'_> {
+/// The buffers as calls have them.
+pub(crate) fn pieces(vector: &[iovec]) -> Pieces<'_> {
     // SAFETY: as many entries as the slice has.
     unsafe { Pieces::new(vector.as_ptr(), vector.len()) }.expect("few buffers")
 }

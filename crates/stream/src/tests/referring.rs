@@ -3,6 +3,7 @@
 use super::*;
 use crate::error_queue;
 use crate::options::effects;
+use crate::pools::Looks;
 use crate::references::{keep, lend};
 use proptest::prelude::*;
 use shunt_region::{Audience, Pages, Pool, Region, Shape};
@@ -304,9 +305,24 @@ fn a_record_that_the_peer_has_changed_shows_it_no_other_memory_of_the_sender() {
 }
 
 #[test]
+fn what_is_received_by_reference_and_nothing_else_earns_looks() {
+    let lent = Lent::met();
+    let earned = || lent.far().socket.connected.loans.looks.earned();
+    assert_eq!(earned(), 0, "the offer, and what was copied");
+    for _ in 0..11 {
+        assert_eq!(lent.near().send(&lent.region.bytes()[..LONG], ZERO_COPY), Ok(LONG));
+        assert_eq!(lent.far().receive(&mut vec![0; LONG], libc::MSG_PEEK), Ok(LONG));
+        receive_whole(lent.far(), LONG);
+        assert_eq!(lent.near().send(&lent.region.bytes()[..LONG], NOW), Ok(LONG));
+        receive_whole(lent.far(), LONG);
+    }
+    assert_eq!(earned(), 11 * LONG as i64);
+}
+
+#[test]
 fn a_peer_that_offers_pool_after_pool_has_few_of_them_mapped() {
     let pools: Vec<Pool> = (0..33).map(|_| pool(1)).collect();
-    let (at, looks) = (AtomicU32::new(0), AtomicU32::new(0));
+    let (at, looks) = (AtomicU32::new(0), Looks::new());
     // SAFETY: atomic words.
     let offer: shunt_segment::channel::references::ShownPool = unsafe { core::mem::zeroed() };
     let view = |pool: &Pool| {
@@ -319,6 +335,12 @@ fn a_peer_that_offers_pool_after_pool_has_few_of_them_mapped() {
     assert!(pools[..32].iter().all(|pool| view(pool).is_some() && view(pool).is_some()));
     assert_eq!(view(&pools[32]), None);
     assert!(view(&pools[31]).is_some(), "it has that");
+    // As many bytes as a look costs are worth another one, however they come.
+    looks.earn((1 << 20) - 1);
+    assert_eq!(view(&pools[32]), None);
+    looks.earn(1);
+    assert!(view(&pools[32]).is_some());
+    assert_eq!(view(&pools[0]), None);
     crate::pools::release(&[at, AtomicU32::new(0)]);
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, Host, Joint, Segment};
 use shunt_testkit::wire::{self, Wire};
-use shunt_testkit::{copy_shunt, spawn, Scratch};
+use shunt_testkit::{has_listener, link_shunt, spawn, Scratch};
 
 /// The file in the scratch directory.
 const CAPTURE: &str = "frames.pcapng";
@@ -131,7 +131,7 @@ impl Site {
 
     fn on(label: &str, hosts: [Host; 2], wire: Option<Wire>, arguments: &[&str]) -> Site {
         let scratch = Scratch::new(label);
-        let shunt = copy_shunt(&scratch);
+        let shunt = link_shunt(&scratch);
         let mut site = Site { hosts, wire, stranger: None, agent: None, scratch, shunt };
         site.begin_agent(arguments);
         site
@@ -202,16 +202,7 @@ impl Site {
 
     /// Until something listens there.
     pub fn wait_for_listener(&self, host: usize, port: u16) {
-        let wanted = format!(":{port:04X}");
-        until("a listener", || {
-            self.hosts[host].enter(|| {
-                let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
-                table.lines().any(|line| {
-                    let mut fields = line.split_ascii_whitespace().skip(1);
-                    fields.next().is_some_and(|local| local.ends_with(&wanted)) && fields.nth(1) == Some("0A")
-                })
-            })
-        });
+        until("a listener", || self.hosts[host].enter(|| has_listener(port)));
     }
 
     /// What a command of shunt's tells on the first host.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, kernel_carries, Host, Joint};
-use shunt_testkit::{copy_shunt, spawn, Scratch};
+use shunt_testkit::{has_listener, link_shunt, spawn, Scratch};
 
 /// What carries the connections between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Site {
             }
         };
         let scratch = Scratch::new(label);
-        let shunt = copy_shunt(&scratch);
+        let shunt = link_shunt(&scratch);
         let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt, captures };
         let agents = match way {
             Way::Xdp | Way::Auto | Way::Agents => 2,
@@ -191,17 +191,7 @@ impl Site {
 
     /// Waits until somebody listens at a port of the server's host.
     pub fn wait_for_listener(&self, port: u16) {
-        let wanted = format!(":{port:04X} ");
-        until("a listener", || {
-            self.hosts[1].enter(|| {
-                let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
-                table.lines().any(|line| {
-                    let mut fields = line.split_ascii_whitespace().skip(1);
-                    let local = fields.next().is_some_and(|local| format!("{local} ").ends_with(&wanted));
-                    local && fields.nth(1) == Some("0A")
-                })
-            })
-        });
+        until("a listener", || self.hosts[1].enter(|| has_listener(port)));
     }
 
     /// A program on the first host that makes one connection to a `testkit-peer serve`, which is what this way promises:
@@ -312,7 +302,7 @@ impl Site {
         self.counted(pid, "other-host")
     }
 
-    /// The copy of the command that the programs of the site run by.
+    /// The command by which the programs of the site run.
     pub fn shunt_path(&self) -> PathBuf {
         self.shunt.clone()
     }
