@@ -46,7 +46,7 @@ pub fn to_kernel(fd: i32) -> Result<()> {
 /// # Errors
 /// EAGAIN: no relay could be made; the stream is what it was.
 pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
-    shunt_rendezvous::carriers::sharing(Reason::GivenBackShared); // one that can be the kernel's own again needs no relay
+    shunt_rendezvous::carriers::sharing::<false>(); // one that can be the kernel's own again needs no relay
     let carrying = shunt_lifeline::to_share().or_else(alone).ok_or(Errno(libc::EAGAIN))?;
     let unchanging = socket.has(flag::REMOTE).then(Unchanging::begin);
     if shunt_stream::socket::stream(fd).is_none_or(|now| !core::ptr::eq(now, socket)) {

@@ -184,7 +184,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         let Some(found) = read(message, target) else { return false };
         let given = &found.passed[..found.count];
         if given.iter().any(|fd| shunt_stream::socket::stream(*fd).is_some_and(|socket| socket.has(flag::MAY_LEAVE))) {
-            shunt_rendezvous::carriers::sharing(Reason::GivenBackShared);
+            shunt_rendezvous::carriers::sharing::<false>();
         }
         // Until the streams among them are marked as shared ones, which are left to no kernel; what the first keeps holds for all.
         let _stay = given.iter().find_map(|fd| shunt_rendezvous::exchange::stays(*fd));

@@ -78,14 +78,9 @@ pub(super) fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Out
     Outcome::Kernel(reason)
 }
 
-/// See [`Carrier::sharing`].
-pub fn sharing(reason: Reason) {
-    all().for_each(|carrier| (carrier.sharing)(reason));
-}
-
-/// The same, for a child.
-pub fn before_fork() {
-    sharing(Reason::GivenBackFork);
+/// See [`Carrier::sharing`]. `FORKS`: they are a child, or another program.
+pub fn sharing<const FORKS: bool>() {
+    all().for_each(|carrier| (carrier.sharing)(if FORKS { Reason::GivenBackFork } else { Reason::GivenBackShared }));
 }
 
 /// See [`Carrier::listens`].

@@ -136,7 +136,7 @@ impl Handed {
 
 /// Leaves to the kernel what any next program may find.
 pub fn prepare(way: &Way) {
-    shunt_rendezvous::carriers::before_fork();
+    shunt_rendezvous::carriers::sharing::<true>();
     shunt_inbox::datagram::before_exec(&|fd| way.keeps(fd));
     if matches!(way, Way::Exec) {
         shunt_inbox::local::owners::before_exec();

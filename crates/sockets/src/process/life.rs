@@ -27,16 +27,16 @@ pub(crate) fn run(steps: &[Step]) {
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub(super) const BEFORE_FORK: [Step; 10] = [
-    carriers::before_fork,   // what only this process can drive is the kernel's: it takes locks of its own, so first
-    kept_pipes::settle_all,  // the child has the kernel's pipes
-    datagram::prepare_fork,  // makes inboxes, for which it takes locks that come before the set-up lock
-    fork::take_locks,        // from here on the thread is alone with links, ports, slabs and the table
-    datagram::before_fork,   // counts owners of inboxes
-    epoll::before_fork,      // a set that both have needs an entry of its own for each
-    socket_cache::spoil_all, // the child would have the same open file as an idle spare
-    fork::count_owners,      // of streams: before listeners, whose clients may be streams of this process
-    fork::share_listeners,   // clients are told to use the rendezvous, where both can accept
-    signals::before_fork,    // last, as its lock is that of the program's own calls
+    carriers::sharing::<true>, // what only this process can drive is the kernel's: it takes locks of its own, so first
+    kept_pipes::settle_all,    // the child has the kernel's pipes
+    datagram::prepare_fork,    // makes inboxes, for which it takes locks that come before the set-up lock
+    fork::take_locks,          // from here on the thread is alone with links, ports, slabs and the table
+    datagram::before_fork,     // counts owners of inboxes
+    epoll::before_fork,        // a set that both have needs an entry of its own for each
+    socket_cache::spoil_all,   // the child would have the same open file as an idle spare
+    fork::count_owners,        // of streams: before listeners, whose clients may be streams of this process
+    fork::share_listeners,     // clients are told to use the rendezvous, where both can accept
+    signals::before_fork,      // last, as its lock is that of the program's own calls
 ];
 
 /// After it, in the parent. The next fork, of another thread, finds nothing that counts for this one.
