@@ -216,26 +216,18 @@ fn passed(text: &mut String, cores: (usize, usize), collector: &mut Collector) -
         }
         let _ = writeln!(text);
     }
-    let _ = writeln!(text, "\nthree processes, the middle one passes on what it does not read, us a message; by pools of 8 MiB, and the last by one of 32 MiB:");
+    let _ = writeln!(text, "\nthree processes, the middle one passes on what it does not read, us a message:");
     for size in [16 << 10, 64 << 10, 256 << 10, 1 << 20] {
         let _ = write!(text, "{:<12}", bytes(size));
         let mut times = Vec::new();
-        let [copied, referred] = [streams::STREAMS[1], streams::STREAMS[2]];
-        let ways = [(copied, streams::STAGES[0]), (referred, streams::STAGES[0]), (referred, streams::STAGES[1])];
-        let mut turns = ways.map(|_| Vec::new());
-        for _ in 0..TURNS {
-            for (((by, _), pool), times) in ways.into_iter().zip(&mut turns) {
-                times.push(streams::stages(cores, by, size, pool)?);
-            }
-        }
-        for (((_, title), pool), time) in ways.into_iter().zip(turns.map(median)) {
+        for (by, title) in [streams::STREAMS[1], streams::STREAMS[2]] {
+            let time = median((0..TURNS).map(|_| streams::stages(cores, by, size)).collect::<io::Result<Vec<f64>>>()?);
             times.push(time);
             let _ = write!(text, "{:>22} {:.2}", title.split(':').next().unwrap_or(title), time / 1e3);
-            let words = format!("three processes, {}, {}", bytes(size), bytes(pool));
-            collector
-                .add_floor(title, vec![Figure::new(format!("buffers/stages/{size}B/{pool}B"), words, Unit::Nanoseconds, time)]);
+            let words = format!("three processes, {}", bytes(size));
+            collector.add_floor(title, vec![Figure::new(format!("buffers/stages/{size}B"), words, Unit::Nanoseconds, time)]);
         }
-        let _ = writeln!(text, "   {:.1} x, {:.1} x", times[0] / times[1], times[0] / times[2]);
+        let _ = writeln!(text, "   {:.1} x", times[0] / times[1]);
     }
     Ok(())
 }

@@ -296,12 +296,10 @@ fn bytes_that_are_lost_end_the_connection_for_all_who_sleep() {
     const ERROR: Errno = Errno(libc::ECONNRESET);
     std::thread::scope(|scope| {
         let sleepers = [near, far].map(|end| {
-            scope.spawn(move || loop {
-                match end.receive(&mut vec![0; LONG], 0) {
-                    Ok(0) => return None,
-                    Ok(_) => panic!("bytes that were lost"),
-                    Err(error) => return Some(error),
-                }
+            scope.spawn(move || match end.receive(&mut vec![0; LONG], 0) {
+                Ok(0) => None,
+                Ok(_) => panic!("bytes that were lost"),
+                Err(error) => Some(error),
             })
         });
         for end in [near, far] {

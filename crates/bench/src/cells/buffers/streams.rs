@@ -33,13 +33,10 @@ pub const STREAMS: [(By, &str); 4] = [
 const BYTES: usize = 256 << 20;
 /// More than the second-level caches hold, less than the third's: what was used lately is dear to write again.
 const POOL: usize = 8 << 20;
-/// Pools of what a third process is passed: what nobody reads may lie in no cache, and the more regions go by in a turn of the two that share a processor, the
-/// less a turn costs each.
-pub const STAGES: [usize; 2] = [POOL, 32 << 20];
 
-fn pool(size: usize, bytes: usize) -> Result<Pool, Limit> {
+fn pool(size: usize) -> Result<Pool, Limit> {
     let unit = 64 << 10;
-    let pool = Pool::create(Shape { unit, units: bytes.max(4 * size) / unit }, Pages::Small, Audience::Anyone)?;
+    let pool = Pool::create(Shape { unit, units: POOL.max(4 * size) / unit }, Pages::Small, Audience::Anyone)?;
     pool.populate();
     Ok(pool)
 }
@@ -106,7 +103,7 @@ pub fn stream(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
         By::Bare => bare(cores, size, count)?,
         By::Ring | By::Reference => {
             let (mut here, mut there) = Port::pair().map_err(either)?;
-            let pool = pool(size, POOL).map_err(either)?;
+            let pool = pool(size).map_err(either)?;
             here.offer(&pool).map_err(either)?;
             here.policy().share_from = 1;
             let consume = move || {
@@ -128,7 +125,7 @@ struct Counter(AtomicU64);
 
 /// Seconds of `count` messages that are written into as many bytes as a pool of references has, in turns, and read there.
 fn bare(cores: (usize, usize), size: usize, count: usize) -> io::Result<f64> {
-    let pool = pool(size, POOL).map_err(either)?;
+    let pool = pool(size).map_err(either)?;
     let own = pool.shape().bytes();
     let region = pool.allocate(own).map_err(either)?;
     let (start, places) = (region.pointer() as usize, own / size);
@@ -208,12 +205,12 @@ fn produce(port: &mut Port, pool: &Pool, by: By, size: usize, count: usize) -> R
 }
 
 /// Nanoseconds a message of `size` that goes from one process through a second to a third, which is at the first one's core. It is not read:
-/// `by` copies it four times, or not at all, from a pool of so many bytes.
-pub fn stages(cores: (usize, usize), by: By, size: usize, bytes: usize) -> io::Result<f64> {
-    let count = (BYTES / size).min(1_000);
+/// `by` copies it four times, or not at all.
+pub fn stages(cores: (usize, usize), by: By, size: usize) -> io::Result<f64> {
+    let count = (BYTES / 4 / size).min(1_000);
     let (mut first, mut inward) = Port::pair().map_err(either)?;
     let (mut outward, mut last) = Port::pair().map_err(either)?;
-    let pool = pool(size, bytes).map_err(either)?;
+    let pool = pool(size).map_err(either)?;
     first.offer(&pool).map_err(either)?;
     first.policy().share_from = 1;
     let mut pass = move || -> Result<(), Error> {
