@@ -149,6 +149,9 @@ fn a_file_that_is_shorter_by_less_than_a_page_is_not_lent() {
     lent.pair.is_to_lend();
     let part = &lent.memory.bytes[end - whole..];
     assert_eq!(lent.near().send(part, NOW), Ok(whole));
+    let socket = lent.near().socket;
+    let records = &socket.page().head.references[socket.side()].records;
+    assert!(records.iter().all(|record| record.place.load(Ordering::Relaxed) & place::LENT == 0));
     assert!(receive_whole(lent.far(), whole) == [&part[..whole - 100], &[0; 100]].concat());
     assert_eq!(lent.referred(), 0);
 }
