@@ -131,6 +131,9 @@ fn is_state(word: &str) -> bool {
     STATES.contains(&word) || of_kernel || shunt_segment::reason::Reason::ALL.iter().any(|reason| reason.word() == word)
 }
 
+/// All reasons that begin with it.
+const GIVEN_BACK: &str = "given-back";
+
 /// Words; parentheses may touch them, and what stands in quotes is a part of one.
 fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
@@ -164,7 +167,7 @@ impl Term {
         match self {
             Term::State(state) => row.state == state,
             Term::Carrier(carrier) => row.carrier == carrier,
-            Term::Reason(reason) => row.reason == reason,
+            Term::Reason(reason) => row.reason == reason || (reason == GIVEN_BACK && row.reason.starts_with(GIVEN_BACK)),
             Term::Program(program) => row.ends.iter().any(|end| is_named(end.program, program)),
             Term::Process(pid) => row.ends.iter().any(|end| end.pid == Some(*pid) || end.pids.contains(pid)),
             Term::Place(side, address, port) => row.ends.iter().zip([Side::Client, Side::Server]).any(|(end, of)| {

@@ -69,3 +69,29 @@ impl Line {
 pub fn returned(cause: impl Into<Cause>) -> Reason {
     Reason::of_return(cause.into() as u8)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_xdp::taken::Ended;
+
+    #[test]
+    fn each_cause_has_its_name() {
+        use Reason::*;
+        let causes = [
+            (Cause::Untold, GivenBack),
+            (Cause::Idle, GivenBackIdle),
+            (Cause::Bulk, GivenBackBulk),
+            (Cause::Loss, GivenBackLoss),
+            (Cause::Odd, GivenBackOdd),
+            (Cause::Ended, GivenBackEnded),
+            (Cause::Silent, GivenBackSilent),
+            (Cause::Changed, GivenBackChanged),
+            (Cause::Shared, GivenBackShared),
+            (Cause::Agent, GivenBackAgent),
+            (Cause::Drawn, GivenBack),
+        ];
+        causes.into_iter().for_each(|(cause, reason)| assert_eq!(returned(cause), reason));
+        assert_eq!([Ended::Given, Ended::Full, Ended::Marked].map(returned), [GivenBack, GivenBackBulk, GivenBackLoss]);
+    }
+}

@@ -94,7 +94,7 @@ reasons! {
     CopiedPeer = 61, "copied-peer", "A send with MSG_ZEROCOPY was copied: the peer may not open this process's pool or file, or has no room for it (another user, another PID namespace, no /proc, a limit).";
     CopiedBusy = 62, "copied-busy", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as can be, the pool was new, or the connection is shared, gathered or captured.";
     Taken = 63, "taken", "Carried at user level to a peer that has only a kernel (option inet).";
-    GivenBack = 64, "given-back", "Was carried at user level (option inet), and is the kernel's again, as a test asked.";
+    GivenBack = 64, "given-back", "Was carried at user level (option inet), and is the kernel's again, for a reason that was not told.";
     InetNoAgent = 65, "inet-no-agent", "No agent that takes connections (shunt agent --take) runs for the interface by which the peer is reached, or it does not answer.";
     InetQueue = 66, "inet-queue", "No queue of the interface is free for this process, or none for its user (shunt agent --trust USER).";
     InetFull = 67, "inet-full", "This process carries as many connections at user level as it can.";
@@ -129,15 +129,15 @@ reasons! {
     CopiedQuota = 96, "copied-quota", "A send with MSG_ZEROCOPY was copied: as much was under way by reference as the program lets be (SHUNT_SO_QUOTA).";
     Lent = 97, "lent", "A plain send was received from the memory that the program has shown while the call lasted (SHUNT_SO_OUTPUT): one copy was made.";
     TakenBack = 98, "taken-back", "A plain send lent its bytes (SHUNT_SO_OUTPUT), and its receiver did not come in time: what it had not taken was copied.";
-    GivenBackAgent = 99, "given-back-agent", "Was carried at user level (option inet), and is the kernel's again: the agent ended.";
-    GivenBackIdle = 100, "given-back-idle", "Was carried at user level (option inet), and is the kernel's again: nothing moved for ten seconds.";
-    GivenBackBulk = 101, "given-back-bulk", "Was carried at user level (option inet), and is the kernel's again: it moved much at a time, which the kernel does better.";
-    GivenBackLoss = 102, "given-back-loss", "Was carried at user level (option inet), and is the kernel's again: packets were lost, overtook each other, or were marked as in a jam.";
-    GivenBackOdd = 103, "given-back-odd", "Was carried at user level (option inet), and is the kernel's again: the peer sent what user level leaves to the kernel (urgent bytes, a SYN, odd options).";
-    GivenBackEnded = 104, "given-back-ended", "Was carried at user level (option inet), and is the kernel's again: either end has ended it, or its direction of it, or the program sent an urgent byte.";
-    GivenBackSilent = 105, "given-back-silent", "Was carried at user level (option inet), and is the kernel's again: the program computed, or was stopped, while packets waited for it.";
-    GivenBackChanged = 106, "given-back-changed", "Was carried at user level (option inet), and is the kernel's again: routes, rules, policies or neighbours are others now.";
-    GivenBackShared = 107, "given-back-shared", "Was carried at user level (option inet), and is the kernel's again: a message carried a descriptor, io_uring or POSIX AIO was used, or a filter of system calls came, so others may have what only this process can drive.";
+    GivenBackIdle = 99, "given-back-idle", "Was carried at user level (option inet), and is the kernel's again: nothing moved for ten seconds.";
+    GivenBackBulk = 100, "given-back-bulk", "Was carried at user level (option inet), and is the kernel's again: it moved much at a time, which the kernel does better.";
+    GivenBackLoss = 101, "given-back-loss", "Was carried at user level (option inet), and is the kernel's again: packets were lost, overtook each other, or were marked as in a jam.";
+    GivenBackOdd = 102, "given-back-odd", "Was carried at user level (option inet), and is the kernel's again: the peer sent what user level leaves to the kernel (urgent bytes, a SYN, odd options).";
+    GivenBackEnded = 103, "given-back-ended", "Was carried at user level (option inet), and is the kernel's again: either end has ended it, or its direction of it, or the program sent an urgent byte.";
+    GivenBackSilent = 104, "given-back-silent", "Was carried at user level (option inet), and is the kernel's again: the program computed, or was stopped, while packets waited for it.";
+    GivenBackChanged = 105, "given-back-changed", "Was carried at user level (option inet), and is the kernel's again: the route, its longest packet, rules, policies or a queueing discipline are others now, or could not be read.";
+    GivenBackShared = 106, "given-back-shared", "Was carried at user level (option inet), and is the kernel's again: others have it, too, or something came past it (a message with a descriptor, io_uring, POSIX AIO, a filter of system calls, another holder of the socket, an odd packet, ss -K).";
+    GivenBackAgent = 107, "given-back-agent", "Was carried at user level (option inet), and is the kernel's again: the agent ended.";
     GivenBackFork = 108, "given-back-fork", "Was carried at user level (option inet), and is the kernel's again: the program forked, or started another (Redis does for each snapshot and each rewrite of its log), which would have what only this process can drive.";
     GivenBackCrowd = 109, "given-back-crowd", "Was carried at user level (option inet), and is the kernel's again: many threads of this process sleep at a time, and each frame would wake them all.";
     GivenBackOption = 110, "given-back-option", "Was carried at user level (option inet), and is the kernel's again: the program asked for what only the kernel gives (O_ASYNC, SO_ZEROCOPY, time stamps and their like).";
@@ -165,19 +165,20 @@ impl Reason {
             .unwrap_or(Reason::InetKernel)
     }
 
-    /// Why a connection that was taken is the kernel's again, by the number that those who drove it have for that, from 0 on.
+    /// Why a connection that was taken is the kernel's again, by the number that those who drove it have for that, from 1 on.
     pub fn of_return(number: u8) -> Reason {
-        let last = Reason::GivenBackShared as u8 - Reason::GivenBackAgent as u8;
-        let code = if number <= last { Reason::GivenBackAgent as u8 + number } else { Reason::GivenBack as u8 };
+        let last = Reason::GivenBackAgent as u8 - Reason::GivenBackIdle as u8;
+        let number = number.wrapping_sub(1);
+        let code = if number <= last { Reason::GivenBackIdle as u8 + number } else { Reason::GivenBack as u8 };
         Reason::from_code(code).unwrap_or(Reason::GivenBack)
     }
 
     /// Whether a connection was taken, and is the kernel's again.
     pub fn is_given_back(self) -> bool {
-        self == Reason::GivenBack || (Reason::GivenBackAgent as u8..=Reason::GivenBackOption as u8).contains(&(self as u8))
+        self == Reason::GivenBack || (Reason::GivenBackIdle as u8..=Reason::GivenBackOption as u8).contains(&(self as u8))
     }
 
-    /// Whether such a one that did not last says that others of its server will not. What becomes of the whole process, or of what is around it, says nothing.
+    /// Whether such a one that did not last says that others of its server will not. What becomes of the whole process, but that it computes for long, or of what is around it, says nothing.
     pub fn is_of_its_server(self) -> bool {
         self == Reason::GivenBack || (Reason::GivenBackIdle as u8..=Reason::GivenBackSilent as u8).contains(&(self as u8))
     }
@@ -222,7 +223,7 @@ mod tests {
             of_servers,
             [GivenBack, GivenBackIdle, GivenBackBulk, GivenBackLoss, GivenBackOdd, GivenBackEnded, GivenBackSilent]
         );
-        let of_numbers = (0..=10).map(Reason::of_return);
-        assert!(of_numbers.eq(all[1..10].iter().copied().chain([GivenBack; 2])));
+        let of_numbers = (0..=11).map(Reason::of_return);
+        assert!(of_numbers.eq(all[..10].iter().copied().chain([GivenBack; 2])));
     }
 }

@@ -1,15 +1,11 @@
 //! Why a connection that was taken is the kernel's again.
 
-use shunt_inet::Leave;
-
-use crate::taken::Ended;
-
 /// Why, as those who drive it, or give it back behind its driver's back, know it. Tools have a name for each number (`shunt_segment::reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// The agent ends or is gone; what another gives back without a word.
-    Agent = 0,
+    /// Nobody has said why.
+    Untold = 0,
     /// Nothing has moved for long.
     Idle,
     /// Much moves at a time, or more than there is room for.
@@ -26,6 +22,8 @@ pub enum Cause {
     Changed,
     /// Others have its socket, and use it.
     Shared,
+    /// The agent ends, or is gone.
+    Agent,
     /// After as many turns as a test asks for.
     Drawn,
 }
@@ -35,19 +33,7 @@ use Cause::*;
 impl Cause {
     /// Of a number that another process wrote.
     pub fn of(number: u32) -> Cause {
-        [Silent, Changed, Shared].into_iter().find(|cause| *cause as u32 == number).unwrap_or(Agent)
-    }
-}
-
-impl From<Ended> for Cause {
-    fn from(ended: Ended) -> Cause {
-        match ended {
-            Ended::Leave(Leave::Fin | Leave::Reset) => Cause::Ended,
-            Ended::Leave(Leave::Gap | Leave::Loss | Leave::Congestion) | Ended::Marked => Loss,
-            Ended::Full => Bulk,
-            Ended::Leave(Leave::Syn | Leave::Urgent | Leave::Odd) => Odd,
-            Ended::Given => Agent,
-        }
+        [Silent, Changed, Shared, Agent].into_iter().find(|cause| *cause as u32 == number).unwrap_or(Untold)
     }
 }
 
@@ -56,9 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_does_not_say_is_its_end() {
-        assert_eq!([0, 1, 6, 7, 8, 9, 1 << 20].map(Cause::of), [Agent, Agent, Silent, Changed, Shared, Agent, Agent]);
-        let ended = [Ended::Given, Ended::Full, Ended::Leave(Leave::Gap), Ended::Leave(Leave::Fin), Ended::Leave(Leave::Urgent)];
-        assert_eq!(ended.map(Cause::from), [Agent, Bulk, Loss, Cause::Ended, Odd]);
+    fn what_an_agent_does_not_say_is_not_told() {
+        assert_eq!([0, 1, 6, 7, 8, 9, 1 << 20].map(Cause::of), [Untold, Untold, Silent, Changed, Shared, Agent, Untold]);
     }
 }

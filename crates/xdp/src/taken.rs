@@ -40,6 +40,18 @@ pub enum Ended {
     Given,
 }
 
+impl From<Ended> for Cause {
+    fn from(ended: Ended) -> Cause {
+        match ended {
+            Ended::Leave(Leave::Fin | Leave::Reset) => Cause::Ended,
+            Ended::Leave(Leave::Gap | Leave::Loss | Leave::Congestion) | Ended::Marked => Cause::Loss,
+            Ended::Full => Cause::Bulk,
+            Ended::Leave(Leave::Syn | Leave::Urgent | Leave::Odd) => Cause::Odd,
+            Ended::Given => Cause::Untold,
+        }
+    }
+}
+
 /// One of them.
 pub struct Taken {
     number: u32,
@@ -262,7 +274,7 @@ impl Taken {
 
     /// Why another gives the connection back, or has done so, if one does.
     pub fn closed_by(&self) -> Option<Cause> {
-        self.escrow.is_closed().then(|| self.escrow.cause())
+        self.escrow.closed_for()
     }
 
     /// Whether one does.
@@ -312,7 +324,10 @@ impl Taken {
             return Err(Ended::Given);
         }
         self.engine.offer(self.bytes().1);
-        if !self.engine.rests(now) {
+        if self.engine.rests(now) {
+            let mut engine = self.engine;
+            debug_assert!(engine.timer(now).is_ok() && engine.outgoing(now).is_none(), "something waits to leave");
+        } else {
             self.send(frames, now)?;
         }
         if self.changed {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use shunt_xdp::cause::Cause;
+
 use super::lock;
 use super::restore::Held;
 
@@ -35,6 +37,9 @@ impl Work {
             let next = lock(&self.queue).pop();
             let is_over = next.is_none();
             if let Some(mut held) = next {
+                if !held.escrow.is_closed() {
+                    held.escrow.say(Cause::Agent);
+                }
                 // What the kernel refuses for good ends as a reset does; no process is left to be told.
                 if held.restore(is_last).is_err_and(|refused| refused.is_passing()) && !is_last {
                     lock(&self.later).push(held);

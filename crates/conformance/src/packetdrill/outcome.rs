@@ -24,7 +24,8 @@ pub struct Outcome {
     pub scripts: usize,
     /// See above.
     pub not_here: usize,
-    /// Connections that were taken.
+    /// Connections that were taken, where that was counted.
+    #[serde(default)]
     pub hand_overs: u64,
     /// By the plan's name.
     pub plans: BTreeMap<String, Counts>,

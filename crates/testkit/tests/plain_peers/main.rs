@@ -98,7 +98,7 @@ fn threads_with_sets_of_their_own_are_a_crowd() {
     assert_eq!(site.run(1, 0, &python, &[&script, "talks", &address, "7000", "60"]), "fine\n", "{}", server.text());
     let counts = ["taken", "given-back", "inet-crowd"].map(|reason| site.count(&server, reason));
     assert!(counts[0] >= 3 && counts[1] >= 3 && counts[2] >= 1, "{counts:?}: {}", server.text());
-    assert!(site.count(&server, "given-back-crowd") >= 3);
+    assert!(site.given_back(&server, "crowd") >= 3);
 }
 
 /// Both ends see what they see of a server on the kernel.

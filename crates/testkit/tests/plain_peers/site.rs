@@ -216,6 +216,11 @@ impl Site {
         self.count_of(running.child.id(), reason)
     }
 
+    /// How often connections were given back for that cause, or since the process was not scheduled, as may be on a machine in use.
+    pub fn given_back(&self, running: &Running, cause: &str) -> u64 {
+        [cause, "silent"].map(|cause| self.count(running, &format!("given-back-{cause}"))).iter().sum()
+    }
+
     /// The same, by the process's number.
     pub fn count_of(&self, pid: u32, reason: &str) -> u64 {
         let said = self.tool(&["why", &pid.to_string()]);

@@ -73,7 +73,7 @@ fn tools_tell_which_end_is_whose() {
 
     drop(peer);
     until("the end", || program.text().contains("over"));
-    until("both to be the kernel's", || site.count(&program, "given-back-ended") == 2);
+    until("both to be the kernel's", || site.given_back(&program, "ended") == 2);
     assert_eq!(rows(&site.tool(&["ss", "--all"])), Vec::<Vec<String>>::new());
     assert!(!site.tool(&["metrics"]).contains("server_port=\"7041\""));
     assert_eq!(site.count(&program, "taken"), 2);
