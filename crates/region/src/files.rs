@@ -166,6 +166,11 @@ impl Place {
     }
 }
 
+/// Whether the descriptor is of the file of this identity, and that has fewer bytes than `end`.
+pub(crate) fn is_shorter(fd: i32, known: [u64; 2], end: usize) -> bool {
+    calls::status_of(fd).is_ok_and(|status| [status.st_dev, status.st_ino] == known && (status.st_size as u64) < end as u64)
+}
+
 /// Whether the file has so many bytes: behind its end a mapping has zeros up to the next page.
 pub(crate) fn has(fd: i32, end: usize) -> bool {
     calls::status_of(fd).is_ok_and(|status| status.st_size as u64 >= end as u64)

@@ -172,8 +172,9 @@ impl Shown {
     }
 
     /// Whether all of it is there up to `end`, as [`Shown::offset`] counts: of a file that has become shorter a mapping has zeros up to the next page.
+    /// Where the program has closed the descriptor since, that cannot be asked.
     pub fn reaches(&self, end: usize) -> bool {
-        self.file.is_none() || files::has(self.descriptor, end)
+        !self.file.is_some_and(|file| files::is_shorter(self.descriptor, file.identity, end))
     }
 
     /// No peer opens the file by that secret any more. Those that have it open go on.

@@ -199,9 +199,7 @@ pub(super) fn kick(epfd: i32, entry: &'static Entry) -> bool {
     entry.kicked.store(true, Ordering::Relaxed);
     let modes = if entry.datagram().is_some() { ET } else { 0 };
     let events = kernel_event(entry, kind(entry)).events | IN | OUT | modes;
-    let changed = change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
-    entry.kicked.fetch_and(changed, Ordering::Relaxed);
-    changed
+    change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) })
 }
 
 /// Wakes one of those that sleep in the set by `entry`, or by another. Under the set's lock.

@@ -132,5 +132,6 @@ pub(super) fn wake_one(set: &'static Set, epfd: i32, but: Option<&Entry>) {
         let is_other = !but.is_some_and(|but| core::ptr::eq(but, *entry));
         is_other && !super::control::kernel_side(entry) && entry.inner().is_none()
     };
-    let _ = set.entries.iter().filter(serves).any(|entry| kick(epfd, entry)) || kick_inside(set, epfd);
+    // An active one first: the companion of another may have no room, and then nothing wakes by it.
+    let _ = kick_inside(set, epfd) || set.entries.iter().filter(serves).any(|entry| kick(epfd, entry));
 }

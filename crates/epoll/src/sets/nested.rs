@@ -4,7 +4,7 @@
 //! what holds is seen in memory, and in the kernel's set once it holds nothing but events (see [`settle`]).
 
 use super::all_in_kernel::is_all_in_kernel;
-use super::arming::{arm_all, kick_inside, kicked};
+use super::arming::{arm_all, kicked};
 use super::control::{change, kernel_event, kernel_side};
 use super::entry::{term, Entry};
 use super::kernel::{harvest, rearm};
@@ -166,7 +166,7 @@ fn tell_others(set: &'static Set, epfd: i32, asker: Option<&'static Set>) {
     }
     let Some(_held) = set.lock.lock() else { return };
     if set.active().any(|entry| entry.inner().is_none() && events::find(entry).events != 0) {
-        kick_inside(set, epfd);
+        frames::wake_one(set, epfd, None);
     }
 }
 

@@ -328,9 +328,10 @@ impl Set {
     /// no table has, as it is just being closed, is the set's until then.
     #[inline]
     pub(super) fn number(&self, epfd: i32) -> i32 {
-        match table::get(epfd).object::<Set>() {
+        let word = table::get(epfd);
+        match word.object::<Set>() {
             Some(now) if core::ptr::eq(now, self) => epfd,
-            _ => self.descriptor().unwrap_or(epfd),
+            _ => self.descriptor().unwrap_or(if word.kind() == Kind::Foreign { epfd } else { -1 }),
         }
     }
 
