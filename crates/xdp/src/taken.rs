@@ -107,12 +107,11 @@ impl Taken {
         let window = manner.window.min(WINDOW);
         let recovery = if manner.recovers { Recovery::Exchanges(Law::Cubic) } else { Recovery::GiveBack };
         let settings = Settings { recovery, nagle: manner.nagle, ring: window, ..Settings::default() };
-        let engine = Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now);
-        let frame = [0; LONGEST];
+        // In its place: threads have small stacks.
         let mut taken = Taken {
             number,
             tuple,
-            engine,
+            engine: Connection::new(&state, (tuple.ours.port(), tuple.theirs.port()), settings, now),
             escrow,
             written,
             unread,
@@ -122,7 +121,7 @@ impl Taken {
             way: prepared(&tuple, &manner),
             came: 0,
             answers: false,
-            frame,
+            frame: [0; LONGEST],
         };
         taken.make_room();
         taken
