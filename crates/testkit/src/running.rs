@@ -68,8 +68,9 @@ mod tests {
 
     #[test]
     fn what_a_command_has_started_ends_with_its_value() {
-        // Not `wait`: a signal right before it is not heard until that ends.
-        let script = "trap 'kill $child; exit' TERM; sleep 1000 & child=$!; echo $child; while :; do sleep 0.02; done";
+        // Not `wait`: a signal right before it is not heard until that ends. And the child says its number: before it is another program, it has
+        // the shell's own way with the signal, and loses it.
+        let script = "trap 'kill $!; exit' TERM; sh -c 'echo $$; exec sleep 100' & while :; do sleep 0.02; done";
         let mut running = Running::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped())).unwrap();
         let mut line = String::new();
         BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
