@@ -165,7 +165,7 @@ impl Reason {
             .unwrap_or(Reason::InetKernel)
     }
 
-    /// Why a connection that was taken is the kernel's again, by the number that those who drove it have for that, from 1 on.
+    /// Why a connection that was taken is the kernel's again, by the number that its driver, or its agent, has for that, from 1 on.
     pub fn of_return(number: u8) -> Reason {
         let last = Reason::GivenBackAgent as u8 - Reason::GivenBackIdle as u8;
         let number = number.wrapping_sub(1);

@@ -1,10 +1,10 @@
 //! Why a connection that was taken is the kernel's again.
 
-/// Why, as those who drive it, or give it back behind its driver's back, know it. Tools have a name for each number (`shunt_segment::reason`).
+/// Why, as its driver knows it, or the agent or its guard, which give it back behind the driver's back. Tools have a name for each number (`shunt_segment::reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// Nobody has said why.
+    /// It was not said.
     Untold = 0,
     /// Nothing has moved for long.
     Idle,

@@ -193,7 +193,7 @@ pub(super) fn kick_inside(set: &'static Set, epfd: i32) -> bool {
 }
 
 /// Makes the kernel wake one of those that sleep in the set: a companion is always writable, so asking for that is an
-/// edge. The thread that hears it changes the registration back. False: the number that the kernel's set knows is closed beside a duplicate.
+/// edge. The thread that hears it changes the registration back. False: it cannot, as by a number that is closed beside a duplicate.
 pub(super) fn kick(epfd: i32, entry: &'static Entry) -> bool {
     let Some(fd) = entry.added() else { return false };
     entry.kicked.store(true, Ordering::Relaxed);
